@@ -1,0 +1,59 @@
+"""Time as a dependency: whoever needs the time or has to wait takes a :class:`Clock`.
+
+A steerable clock for tests is :class:`hpcflow.testing.clock.FakeClock`.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the rest of hpcflow may know of time."""
+
+    def now(self) -> datetime:
+        """The time, aware, in UTC, to the millisecond: as precise as every file keeps it."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes backwards."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return after ``seconds``."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        now = datetime.now(timezone.utc)
+        return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def to_text(moment: datetime) -> str:
+    """RFC 3339 with milliseconds and ``Z``, as it stands in every file that hpcflow writes."""
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_text(text: str) -> datetime:
+    """The inverse of :func:`to_text`; any RFC 3339 time with a zone is read.
+
+    Raises:
+        ValueError: not such a time.
+    """
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        raise ValueError(f"a time without a zone: {text!r}")
+    return moment.astimezone(timezone.utc)

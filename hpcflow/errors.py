@@ -1,0 +1,117 @@
+"""Every error that hpcflow raises on purpose, and what each means to a caller.
+
+::
+
+    HpcflowError                    exit 1: it failed
+    ├── InputError                  exit 2: what you gave us was wrong; nothing was created
+    │   ├── SpecError               a run's YAML, an override
+    │   ├── SiteError               a site file, or a site that does not exist
+    │   └── NotFoundError           no such run, attempt, checkpoint
+    ├── StorageError                the run directory, the journal, scratch
+    ├── LedgerError                 the database (never fatal for a training)
+    └── SchedulerError
+        ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; asking again helps
+        ├── SubmissionRefused       the scheduler said no, for certain, and asking again will not help
+        ├── SubmissionDelayed       a limit that passes by itself; asking again later helps
+        └── SubmissionInDoubt       the job may exist: look its name up before sending again
+
+An error says what is wrong, where (file, line, key), and ends with the next thing to type.
+``retryable`` says whether the same call may succeed later without anybody changing anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place that an error is about; every part may be missing."""
+
+    file: str | None = None
+    line: int | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        return ", ".join(part for part in (place, self.key) if part)
+
+
+class HpcflowError(Exception):
+    """Base of all errors that hpcflow raises on purpose."""
+
+    exit_code = 1
+    retryable = False
+
+    def __init__(
+        self, message: str, *, where: Where | None = None, next_action: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.next_action = next_action
+
+    def __str__(self) -> str:
+        """One text: ``file:line, key: message`` and, on a line of its own, what to do next."""
+        head = f"{self.where}: " if self.where and str(self.where) else ""
+        tail = f"\n  → {self.next_action}" if self.next_action else ""
+        return f"{head}{self.message}{tail}"
+
+
+class InputError(HpcflowError):
+    """What the user gave us is wrong. Nothing was created."""
+
+    exit_code = 2
+
+
+class SpecError(InputError):
+    """A run's YAML or an override is wrong."""
+
+
+class SiteError(InputError):
+    """A site file is wrong, or no site has that name."""
+
+
+class NotFoundError(InputError):
+    """Nothing has the name that was asked for."""
+
+
+class StorageError(HpcflowError):
+    """The run directory, the journal or the scratch below them cannot be used."""
+
+
+class LedgerError(HpcflowError):
+    """The database cannot be used. The files stay the truth; it catches up later."""
+
+    retryable = True
+
+
+class SchedulerError(HpcflowError):
+    """The scheduler, or our talk with it, failed."""
+
+
+class SchedulerUnavailable(SchedulerError):
+    """The scheduler does not answer: nothing is known, nothing was done."""
+
+    retryable = True
+
+
+class SubmissionRefused(SchedulerError):
+    """The scheduler will not take this job, today or tomorrow. ``key`` names the spec key at fault.
+
+    It is the user's input that was wrong, hence the exit code.
+    """
+
+    exit_code = 2
+
+
+class SubmissionDelayed(SchedulerError):
+    """A limit (jobs per user, per account, per QOS) is full for now."""
+
+    retryable = True
+
+
+class SubmissionInDoubt(SchedulerError):
+    """The job may or may not exist. Never send again before its name was looked up."""
+
+    retryable = True

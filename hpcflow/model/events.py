@@ -1,0 +1,67 @@
+"""The lines of an attempt's ``events.jsonl``: what the job itself has to say.
+
+Written inside the job, by the job script and by ``hpcflow.runtime``, which may not import this
+file; read on the login side. One JSON object on a line with ``at`` (UTC, RFC 3339), ``event`` (its
+kind), and what that kind carries:
+
+=============  ====================================================================================
+event          carries
+=============  ====================================================================================
+started        job_id, nodes (list), restarts (times that Slurm itself restarted this job)
+train_started  world_size, framework, total_train_steps (optional), resumed_from (a path relative
+               to the run directory, or null), train_step (where training begins)
+progress       train_step, metrics (name -> number or null), epoch and total_train_steps (optional)
+checkpoint     train_step, path (relative to the run directory), size_bytes, epoch and metrics
+               (optional); written after the checkpoint is complete
+notice         signal: TERM, USR2 or flag
+finished       train_step, metrics (final, such as accuracy), model (path, optional)
+exited         exit_code
+=============  ====================================================================================
+
+An unknown kind or key is kept out of the way, not an error: jobs outlive upgrades.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+EVENTS: Final = frozenset(
+    {"started", "train_started", "progress", "checkpoint", "notice", "finished", "exited"}
+)
+
+#: A longer line is not one of ours, and is skipped rather than read into memory over and over.
+MAX_LINE_BYTES: Final = 1 << 20
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """One line of an event file; None when it is not one: torn, foreign, too long."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("at"), str):
+        return None
+    return event if event.get("event") in EVENTS else None
+
+
+def complete_lines(data: bytes) -> tuple[list[bytes], int]:
+    """The lines of ``data`` that are whole, and the number of bytes that they take.
+
+    What follows the last newline is still being written and is left for the next time.
+    """
+    end = data.rfind(b"\n") + 1
+    return data[:end].splitlines(), end
+
+
+def finite_metrics(metrics: object) -> Iterator[tuple[str, float]]:
+    """The pairs of ``metrics`` that are a name and a finite number."""
+    if isinstance(metrics, dict):
+        for name, value in metrics.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                if math.isfinite(value):
+                    yield str(name), float(value)

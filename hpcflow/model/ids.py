@@ -1,0 +1,60 @@
+"""The names that hpcflow gives: run ids and job names, and what may stand in a name at all."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+#: A name is a folder on scratch, a word in a job name and an argument to commands. 63 characters
+#: leave room for the rest of a run id within the 255 that Slurm's accounting keeps of a job name.
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
+_RUN_ID: Final = re.compile(rf"{NAME_PATTERN}-\d{{8}}-[a-z2-7]{{8}}", re.ASCII)
+_JOB_NAME: Final = re.compile(rf"hpcflow:({_RUN_ID.pattern}):(\d{{1,6}})", re.ASCII)
+
+#: Characters of the random part of a run id: RFC 4648 base32 in lower case, five bits each.
+ID_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
+ID_RANDOM_CHARS: Final = 8
+
+
+def check_name(text: str) -> str:
+    """``text`` itself, when it can be a name.
+
+    Raises:
+        ValueError: it cannot; the text says why.
+    """
+    if _NAME.fullmatch(text) and ".." not in text:
+        return text
+    raise ValueError(
+        "not a name: use 1 to 63 letters, digits, '.', '_' and '-', "
+        "beginning with a letter or digit, without '..'"
+    )
+
+
+def is_run_id(text: str) -> bool:
+    """Whether ``text`` has the form of a run id."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def make_run_id(name: str, created_at: datetime, random_bytes: bytes) -> str:
+    """``<name>-<yyyymmdd>-<8 random characters>``: 40 bits, and sorts well in a listing.
+
+    Args:
+        name: the run's name, a valid one.
+        created_at: aware; its UTC day is used.
+        random_bytes: at least 8 bytes from a good source.
+    """
+    tail = "".join(ID_ALPHABET[byte % 32] for byte in random_bytes[:ID_RANDOM_CHARS])
+    return f"{name}-{created_at:%Y%m%d}-{tail}"
+
+
+def job_name(run_id: str, attempt: int) -> str:
+    """The Slurm job name of an attempt: unique for all time, so that a job can be found by it."""
+    return f"hpcflow:{run_id}:{attempt}"
+
+
+def parse_job_name(text: str) -> tuple[str, int] | None:
+    """Run id and attempt from a job name; None when hpcflow did not make it."""
+    match = _JOB_NAME.fullmatch(text)
+    return (match[1], int(match[2])) if match else None

@@ -1,0 +1,132 @@
+"""The lines of ``journal.jsonl``: what the login side intended, submitted, saw and decided.
+
+A record is one JSON object on one line with ``at`` (UTC) and ``record`` (its kind). The ledger is
+a projection of these lines, of ``run.json`` and of the events, and of nothing else; so whatever the
+ledger shows has a line here or there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
+
+from hpcflow.clock import to_text
+from hpcflow.model.state import AttemptState, Cause
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    at: AwareDatetime
+
+    def to_line(self) -> str:
+        """The record as one line of JSON, newline included."""
+        return json.dumps(self.model_dump(mode="json", exclude_none=True)) + "\n"
+
+    @field_serializer("at", "submitted_at", "started_at", "ended_at", check_fields=False)
+    def _time(self, value: Any) -> str | None:
+        return None if value is None else to_text(value)
+
+
+class Intended(_Record):
+    """Attempt ``attempt`` will be sent under ``job_name``. Durable before sbatch starts."""
+
+    record: Literal["intended"] = "intended"
+    attempt: int
+    job_name: str
+    scheduler: str = Field(description="Who it is sent to: slurm or local.")
+    partition: str | None = None
+    resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
+
+
+class Submitted(_Record):
+    """The job of attempt ``attempt`` exists."""
+
+    record: Literal["submitted"] = "submitted"
+    attempt: int
+    job_id: str
+    cluster: str | None = None
+    how: Literal["sbatch", "found", "claimed", "inside"] = Field(
+        "sbatch",
+        description="sbatch said so; found by its name; its claim file said so; sent by hand.",
+    )
+
+
+class Refused(_Record):
+    """The scheduler said no. The attempt never became a job."""
+
+    record: Literal["refused"] = "refused"
+    attempt: int
+    reason: str
+    retryable: bool
+
+
+class Withdrawn(_Record):
+    """Looked for everywhere: the job of this attempt never existed and nobody is sending it."""
+
+    record: Literal["withdrawn"] = "withdrawn"
+    attempt: int
+    reason: str
+
+
+class Observed(_Record):
+    """The scheduler showed something new about an attempt. Written only when it is new."""
+
+    record: Literal["observed"] = "observed"
+    attempt: int
+    job_id: str
+    state: AttemptState
+    raw_state: str
+    reason: str | None = None
+    nodes: list[str] | None = None
+    submitted_at: AwareDatetime | None = None
+    started_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    source: Literal["queue", "accounting", "events", "local"] = "queue"
+
+
+class Ended(_Record):
+    """Attempt ``attempt`` is over, and why."""
+
+    record: Literal["ended"] = "ended"
+    attempt: int
+    cause: Cause
+    raw_state: str
+    exit_code: int | None = None
+    ended_at: AwareDatetime | None = None
+    rule: str = Field(description="Which rule said so, for people.")
+
+
+class CancelRequested(_Record):
+    """Somebody wants the run to stop for good."""
+
+    record: Literal["cancel_requested"] = "cancel_requested"
+    by: str
+
+
+class Resumed(_Record):
+    """Somebody wants the run to go on."""
+
+    record: Literal["resumed"] = "resumed"
+    by: str
+
+
+JournalRecord = Annotated[
+    Intended | Submitted | Refused | Withdrawn | Observed | Ended | CancelRequested | Resumed,
+    Field(discriminator="record"),
+]
+
+_ADAPTER: TypeAdapter[JournalRecord] = TypeAdapter(JournalRecord)
+
+
+def parse_record(line: bytes | str) -> JournalRecord:
+    """One line of a journal.
+
+    Raises:
+        pydantic.ValidationError: not a record that this version knows.
+    """
+    return _ADAPTER.validate_json(line)

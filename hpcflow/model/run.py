@@ -1,0 +1,61 @@
+"""A run as it is frozen into ``run.json``: who asked for what, when, from which state of the code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_serializer, field_validator
+
+from hpcflow.clock import to_text
+from hpcflow.model.spec import RunSpec, frozen, thaw
+
+#: Version of the format of run.json, journal and events. A reader refuses what is newer.
+FORMAT = 1
+
+
+class Provenance(BaseModel):
+    """Where a run came from, so that it can be explained and repeated."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    hpcflow_version: str
+    python_version: str
+    submit_host: str
+    config_path: str | None = None
+    overrides: list[str] = Field(default_factory=list)
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    data: dict[str, str] = Field(default_factory=dict, description="Data set -> version.")
+
+
+class Run(BaseModel):
+    """One run. Written once, before anything is sent; never changed."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    format: int = FORMAT
+    run_id: str
+    user: str
+    site: str
+    created_at: AwareDatetime
+    run_dir: str
+    working_dir: str
+    partition: str = Field(description="The partition that `auto` became.")
+    gpu_type: str | None = None
+    spec: RunSpec
+    parent_sweep: str | None = None
+    estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
+    provenance: Provenance
+
+    @field_validator("spec", mode="before")
+    @classmethod
+    def _thaw(cls, value: object) -> object:
+        return thaw(value) if isinstance(value, dict) else value
+
+    @field_serializer("spec")
+    def _freeze(self, spec: RunSpec) -> dict[str, Any]:
+        return frozen(spec)
+
+    @field_serializer("created_at")
+    def _time(self, value: Any) -> str:
+        return to_text(value)

@@ -1,0 +1,92 @@
+"""What the ledger answers: runs, attempts and checkpoints as the CLI and the API show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hpcflow.model.state import AttemptState, Cause, RunState
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """One attempt."""
+
+    run_id: str
+    attempt: int
+    job_name: str
+    job_id: str | None
+    state: AttemptState
+    raw_state: str | None
+    cause: Cause | None
+    reason: str | None
+    partition: str | None
+    nodes: list[str]
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    exit_code: int | None
+    resume_from: str | None
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """One complete checkpoint."""
+
+    run_id: str
+    attempt: int
+    train_step: int
+    epoch: float | None
+    path: str
+    size_bytes: int
+    metrics: dict[str, float]
+    is_best: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run, as `ls` shows it."""
+
+    run_id: str
+    name: str
+    user: str
+    project: str
+    site: str
+    framework: str
+    state: RunState
+    cause: Cause | None
+    run_dir: str
+    partition: str
+    nodes: int
+    gpus: int
+    gpu_type: str | None
+    tags: list[str]
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    attempts: int
+    job_id: str | None
+    train_step: int | None
+    total_train_steps: int | None
+    epoch: float | None
+    metrics: dict[str, float]
+    best_metric: float | None
+    final_model: str | None
+    gpu_hours: float | None
+    estimated_cost_usd: str | None
+    cost_usd: str | None
+    parent_sweep: str | None
+
+
+@dataclass(frozen=True)
+class RunDetail:
+    """One run with all that belongs to it, as `show` shows it."""
+
+    run: RunView
+    resources: dict[str, Any]
+    command: list[str]
+    image: str | None
+    attempts: list[AttemptView] = field(default_factory=list)
+    checkpoints: list[CheckpointView] = field(default_factory=list)

@@ -1,0 +1,156 @@
+"""The contract between hpcflow and whatever runs jobs.
+
+Implementations: :mod:`hpcflow.schedulers.slurm` (commands, or pyslurm for queries),
+:mod:`hpcflow.schedulers.local` (submitit) and the shipped fake,
+:mod:`hpcflow.testing.fake_scheduler`. All pass :mod:`hpcflow.testing.scheduler_contract`. To add a
+scheduler, implement :class:`Scheduler` and run that suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from hpcflow.model.state import AttemptState
+
+
+@dataclass(frozen=True)
+class SubmitRequest:
+    """Everything that a submission needs; it was built and could be looked at before.
+
+    Attributes:
+        script: the job script. All options stand in its ``#SBATCH`` lines.
+        directory: where the submitting command runs; ``--output=out.log`` is relative to it.
+        job_name: as in the script; unique for all time.
+        lock_fd: an open file descriptor that the submitting child process must inherit. The lock
+            on it then lives exactly as long as anybody may still create this job.
+    """
+
+    script: Path
+    directory: Path
+    job_name: str
+    lock_fd: int | None = None
+
+
+@dataclass(frozen=True)
+class JobRef:
+    """A job that exists."""
+
+    job_id: str
+    cluster: str | None = None
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """What the scheduler says about one job. Times are aware UTC; None where it does not say."""
+
+    job_id: str
+    job_name: str
+    raw_state: str
+    state: AttemptState
+    reason: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    nodes: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    restarts: int | None = None
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    source: Literal["queue", "accounting", "local"] = "queue"
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The answer to "does a job of this name exist?".
+
+    Attributes:
+        jobs: all that bear the name, newest last.
+        is_certain: whether the absence of a job proves that there is none. False while accounting
+            is configured but does not answer, unless the queue alone still remembers that far back.
+    """
+
+    jobs: tuple[JobInfo, ...] = ()
+    is_certain: bool = True
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition of the live cluster."""
+
+    name: str
+    is_default: bool
+    is_up: bool
+    time_limit_max_min: int | None
+    nodes: int
+    cpus_per_node: int
+    mem_mb_per_node: int
+    gpus_per_node: int
+    gpu_types: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    preempt_mode: str | None = None
+    grace_s: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    """What a live cluster says about itself; `hpcflow site detect` and `check` are made of it."""
+
+    name: str
+    version: str
+    partitions: tuple[PartitionInfo, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    has_accounting: bool = True
+
+
+class Scheduler(Protocol):
+    """Submit, ask, cancel. Every method may raise SchedulerUnavailable."""
+
+    name: str
+
+    def submit(self, request: SubmitRequest) -> JobRef:
+        """Send one job.
+
+        Raises:
+            SubmissionRefused: no job exists and none would if the same were sent again.
+            SubmissionDelayed: no job exists; a limit is full for now.
+            SubmissionInDoubt: a job may exist.
+            SchedulerUnavailable: no job exists, the scheduler does not answer.
+        """
+        ...
+
+    def find(self, job_name: str, since: datetime) -> Lookup:
+        """Every job of this name submitted at or after ``since``: in the queue, in accounting."""
+        ...
+
+    def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        """One batched question: these jobs, or all of this user's, as the queue knows them.
+
+        A job that the queue has forgotten is absent from the answer; that is not an end.
+        """
+        ...
+
+    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
+        """One batched question to accounting, duplicates (requeues) included, oldest first.
+
+        Raises:
+            SchedulerUnavailable: accounting does not answer, or there is none.
+        """
+        ...
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """End these jobs. Those that ended already, or never were, are no error."""
+        ...
+
+    def cluster_info(self) -> ClusterInfo:
+        """What the cluster says about itself."""
+        ...
+
+    def accounts(self, user: str) -> frozenset[str] | None:
+        """Accounts that ``user`` may charge; None when the cluster has no accounting, or it is
+        silent."""
+        ...

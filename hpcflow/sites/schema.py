@@ -1,0 +1,214 @@
+"""What a site file may say about one cluster.
+
+Files are read by :mod:`hpcflow.sites.loader`. The reference in docs/sites.md is made from the
+descriptions here.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from hpcflow.model.spec import (
+    Count,
+    CountOrNone,
+    Launcher,
+    Megabytes,
+    Minutes,
+    Name,
+    Path,
+    Seconds,
+    Section,
+    Text,
+    Variable,
+    Word,
+)
+
+
+def _check_option(option: str) -> str:
+    if not option.startswith("--") or any(ord(char) < 32 for char in option):
+        raise ValueError("an sbatch option begins with -- and stands on one line")
+    return option
+
+
+#: An sbatch option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
+Option = Annotated[
+    str,
+    StringConstraints(pattern=r"^--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?$"),
+    AfterValidator(_check_option),
+]
+
+
+class SchedulerKind(str, Enum):
+    """Who runs the jobs of a site."""
+
+    SLURM = "slurm"
+    LOCAL = "local"
+
+
+class GpuDialect(str, Enum):
+    """How this site wants to be asked for GPUs."""
+
+    GRES = "gres"  # --gres=gpu:TYPE:N
+    GPUS_PER_NODE = "gpus-per-node"  # --gpus-per-node=TYPE:N
+    IMPLIED = "implied"  # the partition's nodes come whole; asking is an error
+
+
+class Dialect(Section):
+    """How sbatch wants to be spoken to here."""
+
+    gpus: GpuDialect = Field(
+        GpuDialect.GRES, description="`gres`, `gpus-per-node`, or `implied` where nodes come whole."
+    )
+    gpu_type_in_request: bool = Field(
+        True, description="Whether the GPU's type is named in the request (gpu:a100:4, or gpu:4)."
+    )
+    mem: bool = Field(True, description="Whether `--mem` may be used.")
+    export: bool = Field(True, description="Whether `--export=NONE` may be used.")
+    required: list[Literal["account", "nodes", "time_limit", "partition", "qos", "constraint"]] = (
+        Field(default_factory=list, description="Keys of `resources` that a run must have here.")
+    )
+    options: list[Option] = Field(
+        default_factory=list, description="sbatch options that every job gets."
+    )
+
+
+class Price(Section):
+    """What one hour costs, by what this site counts. Decimal; quote it in the file."""
+
+    gpu_hour_usd: Decimal | None = Field(None, ge=0, description="USD per GPU and hour.")
+    node_hour_usd: Decimal | None = Field(None, ge=0, description="USD per node and hour.")
+    node_hour_su: Decimal | None = Field(None, ge=0, description="Service units per node and hour.")
+    gpu_hour_su: Decimal | None = Field(None, ge=0, description="Service units per GPU and hour.")
+
+
+class Partition(Section):
+    """One partition, or one partition with one QOS or constraint, as people here think of it."""
+
+    slurm_partition: Word | None = Field(
+        None, description="Its name in Slurm, if that is not the key. `none` is written as `-`: "
+        "the site chooses by QOS or constraint.", alias="partition"
+    )
+    description: Text | None = Field(None, description="For people.")
+    gpu_type: Word | None = Field(None, description="Type of its GPUs, a key of `gpu_types`.")
+    gpus_per_node: CountOrNone = Field(0, description="GPUs of a node.")
+    cpus_per_node: Count = Field(description="CPU cores of a node that a job may use.")
+    mem_per_node_mb: Megabytes | None = Field(
+        None, alias="mem_per_node", description="Memory of a node that a job may use."
+    )
+    nodes_min: Count = Field(1, description="Fewest nodes of a job.")
+    nodes_max: Count | None = Field(None, description="Most nodes of a job.")
+    time_limit_max_min: Minutes | None = Field(
+        None, alias="time_limit_max", description="Longest time limit; none if absent."
+    )
+    time_limit_default_min: Minutes | None = Field(
+        None, alias="time_limit_default", description="The time limit of a run that names none."
+    )
+    whole_nodes: bool = Field(False, description="Whether a job always gets whole nodes.")
+    preemptible: bool = Field(False, description="Whether jobs here give way to others.")
+    grace_s: Seconds | None = Field(
+        None, alias="grace", description="Time between the notice and the kill of a preempted job."
+    )
+    qos: Word | None = Field(None, description="QOS that belongs to it.")
+    constraint: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9_.,&|*()\[\]!:=+-]+$", description="Constraint it needs."
+    )
+    auto: bool = Field(True, description="Whether `partition: auto` may choose it.")
+    price: Price | None = Field(None, description="What it costs; unknown if absent.")
+
+
+class GpuType(Section):
+    """A type of GPU."""
+
+    mem_mb: Megabytes = Field(alias="mem", description="Memory of one GPU.")
+    gres_name: Word | None = Field(None, description="Its name in Slurm, if that is not the key.")
+    vendor: Literal["nvidia", "amd", "intel", "fake"] = Field(
+        "nvidia", description="Who made it: decides between NCCL and RCCL settings."
+    )
+
+
+class Scratch(Section):
+    """Where run directories go."""
+
+    path: Path = Field(
+        description="Folder of this user; `$NAME` is taken from the user's environment, and "
+        "`$USER` and `$HOME` are always known."
+    )
+    purge_days: Count | None = Field(None, description="Days without access until a file is purged.")
+    filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
+
+
+class Fabric(Section):
+    """The network between the nodes."""
+
+    variables: dict[Variable, Text] = Field(
+        default_factory=dict, description="Environment variables for NCCL, RCCL, libfabric, UCX."
+    )
+    master_port: int | None = Field(
+        None, ge=1024, le=65535, description="A fixed rendezvous port, where only one is open."
+    )
+
+
+class SiteLaunch(Section):
+    """How processes are best started here."""
+
+    pytorch: Launcher = Field(
+        Launcher.TORCHRUN, description="Launcher for `framework: pytorch` when a run names none."
+    )
+    srun_options: list[Option] = Field(
+        default_factory=list, description="Options that every srun gets."
+    )
+
+
+class Modules(Section):
+    """Environment modules of this site."""
+
+    init: Path | None = Field(
+        None, description="Script that defines `module` where the batch shell does not have it."
+    )
+    load: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+/=-]*$")]] = (
+        Field(default_factory=list, description="Modules that every job loads first.")
+    )
+
+
+class Site(Section):
+    """One cluster."""
+
+    name: Name = Field(description="The site's name; the file is called NAME.yaml.")
+    description: Text = Field("", description="One line for people.")
+    source: Text | None = Field(None, description="Where the facts come from, and when.")
+    scheduler: SchedulerKind = Field(SchedulerKind.SLURM, description="`slurm` or `local`.")
+    cluster_name: Word | None = Field(None, description="Slurm's ClusterName, to know the site by.")
+    hosts: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.*?-]+$")]] = Field(
+        default_factory=list, description="Patterns of login host names, to know the site by."
+    )
+    has_accounting: bool = Field(True, description="Whether sacct works here (slurmdbd).")
+    dialect: Dialect = Field(default_factory=Dialect, description=Dialect.__doc__)
+    partitions: dict[Word, Partition] = Field(
+        min_length=1, description="Partitions, the preferred first."
+    )
+    gpu_types: dict[Word, GpuType] = Field(default_factory=dict, description="Types of GPU.")
+    default_account: Word | None = Field(None, description="Account of a run that names none.")
+    accounts: list[Word] | None = Field(
+        None, description="All accounts there are; unknown if absent."
+    )
+    scratch: Scratch = Field(description="Where run directories go.")
+    fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)
+    launch: SiteLaunch = Field(default_factory=SiteLaunch, description=SiteLaunch.__doc__)
+    modules: Modules = Field(default_factory=Modules, description=Modules.__doc__)
+    variables: dict[Variable, Text] = Field(
+        default_factory=dict, description="Environment variables that every job gets."
+    )
+
+    @model_validator(mode="after")
+    def _gpu_types_exist(self) -> Site:
+        for name, partition in self.partitions.items():
+            if partition.gpu_type is not None and partition.gpu_type not in self.gpu_types:
+                raise ValueError(
+                    f"partitions.{name}.gpu_type is {partition.gpu_type}, "
+                    "which is not among gpu_types"
+                )
+        return self

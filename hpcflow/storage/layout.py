@@ -1,0 +1,149 @@
+"""Where everything of a run lies: the only place that knows the names of files and folders.
+
+::
+
+    <scratch>/hpcflow/<project>/<run_id>/      0700
+      run.json                                 the frozen run, written once
+      params.json                              its parameters, for the program
+      journal.jsonl                            what the login side intended, submitted, saw, decided
+      submit.lock                              held by whoever may be creating a job right now
+      cancel                                   exists once somebody asked the run to stop for good
+      attempts/0001/
+        job.sbatch  out.log                    what was sent; what it printed
+        events.jsonl                           what the job says
+        claim                                  "<job id>": the one job that may execute this attempt
+        notice                                 exists once the job was told to save and leave
+        resubmit                               exists once the program left with "send me again"
+      checkpoints/<train_step>/  manifest.json complete when the manifest exists
+      runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH
+      code/                                    uncommitted changes to the user's code
+      artifacts/  tensorboard/
+
+    $HPCFLOW_HOME/  (~/.hpcflow)               0700
+      config.yaml                              the user's settings: site, ledger
+      ledger.sqlite
+      runs/<run_id>                            symbolic link to the run directory: how runs are found
+      sites/*.yaml  templates/                 the user's own
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class AttemptDir:
+    """Paths of one attempt."""
+
+    path: Path
+
+    @property
+    def script(self) -> Path:
+        return self.path / "job.sbatch"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "out.log"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def claim(self) -> Path:
+        return self.path / "claim"
+
+    @property
+    def notice(self) -> Path:
+        return self.path / "notice"
+
+    @property
+    def resubmit(self) -> Path:
+        return self.path / "resubmit"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths of one run."""
+
+    path: Path
+
+    @property
+    def run_json(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def params_json(self) -> Path:
+        return self.path / "params.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def submit_lock(self) -> Path:
+        return self.path / "submit.lock"
+
+    @property
+    def cancel(self) -> Path:
+        return self.path / "cancel"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def runtime(self) -> Path:
+        """What goes on PYTHONPATH inside the job."""
+        return self.path / "runtime"
+
+    @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.path / "artifacts"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    def attempt(self, number: int) -> AttemptDir:
+        """Paths of attempt ``number``, counted from 1."""
+        return AttemptDir(self.path / "attempts" / f"{number:04d}")
+
+    def attempt_numbers(self) -> list[int]:
+        """The attempts that have a folder, in order."""
+        folder = self.path / "attempts"
+        if not folder.is_dir():
+            return []
+        return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths of what hpcflow keeps for a user."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.sqlite"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @property
+    def sites(self) -> Path:
+        return self.path / "sites"
+
+    @property
+    def templates(self) -> Path:
+        return self.path / "templates"
