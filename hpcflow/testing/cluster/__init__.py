@@ -1,0 +1,43 @@
+"""A real Slurm cluster on one machine, for development and tests; and Postgres and S3 beside it.
+
+::
+
+    python -m hpcflow.testing.cluster up        the command line: __main__.py
+    Cluster().up()                              the whole: cluster.py
+      munge.py mariadb.py slurm.py              its daemons; slurm_conf.py their configuration
+      accounting.py users.py machine.py         accounts, Unix users, /etc/hosts
+      software.py                               hpcflow, installed where every user can run it
+      postgres.py s3.py                         servers that need no Slurm and start when asked for
+      daemon.py processes.py leftovers.py       start, recognise and end processes
+      settings.py packages.py ports.py          what is chosen, what is needed, what is free
+      files.py polling.py progress.py           small tools
+
+Standard library only. What hpcflow itself knows about Slurm is in hpcflow.schedulers, not here.
+"""
+
+from __future__ import annotations
+
+from hpcflow.testing.cluster.cluster import Cluster
+from hpcflow.testing.cluster.daemon import Daemon
+from hpcflow.testing.cluster.polling import DeadlinePassed, poll
+from hpcflow.testing.cluster.postgres import Postgres
+from hpcflow.testing.cluster.progress import Progress
+from hpcflow.testing.cluster.s3 import S3
+from hpcflow.testing.cluster.settings import DEFAULT_DIRECTORY, Size
+from hpcflow.testing.cluster.software import Software
+from hpcflow.testing.cluster.users import CommandFailed, User
+
+__all__ = [
+    "DEFAULT_DIRECTORY",
+    "S3",
+    "Cluster",
+    "CommandFailed",
+    "Daemon",
+    "DeadlinePassed",
+    "Postgres",
+    "Progress",
+    "Size",
+    "Software",
+    "User",
+    "poll",
+]

@@ -1,0 +1,65 @@
+"""What a cluster leaves behind when its daemons end: slurmstepd processes and the jobs below them.
+
+slurmd's end does not end jobs, by design of Slurm. A cluster that is taken down must end them, for
+nobody would know them any more; a test that lets a node die must end those of this node.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcflow.testing.cluster import processes
+from hpcflow.testing.cluster.processes import Identity
+
+_PROGRAMS = {"slurmctld", "slurmd", "slurmstepd", "slurmdbd", "munged", "mariadbd", "postgres",
+             "rclone"}  # fmt: skip
+
+
+def kill_node_jobs(folder: Path, node: str) -> list[Identity]:
+    """Kill every job step of one node, and all that it started."""
+    return processes.kill_all(processes.with_descendants(_steps(folder, node)))
+
+
+def kill_everything(folder: Path) -> list[Identity]:
+    """Kill all that still runs of this folder's cluster; returns what was found."""
+    victims = processes.with_descendants(_daemons(folder)) | _job_processes(folder)
+    return processes.kill_all(victims)
+
+
+def find(folder: Path) -> list[str]:
+    """What runs of this folder's cluster, as ``pid program``, for a human."""
+    found = processes.with_descendants(_daemons(folder)) | _job_processes(folder)
+    return sorted(f"{pid} {processes.program(pid)}" for pid in found if Identity.of(pid))
+
+
+def _steps(folder: Path, node: str) -> set[int]:
+    log = str(folder / "log" / f"slurmd.{node}.steps.log")
+    candidates = (pid for pid in processes.pids() if processes.program(pid) == "slurmstepd")
+    return {pid for pid in candidates if log in processes.open_files(pid)}
+
+
+def _daemons(folder: Path) -> set[int]:
+    """Daemons and steps: by the marker, or by an open log, for a step overwrites its environment."""
+    logs = f"{folder}/log/"
+    return {
+        pid
+        for pid in processes.pids()
+        if processes.program(pid) in _PROGRAMS
+        and (
+            processes.environment(pid).get(processes.MARKER, "").startswith(f"{folder}:")
+            or any(path.startswith(logs) for path in processes.open_files(pid))
+        )
+    }
+
+
+def _job_processes(folder: Path) -> set[int]:
+    """Processes of jobs that have left the family tree (daemonized) but kept the environment.
+
+    A shell in which someone has set SLURM_CONF has no SLURM_JOB_ID, and is left alone.
+    """
+    conf = f"{folder}/etc/slurm.conf"
+    return {
+        pid
+        for pid in processes.pids()
+        if (env := processes.environment(pid)).get("SLURM_CONF") == conf and "SLURM_JOB_ID" in env
+    }

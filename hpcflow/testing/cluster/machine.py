@@ -1,0 +1,113 @@
+"""The only two things that a cluster changes outside its folder: /etc/hosts and the Unix users.
+
+Both are shared by all clusters of the machine, so both are changed under one lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import pwd
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from hpcflow.errors import HpcflowError
+
+HOSTS = Path("/etc/hosts")
+COMMENT = "hpcflow development cluster"
+"""Stands in /etc/passwd: a user that carries it was created here and may be deleted here."""
+
+_BLOCK = re.compile(
+    r"# BEGIN hpcflow cluster (?P<folder>\S+)\n.*?# END hpcflow cluster (?P=folder)\n", re.DOTALL
+)
+
+
+@contextmanager
+def _locked_hosts() -> Iterator[TextIO]:
+    """/etc/hosts, open and locked. Written in place: in containers it is a mount of its own."""
+    with HOSTS.open("r+") as hosts:
+        fcntl.flock(hosts, fcntl.LOCK_EX)
+        yield hosts
+
+
+def add_host_names(folder: Path, names: Iterable[str]) -> None:
+    """Let the node names resolve (torchrun's rendezvous needs them), in this cluster's block.
+
+    Each cluster has its own block, so two clusters with the same names do not disturb each other.
+    """
+    lines = "".join(f"127.0.0.1 {name}\n" for name in names)
+    block = f"# BEGIN hpcflow cluster {folder}\n{lines}# END hpcflow cluster {folder}\n"
+    _rewrite(folder, block)
+
+
+def remove_host_names(folder: Path) -> None:
+    """Take this cluster's block out again, and those of folders that are gone."""
+    _rewrite(folder, "")
+
+
+def clusters() -> list[str]:
+    """The folders of all clusters that have a block in /etc/hosts: those that are up."""
+    return [found["folder"] for found in _BLOCK.finditer(HOSTS.read_text())]
+
+
+def _rewrite(folder: Path, block: str) -> None:
+    def kept(found: re.Match[str]) -> str:
+        owner = found["folder"]
+        return found[0] if owner != str(folder) and Path(owner).exists() else ""
+
+    with _locked_hosts() as hosts:
+        before = hosts.read()
+        after = _BLOCK.sub(kept, before)
+        if block and after and not after.endswith("\n"):
+            after += "\n"
+        after += block
+        if after != before:
+            hosts.seek(0)
+            hosts.write(after)
+            hosts.truncate()
+
+
+def ensure_user(name: str, home: Path) -> pwd.struct_passwd:
+    """The Unix user of this name, created when absent.
+
+    A user left by another cluster whose folder is gone gets this home: Slurm's
+    ``--get-user-env`` logs in there.
+    """
+    with _locked_hosts():
+        entry = _entry(name)
+        if entry is None:
+            _admin("useradd", "--no-create-home", "--home-dir", str(home), "--shell", "/bin/bash",
+                   "--user-group", "--comment", COMMENT, name)  # fmt: skip
+        elif entry.pw_gecos == COMMENT and not Path(entry.pw_dir).exists():
+            _admin("usermod", "--home", str(home), name)
+    return pwd.getpwnam(name)
+
+
+def remove_users(names: Iterable[str]) -> None:
+    """Delete those users that a cluster created, unless another cluster is up and needs them."""
+    if clusters():
+        return
+    with _locked_hosts():
+        for name in names:
+            entry = _entry(name)
+            if entry is not None and entry.pw_gecos == COMMENT:
+                _admin("userdel", name)
+
+
+def _entry(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _admin(*argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise HpcflowError(
+            f"{' '.join(argv)} failed with {done.returncode}: {done.stderr.strip()}",
+            next_action="see what holds /etc/passwd, then try again",
+        )

@@ -1,0 +1,46 @@
+"""Free TCP ports.
+
+Taken from below the kernel's ephemeral range: a port of that range may be free now and be some
+client's a second later, before the daemon that got it has even started.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+
+from hpcflow.errors import HpcflowError
+
+_FIRST, _LAST = 12_000, 32_000
+
+
+def is_free(port: int) -> bool:
+    """Whether a daemon could listen on this port now, on all addresses."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections on this port of the loopback."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def free_block(count: int) -> int:
+    """The first of ``count`` consecutive free ports, chosen at random: two clusters may start at once."""
+    for _ in range(200):
+        first = random.randint(_FIRST, _LAST - count)
+        if all(is_free(port) for port in range(first, first + count)):
+            return first
+    raise HpcflowError(
+        f"no {count} consecutive free TCP ports between {_FIRST} and {_LAST}",
+        next_action="see what listens: ss -ltn",
+    )

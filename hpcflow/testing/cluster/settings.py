@@ -1,0 +1,102 @@
+"""What is chosen once for a cluster and kept in its folder: size, ports, passwords, and the paths.
+
+Only plain values; nothing here starts or writes anything but ``cluster.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcflow.errors import InputError
+from hpcflow.testing.cluster.files import read_json, write_json
+from hpcflow.testing.cluster.ports import free_block
+
+DIRECTORY_VARIABLE = "HPCFLOW_CLUSTER_DIR"
+DEFAULT_DIRECTORY = Path("/var/tmp/hpcflow-devcluster")
+_LONGEST_DIRECTORY = 70
+"""A Unix socket's path may have 107 bytes, and the longest below the folder takes about 30."""
+
+
+def cluster_directory(given: str | Path | None = None) -> Path:
+    """The cluster's folder: what was given, else the environment's, else the default."""
+    path = Path(given or os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY).resolve()
+    text = str(path)
+    if len(text) > _LONGEST_DIRECTORY or not all(c.isalnum() or c in "/._-" for c in text):
+        raise InputError(
+            f"the cluster's folder {text!r} must have at most {_LONGEST_DIRECTORY} characters,"
+            " all of them letters, digits or one of / . _ -",
+            next_action=f"choose another: --dir {DEFAULT_DIRECTORY}",
+        )
+    return path
+
+
+@dataclass(frozen=True)
+class Size:
+    """How big the cluster pretends to be; nodes may claim more than the machine has."""
+
+    nodes: int = 4
+    cpus: int = 8
+    gpus: int = 4
+
+    def __post_init__(self) -> None:
+        limits = {"nodes": (1, 256), "cpus": (1, 4096), "gpus": (0, 64)}
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(
+                    f"--{name} {value}: must be between {low} and {high}",
+                    next_action="try: python -m hpcflow.testing.cluster up",
+                )
+
+    @property
+    def memory_mb(self) -> int:
+        """Per node: 1 GB a CPU, at least 8 GB; claimed, not had."""
+        return 1024 * max(8, self.cpus)
+
+    @property
+    def node_names(self) -> list[str]:
+        """n1, n2, …"""
+        return [f"n{number}" for number in range(1, self.nodes + 1)]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the daemons listen; ``slurmd`` is the first node's, the others follow."""
+
+    slurmctld: int
+    slurmdbd: int
+    mariadb: int
+    slurmd: int
+
+    @classmethod
+    def choose(cls, nodes: int) -> Ports:
+        """One block of free ports."""
+        first = free_block(3 + nodes)
+        return cls(first, first + 1, first + 2, first + 3)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything of a cluster that must be the same after a restart."""
+
+    size: Size
+    ports: Ports
+    name: str = "devcluster"
+    database_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @classmethod
+    def load(cls, folder: Path) -> Settings | None:
+        """What the folder remembers; None when no cluster was ever started there."""
+        record: dict[str, Any] = read_json(folder / "cluster.json")
+        if not record:
+            return None
+        size, ports = Size(**record.pop("size")), Ports(**record.pop("ports"))
+        return cls(size=size, ports=ports, **record)
+
+    def save(self, folder: Path) -> None:
+        """Remember them, privately."""
+        write_json(folder / "cluster.json", asdict(self))

@@ -1,0 +1,169 @@
+"""The text of Slurm's configuration files. Pure: values in, text out."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from hpcflow.testing.cluster.settings import Settings, Size
+
+GPU_TYPE = "a100"
+
+
+def slurm_conf(folder: Path, settings: Settings) -> str:
+    """slurm.conf: one controller, many slurmd on this host, accounting, preemption, partitions."""
+    return "\n".join(
+        ["# Written by hpcflow.testing.cluster; changes are lost at the next `up`."]
+        + _identity(folder, settings)
+        + _paths(folder)
+        + _SCHEDULING
+        + _ACCOUNTING
+        + [
+            f"AccountingStoragePort={settings.ports.slurmdbd}",
+            # With munge the "password" is the socket, by which commands talk to slurmdbd.
+            f"AccountingStoragePass={folder}/munge/munge.sock",
+        ]
+        + _nodes(settings)
+        + _partitions(settings.size)
+        + [""]
+    )
+
+
+def _identity(folder: Path, settings: Settings) -> list[str]:
+    return [
+        f"ClusterName={settings.name}",
+        f"SlurmctldHost={_host()}(127.0.0.1)",
+        f"SlurmctldPort={settings.ports.slurmctld}",
+        # root, not slurm: one owner of all files, and slurmd must be root anyway.
+        "SlurmUser=root",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={folder}/munge/munge.sock",
+        "CredType=cred/munge",
+    ]
+
+
+def _paths(folder: Path) -> list[str]:
+    return [
+        f"StateSaveLocation={folder}/state",
+        f"SlurmctldPidFile={folder}/run/slurmctld.pid",
+        f"SlurmdPidFile={folder}/run/slurmd.%n.pid",
+        f"SlurmdSpoolDir={folder}/spool/%n",
+        # Steps log here; slurmd itself to its standard error, which is log/slurmd.<node>.log.
+        f"SlurmdLogFile={folder}/log/slurmd.%n.steps.log",
+        "SlurmdSyslogDebug=quiet",
+        "SlurmctldSyslogDebug=quiet",
+        f"PlugStackConfig={folder}/etc/plugstack.conf",
+    ]
+
+
+# The limits of a real site in small: what takes minutes there takes seconds here.
+_SCHEDULING = [
+    "EnforcePartLimits=ALL",
+    "SelectType=select/cons_tres",
+    "SelectTypeParameters=CR_Core_Memory",
+    "SchedulerType=sched/backfill",
+    "SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2,bf_resolution=10",
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=REQUEUE",
+    "PriorityType=priority/multifactor",
+    "PriorityWeightFairshare=100000",
+    "PriorityWeightAge=1000",
+    "PriorityCalcPeriod=1",
+    "PriorityDecayHalfLife=1-00:00:00",
+    "GresTypes=gpu",
+    "MpiDefault=none",
+    "ReturnToService=2",
+    # Between SIGTERM and SIGKILL at the time limit and on scancel; the default is 30.
+    "KillWait=5",
+    "MinJobAge=300",
+    "SlurmctldTimeout=30",
+    # A node whose slurmd is gone goes DOWN, and its jobs to NODE_FAIL, after this long. Shorter
+    # than the default 300, yet long enough for 1,000 jobs on two real cores.
+    "SlurmdTimeout=30",
+    "MessageTimeout=10",
+    "SlurmdParameters=config_overrides",
+    # No cgroups: they need a delegated hierarchy, which containers do not have.
+    "ProctrackType=proctrack/linuxproc",
+    "TaskPlugin=task/none",
+]
+
+_ACCOUNTING = [
+    "JobAcctGatherType=jobacct_gather/linux",
+    "AccountingStorageType=accounting_storage/slurmdbd",
+    "AccountingStorageHost=127.0.0.1",
+    "AccountingStorageEnforce=associations,limits,qos",
+    "AccountingStorageTRES=gres/gpu",
+]
+
+
+def _nodes(settings: Settings) -> list[str]:
+    size, first = settings.size, settings.ports.slurmd
+    gres = f"Gres=gpu:{GPU_TYPE}:{size.gpus} Feature={GPU_TYPE} " if size.gpus else ""
+    return [
+        f"NodeName={_names(size)} NodeHostname={_host()} NodeAddr=127.0.0.1"
+        f" Port={_range(first, first + size.nodes - 1)} CPUs={size.cpus}"
+        f" RealMemory={size.memory_mb} {gres}State=UNKNOWN"
+    ]
+
+
+def _partitions(size: Size) -> list[str]:
+    # Without DefMemPerCPU a job that names no memory gets all of the node's.
+    common = f"Nodes={_names(size)} DefMemPerCPU={size.memory_mb // size.cpus} State=UP"
+    return [
+        f"PartitionName=gpu Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=1-00:00:00"
+        f" DefaultTime=01:00:00 {common}",
+        f"PartitionName=spot PriorityTier=1 GraceTime=5 PreemptMode=REQUEUE MaxTime=1-00:00:00"
+        f" DefaultTime=01:00:00 {common}",
+        f"PartitionName=short PriorityTier=10 PreemptMode=OFF MaxTime=00:02:00"
+        f" DefaultTime=00:01:00 {common}",
+    ]
+
+
+def gres_conf(folder: Path, size: Size) -> str:
+    """gres.conf: one line per node. A ``Count=`` without ``File=`` registers 0 GPUs."""
+    if not size.gpus:
+        return ""
+    return "".join(
+        f"NodeName={node} Name=gpu Type={GPU_TYPE}"
+        f" File={folder}/gpus/{node}gpu{_range(0, size.gpus - 1)}\n"
+        for node in size.node_names
+    )
+
+
+def cgroup_conf() -> str:
+    """cgroup.conf: ``disabled`` does not exist in Slurm 22.05, and v1 is touched by nothing here."""
+    return "CgroupPlugin=cgroup/v1\n"
+
+
+def slurmdbd_conf(folder: Path, settings: Settings) -> str:
+    """slurmdbd.conf; holds the database's password."""
+    return "\n".join(
+        [
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={folder}/munge/munge.sock",
+            f"DbdHost={_host()}",
+            "DbdAddr=127.0.0.1",
+            f"DbdPort={settings.ports.slurmdbd}",
+            "SlurmUser=root",
+            f"PidFile={folder}/run/slurmdbd.pid",
+            "StorageType=accounting_storage/mysql",
+            "StorageHost=127.0.0.1",
+            f"StoragePort={settings.ports.mariadb}",
+            "StorageUser=slurm",
+            f"StoragePass={settings.database_password}",
+            "StorageLoc=slurm_acct_db",
+            "",
+        ]
+    )
+
+
+def _host() -> str:
+    return socket.gethostname().split(".")[0]
+
+
+def _names(size: Size) -> str:
+    return f"n{_range(1, size.nodes)}"
+
+
+def _range(first: int, last: int) -> str:
+    return f"[{first}-{last}]" if last > first else str(first)
