@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument("--cpus", type=int, help=f"per node; default: as before, or {default.cpus}")
     size.add_argument("--gpus", type=int, help=f"per node; default: as before, or {default.gpus}")
 
-    def add(name: str, act: object, text: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    def add(
+        name: str, act: object, text: str, *parents: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text, parents=[common, *parents])
         command.set_defaults(act=act)
         return command
@@ -78,7 +80,9 @@ def _size(arguments: argparse.Namespace, folder: Path) -> Size:
     settings = Settings.load(folder)
     before = settings.size if settings else Size()
     given = {name: getattr(arguments, name) for name in ("nodes", "cpus", "gpus")}
-    chosen = {name: getattr(before, name) if value is None else value for name, value in given.items()}
+    chosen = {
+        name: getattr(before, name) if value is None else value for name, value in given.items()
+    }
     return Size(**chosen)
 
 

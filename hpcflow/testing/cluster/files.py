@@ -16,7 +16,7 @@ def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
     with os.fdopen(descriptor, "w") as out:
         os.fchmod(out.fileno(), mode)
         out.write(text)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def write_if_changed(path: Path, text: str, mode: int = 0o644) -> bool:

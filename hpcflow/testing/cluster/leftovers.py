@@ -11,8 +11,8 @@ from pathlib import Path
 from hpcflow.testing.cluster import processes
 from hpcflow.testing.cluster.processes import Identity
 
-_PROGRAMS = {"slurmctld", "slurmd", "slurmstepd", "slurmdbd", "munged", "mariadbd", "postgres",
-             "rclone"}  # fmt: skip
+_SLURM = {"slurmctld", "slurmd", "slurmstepd", "slurmdbd", "munged", "mariadbd"}
+_SERVERS = {"postgres", "rclone"}
 
 
 def kill_node_jobs(folder: Path, node: str) -> list[Identity]:
@@ -20,15 +20,19 @@ def kill_node_jobs(folder: Path, node: str) -> list[Identity]:
     return processes.kill_all(processes.with_descendants(_steps(folder, node)))
 
 
+def kill_slurm(folder: Path) -> list[Identity]:
+    """Kill what still runs of Slurm and of its jobs; returns what was found."""
+    return processes.kill_all(_family(folder, _SLURM))
+
+
 def kill_everything(folder: Path) -> list[Identity]:
-    """Kill all that still runs of this folder's cluster; returns what was found."""
-    victims = processes.with_descendants(_daemons(folder)) | _job_processes(folder)
-    return processes.kill_all(victims)
+    """Kill all that still runs of this folder, servers too; returns what was found."""
+    return processes.kill_all(_family(folder, _SLURM | _SERVERS))
 
 
 def find(folder: Path) -> list[str]:
     """What runs of this folder's cluster, as ``pid program``, for a human."""
-    found = processes.with_descendants(_daemons(folder)) | _job_processes(folder)
+    found = _family(folder, _SLURM | _SERVERS)
     return sorted(f"{pid} {processes.program(pid)}" for pid in found if Identity.of(pid))
 
 
@@ -38,13 +42,18 @@ def _steps(folder: Path, node: str) -> set[int]:
     return {pid for pid in candidates if log in processes.open_files(pid)}
 
 
-def _daemons(folder: Path) -> set[int]:
-    """Daemons and steps: by the marker, or by an open log, for a step overwrites its environment."""
+def _family(folder: Path, programs: set[str]) -> set[int]:
+    roots = _daemons(folder, programs) | _job_processes(folder)
+    return processes.with_descendants(roots)
+
+
+def _daemons(folder: Path, programs: set[str]) -> set[int]:
+    """Daemons and steps: by the marker, or by an open log, for a step loses its environment."""
     logs = f"{folder}/log/"
     return {
         pid
         for pid in processes.pids()
-        if processes.program(pid) in _PROGRAMS
+        if processes.program(pid) in programs
         and (
             processes.environment(pid).get(processes.MARKER, "").startswith(f"{folder}:")
             or any(path.startswith(logs) for path in processes.open_files(pid))

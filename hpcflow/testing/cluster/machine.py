@@ -82,19 +82,27 @@ def ensure_user(name: str, home: Path) -> pwd.struct_passwd:
             _admin("useradd", "--no-create-home", "--home-dir", str(home), "--shell", "/bin/bash",
                    "--user-group", "--comment", COMMENT, name)  # fmt: skip
         elif entry.pw_gecos == COMMENT and not Path(entry.pw_dir).exists():
-            _admin("usermod", "--home", str(home), name)
+            _move_home(name, home)
     return pwd.getpwnam(name)
 
 
-def remove_users(names: Iterable[str]) -> None:
-    """Delete those users that a cluster created, unless another cluster is up and needs them."""
-    if clusters():
-        return
+def remove_users(names: Iterable[str], folder: Path) -> None:
+    """Delete those users that a cluster created; keep them while another cluster is up."""
+    others = [other for other in clusters() if other != str(folder)]
     with _locked_hosts():
         for name in names:
             entry = _entry(name)
-            if entry is not None and entry.pw_gecos == COMMENT:
+            if entry is None or entry.pw_gecos != COMMENT:
+                continue
+            if not others:
                 _admin("userdel", name)
+            elif not Path(entry.pw_dir).exists():
+                _move_home(name, Path(others[0], "home", name))
+
+
+def _move_home(name: str, home: Path) -> None:
+    """Cosmetic, and usermod refuses while the user has processes; so a failure is no matter."""
+    subprocess.run(["usermod", "--home", str(home), name], capture_output=True)
 
 
 def _entry(name: str) -> pwd.struct_passwd | None:

@@ -1,4 +1,4 @@
-"""munged with its own key and socket: the credentials by which the Slurm of one cluster knows itself."""
+"""munged with its own key and socket: how the Slurm of one cluster knows itself."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def answers(port: int) -> bool:
 
 
 def free_block(count: int) -> int:
-    """The first of ``count`` consecutive free ports, chosen at random: two clusters may start at once."""
+    """The first of ``count`` consecutive free ports; random, as two clusters may start at once."""
     for _ in range(200):
         first = random.randint(_FIRST, _LAST - count)
         if all(is_free(port) for port in range(first, first + count)):

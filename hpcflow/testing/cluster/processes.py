@@ -72,7 +72,7 @@ def _boot() -> str:
 
 def pids() -> Iterator[int]:
     """Every process of the machine."""
-    return (int(entry) for entry in os.listdir(PROC) if entry.isdigit())
+    return (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -88,7 +88,7 @@ def environment(pid: int) -> dict[str, str]:
 def program(pid: int) -> str:
     """The name of the file that the process executes; empty when it cannot be read."""
     try:
-        return os.path.basename(os.readlink(PROC / str(pid) / "exe")).removesuffix(" (deleted)")
+        return (PROC / str(pid) / "exe").readlink().name.removesuffix(" (deleted)")
     except OSError:
         return ""
 
@@ -96,14 +96,10 @@ def program(pid: int) -> str:
 def open_files(pid: int) -> Iterator[str]:
     """The paths that the process holds open."""
     try:
-        entries = os.listdir(PROC / str(pid) / "fd")
+        for entry in (PROC / str(pid) / "fd").iterdir():
+            yield str(entry.readlink())
     except OSError:
-        return
-    for entry in entries:
-        try:
-            yield os.readlink(PROC / str(pid) / "fd" / entry)
-        except OSError:
-            continue
+        return  # it closed the file, or ended, or is not ours to look at
 
 
 def parent(pid: int) -> int:

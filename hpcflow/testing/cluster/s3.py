@@ -15,7 +15,7 @@ from hpcflow.testing.cluster.progress import Progress
 
 
 class S3:
-    """The server of one folder; creating the object starts nothing. A bucket is a folder in data."""
+    """The server of one folder; creating the object starts nothing. A bucket is a folder."""
 
     def __init__(self, folder: str | Path, *, progress: Progress | None = None) -> None:
         self.folder = Path(folder).resolve()

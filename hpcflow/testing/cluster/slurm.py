@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from hpcflow.errors import HpcflowError
@@ -16,12 +16,11 @@ from hpcflow.testing.cluster.packages import find_program
 from hpcflow.testing.cluster.ports import answers
 from hpcflow.testing.cluster.settings import Settings, Size
 
-USABLE_STATES = {"idle", "mixed", "allocated", "completing"}
 _CONF = "etc/slurm.conf"
 
 
 def conf_path(folder: Path) -> Path:
-    """What SLURM_CONF must name. All other files of Slurm, slurmdbd.conf too, are found beside it."""
+    """What SLURM_CONF must name. Slurm finds its other files, slurmdbd.conf too, beside it."""
     return folder / _CONF
 
 
@@ -41,7 +40,8 @@ def write_files(folder: Path, settings: Settings) -> bool:
     }
     etc = folder / "etc"
     write_atomic(etc / "slurmdbd.conf", slurm_conf.slurmdbd_conf(folder, settings), 0o600)
-    return any([write_if_changed(etc / name, text) for name, text in texts.items()])
+    changed = [write_if_changed(etc / name, text) for name, text in texts.items()]
+    return any(changed)
 
 
 def _make_gpus(folder: Path, size: Size) -> None:
@@ -62,7 +62,9 @@ def _make_gpus(folder: Path, size: Size) -> None:
 def slurmctld(folder: Path) -> Daemon:
     """The controller."""
     argv = [find_program("slurmctld") or "slurmctld", "-D"]
-    return _daemon(folder, "slurmctld", argv, lambda: "is UP" in command(folder, "scontrol", "ping"))
+    return _daemon(
+        folder, "slurmctld", argv, lambda: "is UP" in command(folder, "scontrol", "ping")
+    )
 
 
 def slurmdbd(folder: Path, settings: Settings) -> Daemon:
@@ -79,8 +81,7 @@ def slurmd(folder: Path, settings: Settings, node: str) -> Daemon:
     return _daemon(folder, f"slurmd.{node}", argv, lambda: answers(port))
 
 
-def _daemon(folder: Path, name: str, argv: list[str], ready: object) -> Daemon:
-    assert callable(ready)
+def _daemon(folder: Path, name: str, argv: list[str], ready: Callable[[], bool]) -> Daemon:
     return Daemon(folder, name, argv, ready=ready, env=environment(folder))
 
 
@@ -101,8 +102,9 @@ def run(
         env={**CLEAN_ENVIRONMENT, **environment(folder)},
     )
     if check and done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()
         raise HpcflowError(
-            f"{' '.join(argv)} failed with {done.returncode}: {(done.stderr or done.stdout).strip()}",
+            f"{' '.join(argv)} failed with {done.returncode}: {said}",
             next_action=f"see the logs: ls -t {folder}/log",
         )
     return done
@@ -121,15 +123,3 @@ def _accounting_answers(folder: Path) -> bool:
         return run(folder, "sacctmgr", "-n", "show", "cluster", check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False
-
-
-def node_states(folder: Path) -> dict[str, str]:
-    """Node name → sinfo's state, with its flags such as ``*`` (does not answer)."""
-    lines = command(folder, "sinfo", "-a", "-h", "-N", "-o", "%N %T").splitlines()
-    return dict(line.split(maxsplit=1) for line in lines if " " in line)
-
-
-def resume_nodes(folder: Path, names: Sequence[str]) -> None:
-    """Put drained and down nodes back to work."""
-    if names:
-        run(folder, "scontrol", "update", f"nodename={','.join(names)}", "state=resume", check=False)

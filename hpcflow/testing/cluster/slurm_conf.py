@@ -13,19 +13,19 @@ GPU_TYPE = "a100"
 def slurm_conf(folder: Path, settings: Settings) -> str:
     """slurm.conf: one controller, many slurmd on this host, accounting, preemption, partitions."""
     return "\n".join(
-        ["# Written by hpcflow.testing.cluster; changes are lost at the next `up`."]
-        + _identity(folder, settings)
-        + _paths(folder)
-        + _SCHEDULING
-        + _ACCOUNTING
-        + [
+        [
+            "# Written by hpcflow.testing.cluster; changes are lost at the next `up`.",
+            *_identity(folder, settings),
+            *_paths(folder),
+            *_SCHEDULING,
+            *_ACCOUNTING,
             f"AccountingStoragePort={settings.ports.slurmdbd}",
             # With munge the "password" is the socket, by which commands talk to slurmdbd.
             f"AccountingStoragePass={folder}/munge/munge.sock",
+            *_nodes(settings),
+            *_partitions(settings.size),
+            "",
         ]
-        + _nodes(settings)
-        + _partitions(settings.size)
-        + [""]
     )
 
 
@@ -131,7 +131,7 @@ def gres_conf(folder: Path, size: Size) -> str:
 
 
 def cgroup_conf() -> str:
-    """cgroup.conf: ``disabled`` does not exist in Slurm 22.05, and v1 is touched by nothing here."""
+    """cgroup.conf: ``disabled`` does not exist in Slurm 22.05, and nothing here touches v1."""
     return "CgroupPlugin=cgroup/v1\n"
 
 

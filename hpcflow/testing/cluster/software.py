@@ -1,9 +1,29 @@
-"""hpcflow and its libraries where every user can run them."""
+"""hpcflow and its libraries where every user can run them: ``<folder>/software``.
+
+A checkout and its ``.venv`` may lie where ordinary users cannot look (below /root, in a private
+folder of a CI). So the users get a venv of their own: the libraries hard-linked from the project's
+venv, fast and taking no disk space, and over them hpcflow as a wheel built from the tree.
+Both steps are left out when nothing they depend on has changed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from hpcflow.errors import HpcflowError
+from hpcflow.testing.cluster.files import make_directory, read_json, write_json
+from hpcflow.testing.cluster.linking import link_libraries, link_programs, readable_copy
+
+_SHIPPED = ("hpcflow", "templates", "site_configs", "sbatch", "examples", "setup.cfg", "setup.py",
+            "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")  # fmt: skip
+"""What of a tree goes into a wheel or to the users; nothing else makes a new wheel."""
 
 
 @dataclass(frozen=True)
@@ -11,10 +31,138 @@ class Software:
     """Where things are."""
 
     venv: Path
-    bin: Path
     examples: Path
     sbatch: Path
 
+    @property
+    def bin(self) -> Path:
+        """The folder for PATH."""
+        return self.venv / "bin"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has hpcflow."""
+        return self.bin / "python"
+
 
 def refresh(tree: Path, python: Path, target: Path) -> Software:
-    raise NotImplementedError
+    """Bring ``target`` up to date with ``tree`` and the libraries of the venv of ``python``."""
+    software = Software(target / "venv", target / "examples", target / "sbatch")
+    make_directory(target)
+    state = target / "state.json"
+    done = read_json(state)
+    libraries = _libraries_digest(python)
+    if done.get("libraries") != libraries or not software.python.exists():
+        state.unlink(missing_ok=True)
+        _make_venv(python, software)
+        done = {"libraries": libraries}
+        write_json(state, done)
+    sources = _sources_digest(tree)
+    if done.get("sources") != sources:
+        write_json(state, {"libraries": libraries})
+        _install(tree, python, software)
+        write_json(state, {"libraries": libraries, "sources": sources})
+    return software
+
+
+def _site_packages(venv: Path) -> Path:
+    found = sorted(venv.glob("lib/python3*/site-packages"))
+    if not found:
+        raise HpcflowError(
+            f"{venv} is not a virtual environment", next_action="make one: make venv"
+        )
+    return found[0]
+
+
+def _venv_of(python: Path) -> Path:
+    return python.parent.parent.absolute()
+
+
+def _libraries_digest(python: Path) -> str:
+    """Changes when anything but hpcflow is installed into the project's venv or removed from it."""
+    packages = _site_packages(_venv_of(python))
+    digest = hashlib.sha256(str(packages).encode())
+    for info in sorted(packages.glob("*.dist-info")):
+        if not info.name.startswith("hpcflow-"):
+            digest.update(f"{info.name} {info.stat().st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _shipped_files(tree: Path) -> Iterator[Path]:
+    for name in _SHIPPED:
+        top = tree / name
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            hidden = "__pycache__" in path.parts or path.name.endswith(".egg-info")
+            if path.is_file() and not hidden:
+                yield path
+
+
+def _sources_digest(tree: Path) -> str:
+    digest = hashlib.sha256(str(tree).encode())
+    for path in _shipped_files(tree):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(
+            f"{path.relative_to(tree)} {path.stat().st_mode & 0o111} {content}\n".encode()
+        )
+    return digest.hexdigest()
+
+
+def _make_venv(python: Path, software: Software) -> None:
+    shutil.rmtree(software.venv, ignore_errors=True)
+    base = _base_python(python)
+    _run([base, "-m", "venv", "--without-pip", software.venv], "making the users' venv")
+    project = _venv_of(python)
+    link_libraries(_site_packages(project), _site_packages(software.venv))
+    link_programs(project / "bin", software.bin)
+
+
+def _base_python(python: Path) -> Path:
+    """The interpreter below the project's venv, if others may run it; else Debian's own."""
+    question = "import sys; print(sys._base_executable); print(sys.version_info[:2])"
+    base, version = _run([python, "-c", question], "asking Python").splitlines()
+    for candidate in (Path(base).resolve(), Path("/usr/bin/python3")):
+        if not _reachable_by_all(candidate):
+            continue
+        if _run([candidate, "-c", question], "asking Python").splitlines()[1] == version:
+            return candidate
+    raise HpcflowError(
+        f"no Python {version} that ordinary users can run: {base} lies in a private folder",
+        next_action="make the project's venv from /usr/bin/python3",
+    )
+
+
+def _reachable_by_all(program: Path) -> bool:
+    folders_open = all(folder.stat().st_mode & 0o001 for folder in program.parents)
+    return program.exists() and folders_open and bool(program.stat().st_mode & 0o001)
+
+
+def _install(tree: Path, python: Path, software: Software) -> None:
+    """Build in a copy: setuptools leaves build/ and egg-info behind, and the tree is not ours."""
+    with tempfile.TemporaryDirectory(prefix="hpcflow-wheel-") as temporary:
+        copy = Path(temporary) / "tree"
+        for path in _shipped_files(tree):
+            readable_copy(path, copy / path.relative_to(tree))
+        pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check"]
+        _run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", temporary, copy],
+             "building the wheel")  # fmt: skip
+        (wheel,) = Path(temporary).glob("hpcflow-*.whl")
+        _run([*pip, "--python", software.python, "install", "--no-deps", "--no-index",
+              "--force-reinstall", wheel], "installing the wheel")  # fmt: skip
+        for destination in (software.examples, software.sbatch):
+            shutil.rmtree(destination, ignore_errors=True)
+            make_directory(destination)
+            source = copy / destination.name
+            if source.is_dir():
+                shutil.copytree(source, destination, dirs_exist_ok=True)
+
+
+def _run(argv: list[str | Path], what: str) -> str:
+    done = subprocess.run(
+        [os.fspath(word) for word in argv], capture_output=True, text=True, umask=0o022
+    )
+    if done.returncode != 0:
+        raise HpcflowError(
+            f"{what} failed with {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}",
+            next_action="repeat it by hand: " + " ".join(os.fspath(word) for word in argv),
+        )
+    return done.stdout

@@ -1,0 +1,66 @@
+"""The daemons of one cluster as its settings describe them, in the order in which they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.testing.cluster import mariadb, munge, slurm
+from hpcflow.testing.cluster.daemon import Daemon
+from hpcflow.testing.cluster.ports import is_free
+from hpcflow.testing.cluster.settings import Settings
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Every daemon of Slurm; Postgres and S3 are not among them, for they live on their own."""
+
+    folder: Path
+    settings: Settings
+
+    @property
+    def munge(self) -> Daemon:
+        """munged."""
+        return munge.munge(self.folder)
+
+    @property
+    def mariadb(self) -> Daemon:
+        """slurmdbd's database server."""
+        return mariadb.mariadb(self.folder, self.settings)
+
+    @property
+    def slurmdbd(self) -> Daemon:
+        """The accounting daemon."""
+        return slurm.slurmdbd(self.folder, self.settings)
+
+    @property
+    def slurmctld(self) -> Daemon:
+        """The controller."""
+        return slurm.slurmctld(self.folder)
+
+    @property
+    def slurmd(self) -> dict[str, Daemon]:
+        """Node name → its daemon."""
+        names = self.settings.size.node_names
+        return {name: slurm.slurmd(self.folder, self.settings, name) for name in names}
+
+    def all(self) -> list[Daemon]:
+        """As they start."""
+        nodes = self.slurmd.values()
+        return [self.munge, self.mariadb, self.slurmdbd, self.slurmctld, *nodes]
+
+    def stopping(self) -> list[Daemon]:
+        """As they stop: the controller first, or it sees the nodes go and judges their jobs."""
+        nodes = self.slurmd.values()
+        return [self.slurmctld, *nodes, self.slurmdbd, self.mariadb, self.munge]
+
+    def taken_ports(self) -> list[int]:
+        """Ports that something else took while our daemon did not run."""
+        ports = self.settings.ports
+        wanted = {
+            ports.slurmctld: self.slurmctld,
+            ports.slurmdbd: self.slurmdbd,
+            ports.mariadb: self.mariadb,
+            **{ports.slurmd + i: daemon for i, daemon in enumerate(self.slurmd.values())},
+        }
+        return [p for p, daemon in wanted.items() if not is_free(p) and not daemon.is_running()]

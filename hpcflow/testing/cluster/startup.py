@@ -1,0 +1,86 @@
+"""How a cluster comes up: from nothing, from any half-way state, or again with another size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hpcflow.errors import HpcflowError
+from hpcflow.testing.cluster import machine, mariadb, munge, nodes, shutdown, slurm
+from hpcflow.testing.cluster.accounting import USERS, ensure_accounts
+from hpcflow.testing.cluster.daemon import Daemon
+from hpcflow.testing.cluster.parts import Parts
+from hpcflow.testing.cluster.progress import Progress
+from hpcflow.testing.cluster.settings import Ports, Settings, Size
+from hpcflow.testing.cluster.users import User
+
+_HUNG_AFTER_S = 10
+
+
+def bring_up(folder: Path, size: Size | None, progress: Progress, deadline_s: float) -> None:
+    """Start what does not run. Every step looks first and does only what is missing."""
+    settings = _settle(folder, size, progress)
+    parts = Parts(folder, settings)
+    with progress.step("users, host names, configuration"):
+        _prepare(parts)
+    with progress.step("MariaDB's data folder"):
+        mariadb.prepare(folder, settings)
+    for daemon in (parts.munge, parts.mariadb, parts.slurmdbd):
+        _ensure(daemon, progress, deadline_s)
+    with progress.step("accounts"):
+        ensure_accounts(folder, settings)
+    _ensure(parts.slurmctld, progress, deadline_s)
+    with progress.step(f"slurmd on {settings.size.nodes} nodes"):
+        for daemon in parts.slurmd.values():
+            daemon.start()
+        for daemon in parts.slurmd.values():
+            daemon.wait_ready(deadline_s)
+    with progress.step("nodes ready"):
+        nodes.wait_usable(folder, settings.size.node_names, deadline_s, revive=True)
+
+
+def _settle(folder: Path, size: Size | None, progress: Progress) -> Settings:
+    """The settings to start with: the last ones, unless the size or a taken port forbids it."""
+    old = Settings.load(folder)
+    if old is None:
+        wanted = size or Size()
+        new = Settings(size=wanted, ports=Ports.choose(wanted.nodes))
+    else:
+        new = _adapt(folder, old, size or old.size, progress)
+    if new != old:
+        new.save(folder)
+    return new
+
+
+def _adapt(folder: Path, old: Settings, size: Size, progress: Progress) -> Settings:
+    if size == old.size and not Parts(folder, old).taken_ports():
+        return old
+    shutdown.stop_slurm(folder, progress)
+    new = replace(old, size=size)
+    if Parts(folder, new).taken_ports():
+        new = replace(new, ports=Ports.choose(size.nodes))
+    return new
+
+
+def _prepare(parts: Parts) -> None:
+    folder = parts.folder
+    for name, account in USERS.items():
+        User(folder, name, account).ensure()
+    machine.add_host_names(folder, parts.settings.size.node_names)
+    munge.prepare(folder)
+    if slurm.write_files(folder, parts.settings):
+        for daemon in (parts.slurmctld, *parts.slurmd.values()):
+            daemon.stop()
+
+
+def _ensure(daemon: Daemon, progress: Progress, deadline_s: float) -> None:
+    """Start a daemon and wait for it; one that ran already but does not answer is replaced."""
+    with progress.step(daemon.name):
+        ran = daemon.is_running()
+        try:
+            daemon.start().wait_ready(_HUNG_AFTER_S if ran else deadline_s)
+        except HpcflowError:
+            if not ran:
+                raise
+            daemon.kill()
+            daemon.start().wait_ready(deadline_s)
