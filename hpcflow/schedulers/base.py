@@ -9,12 +9,23 @@ scheduler, implement :class:`Scheduler` and run that suite.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
 from hpcflow.model.state import AttemptState
+from hpcflow.sites.live import ClusterInfo, PartitionInfo
+
+__all__ = [
+    "ClusterInfo",
+    "JobInfo",
+    "JobRef",
+    "Lookup",
+    "PartitionInfo",
+    "Scheduler",
+    "SubmitRequest",
+]
 
 
 @dataclass(frozen=True)
@@ -76,35 +87,6 @@ class Lookup:
 
     jobs: tuple[JobInfo, ...] = ()
     is_certain: bool = True
-
-
-@dataclass(frozen=True)
-class PartitionInfo:
-    """A partition of the live cluster."""
-
-    name: str
-    is_default: bool
-    is_up: bool
-    time_limit_max_min: int | None
-    nodes: int
-    cpus_per_node: int
-    mem_mb_per_node: int
-    gpus_per_node: int
-    gpu_types: tuple[str, ...]
-    features: tuple[str, ...] = ()
-    preempt_mode: str | None = None
-    grace_s: int | None = None
-
-
-@dataclass(frozen=True)
-class ClusterInfo:
-    """What a live cluster says about itself; `hpcflow site detect` and `check` are made of it."""
-
-    name: str
-    version: str
-    partitions: tuple[PartitionInfo, ...]
-    settings: dict[str, str] = field(default_factory=dict)
-    has_accounting: bool = True
 
 
 class Scheduler(Protocol):

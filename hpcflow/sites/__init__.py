@@ -1,1 +1,1 @@
-"""Clusters as files: what a site file may say, finding and reading one, comparing it with reality."""
+"""Clusters as files: what a site file may say, reading one, comparing it with the live cluster."""

@@ -1,0 +1,78 @@
+"""What a live cluster says about itself, as plain values.
+
+Schedulers fill these in; :mod:`hpcflow.sites.detect` and :mod:`hpcflow.sites.check` read them.
+Nothing here asks a cluster anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition of the live cluster.
+
+    Attributes:
+        nodes: nodes in it.
+        cpus_per_node, mem_mb_per_node, gpus_per_node: of its largest node, since that is what the
+            biggest request may ask; gpus_per_node is 0 if no node has any.
+        gpu_types: Slurm's names of their types; empty when Slurm was not told the type.
+        preempt_mode: as ``scontrol show partition`` prints it; ``OFF`` when it cannot be preempted.
+        priority_tier: with preempt/partition_prio only a higher tier preempts.
+        job_nodes_min, job_nodes_max: limits of one job; None when there is none.
+        is_exclusive: whether a job always gets whole nodes (OverSubscribe=EXCLUSIVE).
+    """
+
+    name: str
+    is_default: bool
+    is_up: bool
+    time_limit_max_min: int | None
+    nodes: int
+    cpus_per_node: int
+    mem_mb_per_node: int
+    gpus_per_node: int
+    gpu_types: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    preempt_mode: str | None = None
+    grace_s: int | None = None
+    time_limit_default_min: int | None = None
+    job_nodes_min: int | None = None
+    job_nodes_max: int | None = None
+    is_exclusive: bool = False
+    priority_tier: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    """What a live cluster says about itself.
+
+    ``settings`` are the lines of ``scontrol show config``, name to value.
+    """
+
+    name: str
+    version: str
+    partitions: tuple[PartitionInfo, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    has_accounting: bool = True
+
+    def partition(self, name: str) -> PartitionInfo | None:
+        """The partition of that name; None when there is none."""
+        return next((each for each in self.partitions if each.name == name), None)
+
+    def is_preemptible(self, partition: PartitionInfo) -> bool:
+        """Whether jobs of ``partition`` may have to give way.
+
+        A partition inherits the cluster's mode, so the mode alone proves nothing: with
+        preempt/partition_prio a partition of the highest tier is never preempted.
+        """
+        mode = (partition.preempt_mode or "OFF").upper()
+        if mode in ("OFF", "GANG"):
+            return False
+        kind = self.settings.get("PreemptType", "preempt/partition_prio")
+        if kind.endswith("none"):
+            return False
+        if not kind.endswith("partition_prio") or partition.priority_tier is None:
+            return True
+        tiers = (each.priority_tier for each in self.partitions)
+        return any(tier is not None and tier > partition.priority_tier for tier in tiers)
