@@ -6,12 +6,14 @@
     ├── InputError                  exit 2: what you gave us was wrong; nothing was created
     │   ├── SpecError               a run's YAML, an override
     │   ├── SiteError               a site file, or a site that does not exist
-    │   └── NotFoundError           no such run, attempt, checkpoint
+    │   ├── NotFoundError           no such run, attempt, checkpoint
+    │   └── ScratchError            no run directory can be made there: full, read-only, not yours
     ├── StorageError                the run directory, the journal, scratch
     ├── LedgerError                 the database (never fatal for a training)
+    │   └── LedgerVersionError      the database belongs to an older or a newer hpcflow
     └── SchedulerError
         ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; asking again helps
-        ├── SubmissionRefused       the scheduler said no, for certain, and asking again will not help
+        ├── SubmissionRefused       the scheduler said no; asking again will not help
         ├── SubmissionDelayed       a limit that passes by itself; asking again later helps
         └── SubmissionInDoubt       the job may exist: look its name up before sending again
 
@@ -76,6 +78,10 @@ class NotFoundError(InputError):
     """Nothing has the name that was asked for."""
 
 
+class ScratchError(InputError):
+    """No run directory can be made where it should lie. Nothing was created."""
+
+
 class StorageError(HpcflowError):
     """The run directory, the journal or the scratch below them cannot be used."""
 
@@ -84,6 +90,12 @@ class LedgerError(HpcflowError):
     """The database cannot be used. The files stay the truth; it catches up later."""
 
     retryable = True
+
+
+class LedgerVersionError(LedgerError):
+    """The database has the tables of an older or a newer hpcflow, or is none of ours."""
+
+    retryable = False
 
 
 class SchedulerError(HpcflowError):

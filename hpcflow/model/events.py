@@ -62,6 +62,6 @@ def finite_metrics(metrics: object) -> Iterator[tuple[str, float]]:
     """The pairs of ``metrics`` that are a name and a finite number."""
     if isinstance(metrics, dict):
         for name, value in metrics.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                if math.isfinite(value):
-                    yield str(name), float(value)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if is_number and math.isfinite(value):
+                yield str(name), float(value)

@@ -1,4 +1,4 @@
-"""A run as it is frozen into ``run.json``: who asked for what, when, from which state of the code."""
+"""A run as it is frozen into ``run.json``: who asked for what, when, from which code."""
 
 from __future__ import annotations
 

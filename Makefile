@@ -1,0 +1,82 @@
+# What a newcomer needs: `make demo` and `make test`. Everything else is for working on hpcflow.
+#
+# Set-up is done by the targets themselves, in .venv; a target runs again what changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The first Python from 3.10 on that can make virtual environments. The system's comes first: the
+# test users of the cluster are ordinary users, and must be able to run it too.
+PYTHON ?= $(shell for python in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
+	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
+	&& { command -v "$$python"; break; }; done)
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
+CLUSTER := $(BIN)/python -m hpcflow.testing.cluster
+
+.PHONY: help demo test lint unit packages cluster-up cluster-down bench docs golden clean
+
+help: ## show this
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+demo: .venv/.demo-ready ## the main job: train on real data, with Slurm or without
+	@examples/demo.sh $(BIN)
+
+test: packages .venv/.dev-ready lint unit ## linters, types and all tests, on real servers
+
+lint: .venv/.dev-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+unit: .venv/.dev-ready
+	$(BIN)/python -m pytest -q --durations=15
+
+# Debian's packages come first, because python3-venv is one of them. As root they are installed,
+# otherwise it is said which are missing.
+packages:
+	@if [ -x $(BIN)/python ]; then python=$(BIN)/python; else python=python3; fi; \
+	PYTHONPATH=. PYTHONDONTWRITEBYTECODE=1 "$$python" -m hpcflow.testing.cluster packages \
+		$$([ "$$(id -u)" != 0 ] || echo --install)
+
+cluster-up: packages .venv/.dev-ready ## start the development cluster: Slurm, MariaDB
+	$(CLUSTER) up
+
+cluster-down: ## stop the development cluster
+	$(CLUSTER) down
+
+bench: packages .venv/.dev-ready .venv/.bench-ready ## measure the performance goals
+	$(BIN)/python -m tests.benchmarks
+
+docs: .venv/.dev-ready ## write the generated parts of docs/
+	$(BIN)/python -m hpcflow.reference
+
+golden: .venv/.dev-ready ## write the golden scripts again, to be looked at before a commit
+	$(BIN)/python -m tests.rendering.golden
+
+clean: ## remove what the targets made, the environment too
+	rm -rf .venv .demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+.venv/bin/pip:
+	@[ -n "$(PYTHON)" ] || { echo "no Python from 3.10 on that can make virtual environments;" \
+		"install one: apt-get install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/.demo-ready: setup.cfg .ci/constraints.txt | .venv/bin/pip
+	@echo "setting up .venv (PyTorch takes a minute) ..."
+	$(PIP) --editable '.[train]'
+	@touch $@
+
+.venv/.dev-ready: setup.cfg .ci/constraints.txt | .venv/bin/pip
+	@echo "setting up .venv with the tools for development ..."
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/.bench-ready: setup.cfg | .venv/bin/pip
+	@echo "setting up the peers that are measured against, in .venv-bench ..."
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check torchx submitit
+	@touch $@

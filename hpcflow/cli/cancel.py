@@ -1,0 +1,36 @@
+"""``hpcflow cancel``."""
+
+from __future__ import annotations
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+
+
+@click.command("cancel", short_help="Stop runs for good.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(runs: tuple[str, ...], as_json: bool) -> int:
+    """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back."""
+    from hpcflow.launch import cancel
+    from hpcflow.storage.rundir import read_run
+
+    session = Session()
+    cancelled = []
+    for run_dir in [session.run_dir(text) for text in runs]:
+        run = read_run(run_dir)
+        job_id = cancel(
+            run_dir,
+            settings=session.settings,
+            scheduler=session.scheduler(run.site),
+            clock=session.clock,
+        )
+        session.catch_up(run_dir)
+        cancelled.append({"run_id": run.run_id, "job_id": job_id})
+        if not as_json:
+            job = f"job {job_id} is being ended" if job_id else "no job of it was alive"
+            click.echo(f"{run.run_id}: {job}")
+    if as_json:
+        print_json(cancelled)
+    return 0

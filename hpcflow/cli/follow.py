@@ -1,0 +1,169 @@
+"""Waiting for a run, with or without a live view of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, safe
+from hpcflow.cli.session import Session
+from hpcflow.model.state import RunState
+from hpcflow.model.units import format_duration
+from hpcflow.storage.layout import RunDir
+
+if TYPE_CHECKING:
+    from hpcflow.launch import Launched
+    from hpcflow.model.views import RunView
+
+#: Events are read every second; Slurm is asked less and less often, as its manual pages ask for.
+_POLL_S = 1.0
+_ASK_FIRST_S = 2.0
+_ASK_AT_MOST_S = 30.0
+_ASK_GROWTH = 1.25
+
+
+class View(Protocol):
+    """Something that shows a run while it goes on."""
+
+    def update(self, run: RunView) -> None:
+        """Show ``run`` as it is now."""
+        ...
+
+
+def until_still(
+    session: Session,
+    run_id: str,
+    *,
+    live: bool,
+    as_json: bool,
+    launched: Launched | None = None,
+) -> int:
+    """Wait until the run neither waits in the queue nor runs.
+
+    Returns:
+        The exit code: 0 if the run is completed, else 1.
+    """
+    run_dir = session.run_dir(run_id)
+    with _view(live=live and not as_json) as view:
+        run = _watch(session, run_dir, view)
+    if as_json:
+        extra = jsonable(launched) if launched else {}
+        print_json({**extra, **detail_json(session.detail(run_id))})
+    else:
+        _say(run)
+    return 0 if run.state is RunState.COMPLETED else 1
+
+
+def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
+    """Look until the run stands still.
+
+    When its files say that it left, Slurm is asked at once instead of at the next turn.
+    """
+    ask_every_s, next_ask = _ASK_FIRST_S, 0.0
+    while True:
+        if session.clock.monotonic() >= next_ask:
+            session.refresh()
+            next_ask = session.clock.monotonic() + ask_every_s
+            ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
+        else:
+            session.catch_up(run_dir)
+        detail = session.detail(run_dir.path.name)
+        view.update(detail.run)
+        if is_still(detail.run):
+            return detail.run
+        last = detail.attempts[-1] if detail.attempts else None
+        if last is not None and last.exit_code is not None:
+            next_ask = min(next_ask, session.clock.monotonic() + _POLL_S)
+        session.clock.sleep(_POLL_S)
+
+
+def is_still(run: RunView) -> bool:
+    """Whether nothing more happens to the run by itself."""
+    return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
+
+
+def _say(run: RunView) -> None:
+    cause = f" ({run.cause.value})" if run.cause else ""
+    colour = "green" if run.state is RunState.COMPLETED else "red"
+    click.secho(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
+    click.echo(f"  {safe(metric_text(run.metrics))}" if run.metrics else "")
+    if run.state is not RunState.COMPLETED:
+        click.echo(f"  what it printed  hpcflow logs {run.run_id}")
+        click.echo(f"  go on            hpcflow resume {run.run_id}")
+
+
+@contextmanager
+def _view(*, live: bool) -> Iterator[View]:
+    if not live:
+        yield _Silent()
+    elif not click.get_text_stream("stdout").isatty():
+        yield _Lines()
+    else:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[info]}"))
+        with Progress(*columns) as progress:
+            yield _Bar(progress)
+
+
+class _Silent:
+    def update(self, run: RunView) -> None:
+        pass
+
+
+class _Lines:
+    """For a log file: a line whenever something has changed."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def update(self, run: RunView) -> None:
+        line = f"{run.state.value}  {_progress(run)}".rstrip()
+        if line != self._last:
+            click.echo(line)
+            self._last = line
+
+
+class _Bar:
+    """For a terminal: a bar with state, train step, metrics and the time that is left."""
+
+    def __init__(self, progress: object) -> None:
+        from rich.progress import Progress
+
+        assert isinstance(progress, Progress)
+        self._progress = progress
+        self._task = progress.add_task("", total=None, info="")
+        self._first: tuple[float, int] | None = None
+
+    def update(self, run: RunView) -> None:
+        self._progress.update(
+            self._task,
+            description=f"{run.run_id} {run.state.value}",
+            total=run.total_train_steps,
+            completed=run.train_step or 0,
+            info=f"{_progress(run)}{self._eta(run)}",
+        )
+
+    def _eta(self, run: RunView) -> str:
+        """From the pace since we began to look: a resumed run did not do its first steps now."""
+        if run.train_step is None or not run.total_train_steps:
+            return ""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (now, run.train_step)
+        done = run.train_step - self._first[1]
+        left = run.total_train_steps - run.train_step
+        if done <= 0 or left <= 0:
+            return ""
+        return f"  ETA {format_duration(left * (now - self._first[0]) / done)}"
+
+
+def _progress(run: RunView) -> str:
+    if run.train_step is None:
+        return ""
+    total = f"/{run.total_train_steps}" if run.total_train_steps else ""
+    return f"train step {run.train_step}{total}  {safe(metric_text(run.metrics))}".rstrip()

@@ -1,0 +1,81 @@
+"""``hpcflow logs``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+from hpcflow.errors import NotFoundError
+from hpcflow.model.views import AttemptView
+
+#: A log is looked at every second, the scheduler every tenth time.
+_POLL_S = 1.0
+_POLLS_PER_REFRESH = 10
+
+
+@click.command("logs", short_help="Print what a run printed.")
+@click.argument("run")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the attempt has ended.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one.")
+@click.option("--json", "as_json", is_flag=True, help="Print the paths of the logs as JSON.")
+def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
+    """Print what RUN printed: the log of its last attempt."""
+    session = Session()
+    run_dir = session.run_dir(run)
+    numbers = run_dir.attempt_numbers()
+    if as_json:
+        print_json([{"attempt": n, "path": run_dir.attempt(n).log} for n in numbers])
+        return 0
+    if not numbers or (attempt is not None and attempt not in numbers):
+        raise NotFoundError(
+            f"run {run_dir.path.name} has no attempt {attempt or 1}",
+            next_action=f"hpcflow show {run_dir.path.name}",
+        )
+    number = attempt or numbers[-1]
+    log = run_dir.attempt(number).log
+    if follow:
+        _follow(session, run_dir.path.name, number, log)
+    elif log.exists():
+        with log.open("rb") as file:
+            _copy(file)
+    else:
+        click.echo(f"attempt {number} has printed nothing yet", err=True)
+    return 0
+
+
+def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
+    """Print the log as it grows. The end is looked for first, so that nothing after it is missed."""
+    file: BinaryIO | None = None
+    polls = 0
+    try:
+        while True:
+            if polls % _POLLS_PER_REFRESH == 0:
+                session.refresh()
+            over = _is_over(session, run_id, number)
+            if file is None and log.exists():
+                file = log.open("rb")
+            if file is not None:
+                _copy(file)
+            if over:
+                return
+            polls += 1
+            session.clock.sleep(_POLL_S)
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _is_over(session: Session, run_id: str, number: int) -> bool:
+    attempts: list[AttemptView] = session.detail(run_id).attempts
+    return any(view.attempt == number and view.cause is not None for view in attempts)
+
+
+def _copy(file: BinaryIO) -> None:
+    while chunk := file.read(1 << 16):
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()

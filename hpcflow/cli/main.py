@@ -1,0 +1,123 @@
+"""``hpcflow``: finds the command, and turns errors into one message and an exit code.
+
+Commands are named here and imported only when they are called, so that ``hpcflow --help`` costs
+little more than importing click.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+from hpcflow.errors import HpcflowError
+
+#: Command -> (module, what it does). The function in the module is called ``command``. A test
+#: holds the second part against the command's own help.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("hpcflow.cli.run", "Submit a run."),
+    "render": ("hpcflow.cli.render", "Print the job script that `run` would submit."),
+    "ls": ("hpcflow.cli.ls", "List runs."),
+    "show": ("hpcflow.cli.show", "Show one run: attempts, checkpoints, metrics."),
+    "logs": ("hpcflow.cli.logs", "Print what a run printed."),
+    "wait": ("hpcflow.cli.wait", "Wait until a run stands still."),
+    "cancel": ("hpcflow.cli.cancel", "Stop runs for good."),
+    "resume": ("hpcflow.cli.resume", "Send a run again, from its last checkpoint."),
+    "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),
+    "ledger": ("hpcflow.cli.ledger", "The ledger: rebuild, check, upgrade."),
+    "version": ("hpcflow.cli.version", "Print versions."),
+    "completion": ("hpcflow.cli.completion", "Print the shell's completion script."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = click.utils.make_str(args[0]) if args else ""
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " See: hpcflow --help"
+            raise click.UsageError(f"No command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Begin with: hpcflow run examples/digits/config.yaml",
+)
+def cli() -> None:
+    """Training runs that survive a Slurm cluster.
+
+    Exit codes: 0 fine, 1 it failed, 2 your input was wrong.
+    """
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    Errors go to stderr; with ``--json`` they are also an object on stdout, so that a script which
+    reads it always finds JSON.
+    """
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        outcome = cli.main(args=args, prog_name="hpcflow", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except HpcflowError as error:
+        _report(error, as_json="--json" in args)
+        return error.exit_code
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was submitted goes on by itself", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has what it wanted. Python would complain when it closes.
+        sys.stderr.close()
+        return 0
+
+
+def _report(error: HpcflowError, *, as_json: bool) -> None:
+    if as_json:
+        place = error.where
+        described = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "file": place.file if place else None,
+            "line": place.line if place else None,
+            "key": place.key if place else None,
+            "next_action": error.next_action,
+            "retryable": error.retryable,
+        }
+        click.echo(json.dumps({"error": described}))
+    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(str(error), err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

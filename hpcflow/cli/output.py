@@ -1,0 +1,77 @@
+"""How values look: JSON for scripts, words and colours for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.clock import to_text
+
+if TYPE_CHECKING:
+    from hpcflow.model.views import RunDetail
+
+STATE_COLOURS = {
+    "created": "white",
+    "submitting": "yellow",
+    "queued": "yellow",
+    "running": "cyan",
+    "waiting": "magenta",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+}
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` as JSON can hold it: times as text, enums as their words."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return jsonable(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return to_text(value)
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(jsonable(value), indent=2))
+
+
+def detail_json(detail: RunDetail) -> dict[str, Any]:
+    """A run with its attempts and checkpoints, as ``show --json`` prints it."""
+    run = jsonable(detail.run)
+    assert isinstance(run, dict)
+    run["number_of_attempts"] = run.pop("attempts")
+    checkpoints = [{**jsonable(checkpoint), "complete": True} for checkpoint in detail.checkpoints]
+    return {
+        **run,
+        "resources": detail.resources,
+        "command": detail.command,
+        "image": detail.image,
+        "attempts": jsonable(detail.attempts),
+        "checkpoints": checkpoints,
+    }
+
+
+def metric_text(metrics: dict[str, float], *names: str) -> str:
+    """``loss 0.123  accuracy 0.97``: the named metrics, or all, as far as there are any."""
+    chosen = [name for name in names if name in metrics] if names else sorted(metrics)
+    return "  ".join(f"{name} {metrics[name]:.4g}" for name in chosen)
+
+
+def safe(text: str) -> str:
+    """``text`` without control characters, which a terminal would obey."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,37 @@
+"""``hpcflow render``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+
+
+@click.command("render", short_help="Print the job script that `run` would submit.")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--site", help="The cluster, or a site file. Default: the one of this machine.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Print exactly the script that `hpcflow run` would submit for CONFIG.
+
+    Only the random end of the run id differs from call to call.
+    """
+    from hpcflow.launch import make_plan
+
+    session = Session()
+    plan = make_plan(
+        config,
+        settings=session.settings,
+        clock=session.clock,
+        site=session.site(site),
+        overrides=overrides,
+    )
+    if as_json:
+        print_json({"run_id": plan.run.run_id, "site": plan.run.site, "script": plan.script})
+    else:
+        click.echo(plan.script, nl=False)
+    return 0

@@ -1,0 +1,49 @@
+"""``hpcflow resume``."""
+
+from __future__ import annotations
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+
+
+@click.command("resume", short_help="Send a run again, from its last checkpoint.")
+@click.argument("run")
+@click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
+@click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
+    """Send RUN again: from its last complete checkpoint, or for the first time."""
+    from hpcflow.cli.follow import until_still
+    from hpcflow.errors import LedgerError
+    from hpcflow.launch import resume
+    from hpcflow.storage.rundir import read_run
+
+    session = Session()
+    run_dir = session.run_dir(run)
+    frozen = read_run(run_dir)
+    try:
+        session.refresh()  # so that an end which nobody has seen yet is in the journal
+    except LedgerError as error:
+        from hpcflow.cli.session import warn
+
+        warn(error.message)
+    launched = resume(
+        run_dir,
+        settings=session.settings,
+        scheduler=session.scheduler(frozen.site),
+        site=session.site(frozen.site),
+        clock=session.clock,
+    )
+    session.catch_up(run_dir)
+    if as_json and not (wait or follow):
+        print_json(launched)
+    elif not as_json:
+        click.echo(
+            f"{launched.run_id}: attempt {launched.attempt} is job {launched.job_id} "
+            f"on {launched.site}"
+        )
+    if not (wait or follow):
+        return 0
+    return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

@@ -1,0 +1,102 @@
+"""``hpcflow run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+
+if TYPE_CHECKING:
+    from hpcflow.launch import Launched, Plan
+
+
+@click.command("run", short_help="Submit a run.")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--site", help="The cluster, or a site file. Default: the one of this machine.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
+@click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
+@click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    config: Path,
+    site: str | None,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    follow: bool,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    """Submit the run that CONFIG describes.
+
+    \b
+    hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
+    """
+    from hpcflow.launch import launch, make_plan
+
+    session = Session()
+    the_site = session.site(site)
+    plan = make_plan(
+        config,
+        settings=session.settings,
+        clock=session.clock,
+        site=the_site,
+        overrides=overrides,
+    )
+    if dry_run:
+        _show_plan(plan, as_json=as_json)
+        return 0
+    launched = launch(
+        plan, settings=session.settings, scheduler=session.connect(the_site), clock=session.clock
+    )
+    session.catch_up(session.run_dir(launched.run_id))
+    if as_json and not (wait or follow):
+        print_json(launched)
+    elif not as_json:
+        _say(launched)
+    if not (wait or follow):
+        return 0
+    from hpcflow.cli.follow import until_still
+
+    return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
+
+
+def _say(launched: Launched) -> None:
+    click.secho(launched.run_id, bold=True)
+    click.echo(f"  attempt {launched.attempt}, job {launched.job_id} on {launched.site}")
+    click.echo(f"  run directory  {launched.run_dir}")
+    click.echo(f"  look           hpcflow show {launched.run_id}")
+
+
+def _show_plan(plan: Plan, *, as_json: bool) -> None:
+    run, placement = plan.run, plan.placement
+    values = {
+        "run_id": run.run_id,
+        "site": run.site,
+        "partition": placement.partition,
+        "nodes": placement.nodes,
+        "gpus_per_node": placement.gpus_per_node,
+        "gpu_type": placement.gpu_type,
+        "ranks_per_node": placement.ranks_per_node,
+        "cpus_per_task": placement.cpus_per_task,
+        "mem_mb": placement.mem_mb,
+        "time_limit_min": placement.time_limit_min,
+        "account": placement.account,
+        "launcher": placement.launcher,
+        "run_dir": run.run_dir,
+        "working_dir": run.working_dir,
+        "estimated_cost_usd": run.estimated_cost_usd,
+    }
+    if as_json:
+        print_json({"dry_run": True, **values, "script": plan.script})
+        return
+    click.secho("Nothing was created. This is what would be submitted:", bold=True)
+    for key, value in values.items():
+        if value is not None:
+            text = getattr(value, "value", value)
+            click.echo(f"  {key:<20} {text}")
+    click.echo("The script: hpcflow render with the same arguments.")

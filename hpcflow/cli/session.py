@@ -1,0 +1,105 @@
+"""What every command needs: who calls, where their runs and ledger are, what the schedulers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.clock import Clock, SystemClock
+from hpcflow.errors import HpcflowError, LedgerError
+from hpcflow.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from hpcflow.ledger.store import Ledger
+    from hpcflow.model.views import RunDetail
+    from hpcflow.schedulers.base import Scheduler
+    from hpcflow.sites.schema import Site
+    from hpcflow.storage.layout import RunDir
+
+
+def warn(message: str) -> None:
+    """Tell a person something that is no error, apart from the output that scripts read."""
+    click.secho("warning: ", fg="yellow", nl=False, err=True)
+    click.echo(message, err=True)
+
+
+@dataclass
+class Session:
+    """One call of a command. Everything is opened when it is first needed."""
+
+    settings: Settings = field(default_factory=load_settings)
+    clock: Clock = field(default_factory=SystemClock)
+    _schedulers: dict[str, Scheduler] = field(default_factory=dict)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger.
+
+        Raises:
+            LedgerError: it does not answer, or has another version's schema.
+        """
+        from hpcflow.ledger.store import open_ledger
+
+        return open_ledger(self.settings.ledger_url)
+
+    def site(self, name: str | None) -> Site:
+        """The site that was named, else the one of this machine."""
+        from hpcflow.launch.plan import resolve_site
+
+        return resolve_site(self.settings, name)
+
+    def scheduler(self, site_name: str) -> Scheduler:
+        """The scheduler of a site, connected once."""
+        if site_name not in self._schedulers:
+            self._schedulers[site_name] = self.connect(self.site(site_name))
+        return self._schedulers[site_name]
+
+    def connect(self, site: Site) -> Scheduler:
+        """The scheduler of ``site``."""
+        from hpcflow.launch.plan import connect_scheduler
+
+        return connect_scheduler(site, self.settings, self.clock)
+
+    def run_dir(self, text: str) -> RunDir:
+        """The run directory of a run id, or of an unambiguous beginning of one."""
+        from hpcflow.storage.rundir import find_run
+
+        return find_run(self.settings.home, text)
+
+    def refresh(self) -> None:
+        """Bring the ledger up to date; what could not be asked is said as a warning."""
+        from hpcflow.observe.refresh import refresh
+
+        seen = refresh(
+            self.ledger,
+            self.settings.home,
+            user=self.settings.user,
+            connect=self.scheduler,
+            clock=self.clock,
+        )
+        for message in seen.warnings:
+            warn(message)
+
+    def catch_up(self, run_dir: RunDir) -> None:
+        """Project one run, now that something was written to its journal.
+
+        The files hold everything already, so a ledger that is down is a warning, not an error.
+        """
+        from hpcflow.projection import catch_up
+
+        try:
+            catch_up(self.ledger, [run_dir])
+        except LedgerError as error:
+            warn(f"{error.message}; the ledger will catch up later")
+
+    def detail(self, run_id: str) -> RunDetail:
+        """One run as the ledger knows it."""
+        return self.ledger.run(run_id)
+
+
+def attempt_or_warn(action: str, error: HpcflowError) -> None:
+    """Say that a side task failed, without failing the command for it."""
+    warn(f"{action}: {error.message}")

@@ -1,0 +1,102 @@
+"""``hpcflow show``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe
+from hpcflow.cli.session import Session
+from hpcflow.model.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hpcflow.model.views import AttemptView, CheckpointView, RunDetail
+
+
+@click.command("show", short_help="Show one run: attempts, checkpoints, metrics.")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, as_json: bool) -> int:
+    """Show RUN: where it stands, its attempts, checkpoints and metrics."""
+    session = Session()
+    run_id = session.run_dir(run).path.name
+    session.refresh()
+    detail = session.detail(run_id)
+    if as_json:
+        print_json(detail_json(detail))
+    else:
+        _print(detail)
+    return 0
+
+
+def _print(detail: RunDetail) -> None:
+    from rich.console import Console
+
+    run = detail.run
+    cause = f" ({run.cause.value})" if run.cause else ""
+    click.secho(run.run_id, bold=True, nl=False)
+    click.secho(f"  {run.state.value}{cause}", fg=STATE_COLOURS.get(run.state.value))
+    progress = ""
+    if run.train_step is not None:
+        total = f" of {run.total_train_steps}" if run.total_train_steps else ""
+        progress = f"train step {run.train_step}{total}"
+    lines = {
+        "project": run.project,
+        "site": f"{run.site}, partition {run.partition}",
+        "resources": f"{run.nodes} nodes, {run.gpus} GPUs"
+        + (f" ({run.gpu_type})" if run.gpu_type else ""),
+        "command": safe(" ".join(detail.command)),
+        "progress": progress,
+        "metrics": safe(metric_text(run.metrics)),
+        "cost": f"estimated {run.estimated_cost_usd} USD" if run.estimated_cost_usd else "",
+        "run directory": run.run_dir,
+    }
+    for key, value in lines.items():
+        if value:
+            click.echo(f"  {key:<14} {value}")
+    console = Console(highlight=False)
+    if detail.attempts:
+        console.print(_attempts(detail.attempts))
+    if detail.checkpoints:
+        console.print(_checkpoints(detail.checkpoints))
+
+
+def _attempts(attempts: list[AttemptView]) -> Table:
+    from rich.table import Table
+
+    table = Table("attempt", "job", "state", "cause", "nodes", "started", "ran", "exit")
+    for attempt in attempts:
+        ran = ""
+        if attempt.started_at and attempt.ended_at:
+            ran = format_duration((attempt.ended_at - attempt.started_at).total_seconds())
+        table.add_row(
+            str(attempt.attempt),
+            attempt.job_id or "",
+            attempt.raw_state or attempt.state.value,
+            attempt.cause.value if attempt.cause else safe(attempt.reason or ""),
+            ",".join(attempt.nodes),
+            f"{attempt.started_at:%Y-%m-%d %H:%M:%S}" if attempt.started_at else "",
+            ran,
+            "" if attempt.exit_code is None else str(attempt.exit_code),
+        )
+    return table
+
+
+def _checkpoints(checkpoints: list[CheckpointView]) -> Table:
+    from rich.table import Table
+
+    table = Table("checkpoint", "attempt", "size", "written", "metrics")
+    for checkpoint in checkpoints[-10:]:
+        table.add_row(
+            f"{checkpoint.train_step}{' (best)' if checkpoint.is_best else ''}",
+            str(checkpoint.attempt),
+            format_bytes(checkpoint.size_bytes),
+            f"{checkpoint.created_at:%Y-%m-%d %H:%M:%S}",
+            safe(metric_text(checkpoint.metrics)),
+        )
+    if len(checkpoints) > 10:
+        table.caption = f"the last 10 of {len(checkpoints)}"
+    return table

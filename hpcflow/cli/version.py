@@ -1,0 +1,21 @@
+"""``hpcflow version``."""
+
+from __future__ import annotations
+
+import platform
+
+import click
+
+from hpcflow import __version__
+from hpcflow.cli.output import print_json
+
+
+@click.command("version", short_help="Print versions.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> int:
+    """Print the versions of hpcflow and of the Python that it runs on."""
+    if as_json:
+        print_json({"hpcflow": __version__, "python": platform.python_version()})
+    else:
+        click.echo(f"hpcflow {__version__} (Python {platform.python_version()})")
+    return 0

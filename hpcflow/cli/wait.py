@@ -1,0 +1,20 @@
+"""``hpcflow wait``."""
+
+from __future__ import annotations
+
+import click
+
+from hpcflow.cli.session import Session
+
+
+@click.command("wait", short_help="Wait until a run stands still.")
+@click.argument("run")
+@click.option("--follow", is_flag=True, help="Show the progress meanwhile.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON at the end.")
+def command(run: str, follow: bool, as_json: bool) -> int:
+    """Wait until RUN stands still; exit 0 if it is completed, 1 otherwise."""
+    from hpcflow.cli.follow import until_still
+
+    session = Session()
+    run_id = session.run_dir(run).path.name
+    return until_still(session, run_id, live=follow, as_json=as_json)

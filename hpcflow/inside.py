@@ -1,0 +1,108 @@
+"""A run from inside an allocation that somebody asked for by hand.
+
+``sbatch --nodes=2 sbatch/train.sbatch config.yaml`` calls this in the job: it makes the same run
+directory and journal as ``hpcflow run`` does, with the resources that the allocation has, and
+becomes the job script. The ledger is not opened here, on a compute node; the run appears in it as
+soon as somebody looks from the login side, because the run is linked in HPCFLOW_HOME.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from hpcflow.clock import SystemClock
+from hpcflow.errors import HpcflowError, InputError
+from hpcflow.launch.plan import make_plan, resolve_site
+from hpcflow.model.ids import job_name
+from hpcflow.model.journal import Intended, Submitted
+from hpcflow.settings import load_settings
+from hpcflow.storage import journal
+from hpcflow.storage.files import write_durably
+from hpcflow.storage.rundir import create_run
+
+#: What the allocation has -> the key of the run's YAML that it decides.
+_FROM_ALLOCATION = {
+    "SLURM_JOB_NUM_NODES": "resources.nodes",
+    "SLURM_JOB_PARTITION": "resources.partition",
+    "SLURM_CPUS_PER_TASK": "resources.cpus_per_task",
+    "SLURM_JOB_ACCOUNT": "resources.account",
+}
+
+
+def prepare(config: Path, overrides: list[str], site: str | None, environ: Mapping[str, str]) -> Path:
+    """Make the run for the allocation that ``environ`` describes; returns its job script.
+
+    Raises:
+        InputError: this is no Slurm job, or the config does not fit the allocation.
+    """
+    job_id = environ.get("SLURM_JOB_ID")
+    if not job_id:
+        raise InputError(
+            "this is not inside a Slurm job",
+            next_action="submit it: sbatch sbatch/train.sbatch config.yaml, or: hpcflow run",
+        )
+    settings, clock = load_settings(environ), SystemClock()
+    plan = make_plan(
+        config,
+        settings=settings,
+        clock=clock,
+        site=resolve_site(settings, site),
+        overrides=[*overrides, *allocation_overrides(environ)],
+    )
+    run_dir = create_run(plan.run, settings.home, code=plan.code)
+    attempt = run_dir.attempt(1)
+    attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_durably(attempt.script, plan.script.encode())
+    name = environ.get("SLURM_JOB_NAME") or job_name(plan.run.run_id, 1)
+    intent = Intended(
+        at=clock.now(),
+        attempt=1,
+        job_name=name,
+        scheduler="slurm",
+        partition=plan.placement.partition,
+    )
+    journal.append(run_dir, intent)
+    journal.append(
+        run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside")
+    )
+    return attempt.script
+
+
+def allocation_overrides(environ: Mapping[str, str]) -> list[str]:
+    """What the allocation decides, as ``--set`` would say it."""
+    found = [
+        f"{key}={environ[variable]}"
+        for variable, key in _FROM_ALLOCATION.items()
+        if environ.get(variable)
+    ]
+    gpus = environ.get("SLURM_GPUS_ON_NODE", "0")
+    if gpus.isdecimal():
+        found.append(f"resources.gpus_per_node={gpus}")
+    return found
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--site", help="The cluster. Default: the one of this machine.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
+    """Make a run of CONFIG for this allocation, and become its job script."""
+    try:
+        script = prepare(config, list(overrides), site, os.environ)
+    except HpcflowError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    os.chdir(script.parent)
+    with (script.parent / "out.log").open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    os.execv("/bin/bash", ["bash", str(script)])  # noqa: S606 - the script replaces us
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""From a config to a job, and what is done with a run afterwards by hand.
+
+- :mod:`.plan`: config + overrides + site -> the whole request, which can be looked at
+- :mod:`.submission`: sending an attempt exactly once
+- :mod:`.run`: making a new run of a plan; resuming and cancelling one
+- :mod:`.provenance`: which state of the user's code a run came from
+
+Nothing here decides *when* a run is sent again; that is the requeue daemon's.
+"""
+
+from __future__ import annotations
+
+from hpcflow.launch.plan import Plan, make_plan
+from hpcflow.launch.run import Launched, cancel, launch, resume, submit
+
+__all__ = ["Launched", "Plan", "cancel", "launch", "make_plan", "resume", "submit"]

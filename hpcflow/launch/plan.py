@@ -1,0 +1,161 @@
+"""From a config to the whole request: everything is checked and built, nothing is written or sent.
+
+``hpcflow render`` prints the script of a plan, ``hpcflow run`` sends one; there is no other way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcflow.clock import Clock
+from hpcflow.config import load_spec
+from hpcflow.errors import InputError
+from hpcflow.launch.provenance import code_state, provenance
+from hpcflow.model.ids import make_run_id
+from hpcflow.model.run import Run
+from hpcflow.model.spec import RunSpec
+from hpcflow.rendering.job import render_job
+from hpcflow.settings import Settings
+from hpcflow.sites.loader import load_site, search_path
+from hpcflow.sites.placement import Placement, place
+from hpcflow.sites.schema import SchedulerKind, Site
+from hpcflow.sites.scratch import expand_scratch
+
+if TYPE_CHECKING:
+    from hpcflow.schedulers.base import Scheduler
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run, complete: what `render` shows and `run` sends.
+
+    Attributes:
+        code: file name -> content, kept in the run directory's ``code/``.
+        script: the job script of attempt 1.
+    """
+
+    run: Run
+    site: Site
+    placement: Placement
+    script: str
+    code: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def make_plan(
+    config: Path,
+    *,
+    settings: Settings,
+    clock: Clock,
+    site: Site,
+    overrides: Sequence[str] = (),
+) -> Plan:
+    """Check ``config`` against ``site`` and build all that would be sent.
+
+    Raises:
+        SpecError: the config or an override is wrong, alone or for this site.
+        SiteError: the site's scratch cannot be named in this environment.
+    """
+    loaded = load_spec(config, overrides)
+    placement = place(loaded.spec, site, loaded.document)
+    spec = with_default_environment(loaded.spec, settings.environ)
+    created_at = clock.now()
+    run_id = make_run_id(spec.name, created_at, os.urandom(8))
+    scratch = expand_scratch(site, settings.environ, user=settings.user)
+    state = code_state(loaded.base_dir)
+    run = Run(
+        run_id=run_id,
+        user=settings.user,
+        site=site.name,
+        created_at=created_at,
+        run_dir=str(scratch / "hpcflow" / spec.project / run_id),
+        working_dir=str(loaded.base_dir),
+        partition=placement.partition,
+        gpu_type=placement.gpu_type,
+        spec=spec,
+        estimated_cost_usd=estimate_cost_usd(placement),
+        provenance=provenance(config.absolute(), overrides, state),
+    )
+    script = render_job(
+        run, site, placement, attempt=1, resume_from=None, template_dirs=template_dirs(settings)
+    )
+    return Plan(
+        run, site, placement, script, {"uncommitted.diff": state.diff} if state.diff else {}
+    )
+
+
+def template_dirs(settings: Settings) -> list[Path]:
+    """Where templates are looked for before the shipped ones."""
+    own = settings.home.templates
+    return [own] if own.is_dir() else []
+
+
+def resolve_site(settings: Settings, name: str | None) -> Site:
+    """The site that was named, chosen in the settings, or recognized from this machine.
+
+    Raises:
+        SiteError: no such site, or it cannot be told which one this is.
+    """
+    from hpcflow.sites.recognize import recognize
+
+    search = search_path(settings.home.path)
+    chosen = name or settings.site
+    return load_site(chosen, search=search) if chosen else recognize(search)
+
+
+def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler:
+    """The scheduler of ``site``.
+
+    Raises:
+        InputError: this machine has no sbatch.
+    """
+    from hpcflow.schedulers.registry import connect
+
+    path = settings.environ.get("PATH")
+    if site.scheduler is SchedulerKind.SLURM and shutil.which("sbatch", path=path) is None:
+        raise InputError(
+            f"site {site.name} is a Slurm cluster, and there is no sbatch on this machine's PATH",
+            next_action="log in to the cluster, load its Slurm module, or use `--site local`",
+        )
+    return connect(site, clock=clock, home=settings.home.path)
+
+
+def with_default_environment(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
+    """``spec`` with the Python that its user would expect, where it names none.
+
+    That is the activated environment; else the one that hpcflow runs in, unless modules or a
+    container bring their own. It is frozen into the run, so that a later attempt gets the same.
+    """
+    environment = spec.environment
+    if environment.venv or environment.conda or environment.container:
+        return spec
+    if venv := environ.get("VIRTUAL_ENV"):
+        found = {"venv": venv}
+    elif conda := environ.get("CONDA_PREFIX"):
+        found = {"conda": conda}
+    elif not environment.modules and sys.prefix != sys.base_prefix:
+        found = {"venv": sys.prefix}
+    else:
+        return spec
+    return spec.model_copy(update={"environment": environment.model_copy(update=found)})
+
+
+def estimate_cost_usd(placement: Placement) -> str | None:
+    """What one attempt costs if it uses its whole time limit; None where price or limit is unknown."""
+    price, limit_min = placement.options.price, placement.time_limit_min
+    if price is None or limit_min is None:
+        return None
+    hourly = Decimal(0)
+    if price.gpu_hour_usd is not None:
+        hourly += price.gpu_hour_usd * placement.nodes * placement.gpus_per_node
+    if price.node_hour_usd is not None:
+        hourly += price.node_hour_usd * placement.nodes
+    if price.gpu_hour_usd is None and price.node_hour_usd is None:
+        return None
+    return str((hourly * limit_min / 60).quantize(Decimal("0.01")))

@@ -1,0 +1,209 @@
+"""Sending an attempt exactly once, whatever is killed and whenever.
+
+The protocol, all of it under the run's submit lock:
+
+1. the script is written, durably;
+2. ``intended``, with the attempt's unique job name, is journaled, durably;
+3. sbatch runs. It inherits the lock, so that the lock outlives us for as long as an orphaned sbatch
+   may still create the job;
+4. ``submitted`` or ``refused`` is journaled.
+
+Whoever finds an intent without an answer settles it before anything else is sent: the attempt's
+claim file, the queue and accounting are asked for the job name. A job that is found is adopted; one
+that is certainly absent never existed, and the same attempt may be sent again under the same name.
+Behind all this stands the claim in the job script: even if two jobs of one attempt existed, only
+one would execute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hpcflow.clock import Clock
+from hpcflow.errors import (
+    SchedulerUnavailable,
+    SubmissionDelayed,
+    SubmissionInDoubt,
+    SubmissionRefused,
+)
+from hpcflow.model.ids import job_name
+from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Submitted, Withdrawn
+from hpcflow.model.run import Run
+from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.storage import journal
+from hpcflow.storage.files import write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import SubmitLock
+
+#: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
+_CLOCK_SKEW = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class LastAttempt:
+    """What the journal says about the newest attempt.
+
+    ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
+    job exists. ``is_void``: refused or withdrawn, so its number is free to be used again.
+    """
+
+    number: int = 0
+    intent: Intended | None = None
+    job_id: str | None = None
+    is_void: bool = False
+    is_ended: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.intent is not None and self.job_id is None and not self.is_void
+
+    @property
+    def is_live(self) -> bool:
+        return self.job_id is not None and not self.is_ended
+
+    @property
+    def next_number(self) -> int:
+        return max(1, self.number if self.is_void else self.number + 1)
+
+
+def last_attempt(records: list[JournalRecord]) -> LastAttempt:
+    """The newest attempt of a journal."""
+    last = LastAttempt()
+    for record in records:
+        if isinstance(record, Intended):
+            last = LastAttempt(record.attempt, record)
+        elif isinstance(record, Submitted) and record.attempt == last.number:
+            last = LastAttempt(last.number, last.intent, record.job_id)
+        elif isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
+            last = LastAttempt(last.number, last.intent, is_void=True)
+        elif isinstance(record, Ended) and record.attempt == last.number:
+            last = LastAttempt(last.number, last.intent, last.job_id, is_ended=True)
+    return last
+
+
+def send(
+    run: Run,
+    run_dir: RunDir,
+    number: int,
+    script: str,
+    *,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock: SubmitLock,
+    partition: str,
+    resume_from: str | None,
+) -> Submitted:
+    """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
+
+    Raises:
+        SubmissionRefused, SubmissionDelayed, SchedulerUnavailable: no job exists; journaled.
+        SubmissionInDoubt: nobody could be asked; the intent stays open.
+    """
+    attempt = run_dir.attempt(number)
+    attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_durably(attempt.script, script.encode())
+    intent = Intended(
+        at=clock.now(),
+        attempt=number,
+        job_name=job_name(run.run_id, number),
+        scheduler=scheduler.name,
+        partition=partition,
+        resume_from=resume_from,
+    )
+    journal.append(run_dir, intent)
+    return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
+
+
+def settle(
+    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
+) -> Submitted | None:
+    """Learn what became of an open intent: adopt its job, or withdraw it.
+
+    Returns:
+        The adopted job; None when there was no open intent, or it is withdrawn now.
+
+    Raises:
+        SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
+    """
+    last = last_attempt(journal.read(run_dir))
+    if not last.is_open or last.intent is None:
+        return None
+    found = _find(run_dir, last.intent, scheduler, clock)
+    if found is None:
+        reason = "neither the queue nor accounting has a job of this name"
+        withdrawn = Withdrawn(at=clock.now(), attempt=last.number, reason=reason)
+        journal.append(run_dir, withdrawn)
+    return found
+
+
+def _submit(
+    run_dir: RunDir, intent: Intended, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
+) -> Submitted:
+    attempt = run_dir.attempt(intent.attempt)
+    request = SubmitRequest(attempt.script, attempt.path, intent.job_name, lock.fd)
+    try:
+        ref = scheduler.submit(request)
+    except SubmissionInDoubt as doubt:
+        found = _find(run_dir, intent, scheduler, clock)
+        if found is not None:
+            return found
+        journal.append(run_dir, _refusal(intent, clock, str(doubt.message), retryable=True))
+        raise SchedulerUnavailable(
+            f"{doubt.message}; no job of this name exists", next_action=doubt.next_action
+        ) from doubt
+    except SubmissionRefused as error:
+        journal.append(run_dir, _refusal(intent, clock, error.message, retryable=False))
+        raise
+    except (SubmissionDelayed, SchedulerUnavailable) as error:
+        journal.append(run_dir, _refusal(intent, clock, error.message, retryable=True))
+        raise
+    submitted = Submitted(
+        at=clock.now(), attempt=intent.attempt, job_id=ref.job_id, cluster=ref.cluster
+    )
+    journal.append(run_dir, submitted)
+    return submitted
+
+
+def _refusal(intent: Intended, clock: Clock, reason: str, *, retryable: bool) -> Refused:
+    return Refused(at=clock.now(), attempt=intent.attempt, reason=reason, retryable=retryable)
+
+
+def _find(
+    run_dir: RunDir, intent: Intended, scheduler: Scheduler, clock: Clock
+) -> Submitted | None:
+    """The job of ``intent``, journaled as submitted; None when there certainly is none."""
+    claim = read_claim(run_dir, intent.attempt)
+    if claim is not None:
+        submitted = Submitted(at=clock.now(), attempt=intent.attempt, job_id=claim, how="claimed")
+        journal.append(run_dir, submitted)
+        return submitted
+    try:
+        lookup = scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
+    except SchedulerUnavailable as error:
+        raise _doubt(intent, error.message) from error
+    if lookup.jobs:
+        submitted = Submitted(
+            at=clock.now(), attempt=intent.attempt, job_id=lookup.jobs[-1].job_id, how="found"
+        )
+        journal.append(run_dir, submitted)
+        return submitted
+    if not lookup.is_certain:
+        raise _doubt(intent, "accounting does not answer, and the queue forgets")
+    return None
+
+
+def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:
+    return SubmissionInDoubt(
+        f"job {intent.job_name} may or may not exist: {why}",
+        next_action="nothing was sent again; try once more when Slurm answers: hpcflow resume RUN",
+    )
+
+
+def read_claim(run_dir: RunDir, attempt: int) -> str | None:
+    """The id of the job that executes or executed ``attempt``, as that job itself wrote it."""
+    try:
+        text = run_dir.attempt(attempt).claim.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text or None

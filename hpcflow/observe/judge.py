@@ -1,0 +1,137 @@
+"""What the scheduler's answer, or its silence, says about an attempt. Pure.
+
+=======================================  ==========================================================
+what is known                            what follows
+=======================================  ==========================================================
+the queue or accounting shows the job    ``observed``, if anything is new; ``ended`` too, if its raw
+                                         state is an end
+it is in neither, the job itself         ``ended`` with the exit code that the job wrote down
+reported its exit
+it is in neither, and said nothing       ``observed`` as MISSING; ``ended`` as vanished only when it
+                                         is still missing :data:`VANISHED_AFTER_S` later
+accounting was not asked or is silent    nothing: absence from the queue is not an end
+=======================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from hpcflow.model.journal import Ended, JournalRecord, Observed
+from hpcflow.model.state import AttemptState, Cause, cause_of_end
+from hpcflow.model.views import AttemptView
+from hpcflow.schedulers.base import JobInfo
+
+#: The word, not one of Slurm's, for a job that neither the queue nor accounting knows.
+MISSING: Final = "MISSING"
+
+#: slurmctld sends its records to slurmdbd in batches, and both restart; after three minutes of
+#: both answering and neither knowing the job it is gone.
+VANISHED_AFTER_S: Final = 180.0
+
+
+def judge(
+    attempt: AttemptView,
+    job: JobInfo | None,
+    *,
+    resubmit_exit_codes: tuple[int, ...],
+    missing_since: datetime | None,
+    now: datetime,
+) -> list[JournalRecord]:
+    """The journal records that follow from an answer.
+
+    Args:
+        attempt: what is known so far; it has a job id and has not ended.
+        job: what the queue or accounting says; None when both answered and neither knows it.
+        missing_since: when that was first seen to be so.
+    """
+    if job is None:
+        return _judge_absence(attempt, resubmit_exit_codes, missing_since, now)
+    records: list[JournalRecord] = []
+    seen = _observed(attempt.attempt, job, now)
+    if _is_news(attempt, seen):
+        records.append(seen)
+    if job.state is AttemptState.ENDED:
+        exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
+        cause = cause_of_end(job.raw_state, exit_code, resubmit_exit_codes=resubmit_exit_codes)
+        records.append(
+            Ended(
+                at=now,
+                attempt=attempt.attempt,
+                cause=cause,
+                raw_state=job.raw_state,
+                exit_code=exit_code,
+                ended_at=job.ended_at,
+                rule=f"{job.source} says {job.raw_state}",
+            )
+        )
+    return records
+
+
+def _judge_absence(
+    attempt: AttemptView,
+    resubmit_exit_codes: tuple[int, ...],
+    missing_since: datetime | None,
+    now: datetime,
+) -> list[JournalRecord]:
+    if attempt.exit_code is not None:
+        return [_ended_unseen(attempt, resubmit_exit_codes, now, "the job's own last word")]
+    if missing_since is None:
+        return [
+            Observed(
+                at=now,
+                attempt=attempt.attempt,
+                job_id=attempt.job_id or "",
+                state=AttemptState.UNKNOWN,
+                raw_state=MISSING,
+                reason="neither the queue nor accounting knows this job",
+            )
+        ]
+    if (now - missing_since).total_seconds() < VANISHED_AFTER_S:
+        return []
+    return [_ended_unseen(attempt, resubmit_exit_codes, now, f"missing for {VANISHED_AFTER_S:g} s")]
+
+
+def _ended_unseen(
+    attempt: AttemptView, resubmit_exit_codes: tuple[int, ...], now: datetime, rule: str
+) -> Ended:
+    cause = cause_of_end("", attempt.exit_code, resubmit_exit_codes=resubmit_exit_codes)
+    return Ended(
+        at=now,
+        attempt=attempt.attempt,
+        cause=cause,
+        raw_state=MISSING if cause is Cause.VANISHED else "",
+        exit_code=attempt.exit_code,
+        ended_at=attempt.ended_at or now,
+        rule=rule,
+    )
+
+
+def _observed(number: int, job: JobInfo, now: datetime) -> Observed:
+    return Observed(
+        at=now,
+        attempt=number,
+        job_id=job.job_id,
+        state=job.state,
+        raw_state=job.raw_state,
+        reason=job.reason,
+        nodes=list(job.nodes) or None,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        source=job.source,
+    )
+
+
+def _is_news(attempt: AttemptView, seen: Observed) -> bool:
+    """Whether anything that the ledger keeps would change; the reason of a wait is not worth it."""
+    return (
+        seen.raw_state != attempt.raw_state
+        or (seen.nodes is not None and seen.nodes != attempt.nodes)
+        or (seen.submitted_at is not None and seen.submitted_at != attempt.submitted_at)
+        or (seen.started_at is not None and seen.started_at != attempt.started_at)
+        or (seen.ended_at is not None and seen.ended_at != attempt.ended_at)
+    )

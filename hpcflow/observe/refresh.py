@@ -1,0 +1,167 @@
+"""Asking the schedulers what became of all live attempts, and writing the answer down.
+
+However many runs there are: one squeue for each site, and at most one sacct, for the attempts that
+the queue has forgotten. What is new goes to the runs' journals, and from there into the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionInDoubt
+from hpcflow.launch.submission import settle
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import Observed
+from hpcflow.model.state import AttemptState
+from hpcflow.model.views import AttemptView, RunView
+from hpcflow.observe.judge import MISSING, judge
+from hpcflow.projection import catch_up, catch_up_home
+from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
+
+#: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
+#: of submission is compared exactly afterwards.
+_ACCOUNTING_MARGIN = timedelta(days=1)
+
+
+@dataclass
+class Refreshed:
+    """What a refresh could not do; everything else went into the journals and the ledger."""
+
+    warnings: list[str] = field(default_factory=list)
+
+
+def refresh(
+    ledger: Ledger,
+    home: Home,
+    *,
+    user: str,
+    connect: Callable[[str], Scheduler],
+    clock: Clock,
+) -> Refreshed:
+    """Bring the ledger up to what the files and the schedulers say now.
+
+    Args:
+        user: only this user's runs are asked about; others' are theirs to watch.
+        connect: site name -> scheduler.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    result = Refreshed()
+    catch_up_home(ledger, home)
+    live = [(run, attempt) for run, attempt in ledger.live_attempts() if run.user == user]
+    by_site: dict[str, list[tuple[RunView, AttemptView]]] = defaultdict(list)
+    for run, attempt in live:
+        by_site[run.site].append((run, attempt))
+    changed: list[RunDir] = []
+    for site, pairs in by_site.items():
+        try:
+            scheduler = connect(site)
+            changed += _settle(pairs, scheduler, clock, result)
+            changed += _observe(pairs, scheduler, clock, result)
+        except HpcflowError as error:
+            result.warnings.append(f"{site}: {error.message}; showing what was known before")
+    if changed:
+        catch_up(ledger, changed)
+    return result
+
+
+def _settle(
+    pairs: Iterable[tuple[RunView, AttemptView]],
+    scheduler: Scheduler,
+    clock: Clock,
+    result: Refreshed,
+) -> list[RunDir]:
+    """Look up the jobs of open intents, unless somebody is submitting them at this moment."""
+    settled = []
+    for run, attempt in pairs:
+        if attempt.state is not AttemptState.INTENDED:
+            continue
+        run_dir = RunDir(Path(run.run_dir))
+        try:
+            with submit_lock(run_dir, wait_s=0) as lock:
+                settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+        except SubmissionInDoubt as doubt:
+            result.warnings.append(doubt.message)
+        except HpcflowError:
+            continue  # its submission is under way right now
+        settled.append(run_dir)
+    return settled
+
+
+def _observe(
+    pairs: list[tuple[RunView, AttemptView]],
+    scheduler: Scheduler,
+    clock: Clock,
+    result: Refreshed,
+) -> list[RunDir]:
+    sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
+    if not sent:
+        return []
+    known = _by_job(scheduler.queue([attempt.job_id or "" for _, attempt in sent]))
+    forgotten = [pair for pair in sent if _job(pair[1]) not in known]
+    accounting_answered = True
+    if forgotten:
+        try:
+            known |= _ask_accounting(forgotten, scheduler, clock)
+        except SchedulerUnavailable as error:
+            accounting_answered = False
+            result.warnings.append(f"{error.message}; ends may show late")
+    changed = []
+    for run, attempt in sent:
+        job = known.get(_job(attempt))
+        # Without accounting, only the job's own last word may end what the queue has forgotten.
+        if job is None and not accounting_answered and attempt.exit_code is None:
+            continue
+        if _write(run, attempt, job, clock.now()):
+            changed.append(RunDir(Path(run.run_dir)))
+    return changed
+
+
+def _ask_accounting(
+    pairs: list[tuple[RunView, AttemptView]], scheduler: Scheduler, clock: Clock
+) -> dict[tuple[str, str], JobInfo]:
+    times = [attempt.submitted_at or run.created_at for run, attempt in pairs]
+    since = min(times, default=clock.now()) - _ACCOUNTING_MARGIN
+    ids = [attempt.job_id or "" for _, attempt in pairs]
+    return _by_job(scheduler.accounting(ids, since=since))
+
+
+def _job(attempt: AttemptView) -> tuple[str, str]:
+    return attempt.job_id or "", attempt.job_name
+
+
+def _by_job(jobs: Iterable[JobInfo]) -> dict[tuple[str, str], JobInfo]:
+    """Job id and name -> the newest answer. By both: ids wrap, and people reuse names."""
+    return {(job.job_id, job.job_name): job for job in jobs}
+
+
+def _write(run: RunView, attempt: AttemptView, job: JobInfo | None, now: datetime) -> bool:
+    run_dir = RunDir(Path(run.run_dir))
+    codes = tuple(read_run(run_dir).spec.retry.resubmit_exit_codes)
+    missing_since = _missing_since(run_dir, attempt) if job is None else None
+    records = judge(attempt, job, resubmit_exit_codes=codes, missing_since=missing_since, now=now)
+    for record in records:
+        journal.append(run_dir, record)
+    return bool(records)
+
+
+def _missing_since(run_dir: RunDir, attempt: AttemptView) -> datetime | None:
+    """Since when the newest observations of this attempt say MISSING."""
+    since = None
+    for record in journal.read(run_dir):
+        if isinstance(record, Observed) and record.attempt == attempt.attempt:
+            if record.raw_state != MISSING:
+                since = None
+            elif since is None:
+                since = record.at
+    return since

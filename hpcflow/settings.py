@@ -1,0 +1,95 @@
+"""What hpcflow knows of the person who calls it: their home, their ledger, their usual site.
+
+``HPCFLOW_HOME`` moves everything (default ``~/.hpcflow``). ``config.yaml`` in it may name ``site``
+and ``ledger``; ``HPCFLOW_SITE`` and ``HPCFLOW_LEDGER`` win over it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.errors import InputError, Where
+from hpcflow.storage.layout import Home
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything about the caller that is not in a config file or a site file.
+
+    Attributes:
+        home: where hpcflow keeps what is this user's.
+        user: the Unix user, by the process's uid and not by what a variable claims.
+        environ: the caller's environment.
+        site: the site that was chosen once and for all; None to recognize it.
+        ledger_url: an SQLAlchemy URL.
+    """
+
+    home: Home
+    user: str
+    environ: Mapping[str, str]
+    site: str | None
+    ledger_url: str
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of the calling user.
+
+    Raises:
+        InputError: ``config.yaml`` is wrong, or HPCFLOW_HOME is no absolute path.
+    """
+    environ = dict(os.environ if environ is None else environ)
+    home = _home(environ)
+    choices = _choices(home.config)
+    return Settings(
+        home=home,
+        user=_user(),
+        environ=environ,
+        site=environ.get("HPCFLOW_SITE") or choices.get("site"),
+        ledger_url=environ.get("HPCFLOW_LEDGER")
+        or choices.get("ledger")
+        or f"sqlite:///{home.ledger}",
+    )
+
+
+def _home(environ: Mapping[str, str]) -> Home:
+    text = environ.get("HPCFLOW_HOME")
+    if not text:
+        return Home(Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir) / ".hpcflow")
+    path = Path(text).expanduser()
+    if not path.is_absolute():
+        raise InputError(
+            f"not an absolute path: {text!r}",
+            where=Where(key="HPCFLOW_HOME"),
+            next_action='export HPCFLOW_HOME="$HOME/.hpcflow"',
+        )
+    return Home(path)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a uid without a name, as in some containers
+        return str(os.getuid())
+
+
+def _choices(path: Path) -> dict[str, str]:
+    """The texts under ``site`` and ``ledger`` in the user's config.yaml, if there is one."""
+    if not path.exists():
+        return {}
+    from hpcflow.documents import read_document
+
+    document = read_document(path, InputError)
+    for key, value in document.data.items():
+        if key not in ("site", "ledger"):
+            raise InputError(
+                f"unknown key {key!r}",
+                where=document.where((key,)),
+                next_action=f"only `site` and `ledger` may stand in {path}",
+            )
+        if not isinstance(value, str):
+            raise InputError("not a text", where=document.where((key,)), next_action=f"edit {path}")
+    return document.data
