@@ -36,6 +36,9 @@ from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 
+#: sbatch itself gives up after about two minutes; an older intent has nobody at work on it.
+_SBATCH_GIVES_UP = timedelta(seconds=180)
+
 #: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
 _CLOCK_SKEW = timedelta(seconds=60)
 
@@ -131,6 +134,9 @@ def settle(
         return None
     found = _find(run_dir, last.intent, scheduler, clock)
     if found is None:
+        age = clock.now() - last.intent.at
+        if not lock.is_reliable and age < _SBATCH_GIVES_UP:
+            raise _doubt(last.intent, "this file system has no locks, and sbatch may still try")
         reason = "neither the queue nor accounting has a job of this name"
         withdrawn = Withdrawn(at=clock.now(), attempt=last.number, reason=reason)
         journal.append(run_dir, withdrawn)

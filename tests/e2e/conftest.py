@@ -1,0 +1,58 @@
+"""hpcflow as its users have it: installed, called as a program, by somebody who is not root."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.testing.cluster import Software, User
+
+
+@dataclass
+class Hpcflow:
+    """The ``hpcflow`` of one user, with a home of its own."""
+
+    user: User
+    software: Software
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        return Path(self.env["HPCFLOW_HOME"])
+
+    @property
+    def digits(self) -> Path:
+        """The config of the digits example, where this user can read it."""
+        return self.software.examples / "digits" / "config.yaml"
+
+    def __call__(
+        self, *args: str | Path, check: bool = True, timeout: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        return self.user.run(
+            ["hpcflow", *map(str, args)], env=self.env, check=check, timeout=timeout
+        )
+
+    def json(self, *args: str | Path, check: bool = True, timeout: float = 240) -> Any:
+        """What a command prints with ``--json``."""
+        return json.loads(self(*args, "--json", check=check, timeout=timeout).stdout)
+
+    def write_config(self, name: str, text: str) -> Path:
+        """A config file of this user's."""
+        path = self.home.parent / name
+        path.write_text(text)
+        path.chmod(0o644)
+        return path
+
+
+@pytest.fixture
+def hpcflow(ada: User, software: Software) -> Hpcflow:
+    """hpcflow for ada, who has never used it before."""
+    folder = ada.scratch / f"test-{uuid.uuid4().hex[:8]}"
+    ada.run(["mkdir", "-m", "700", str(folder)])
+    return Hpcflow(ada, software, {"HPCFLOW_HOME": str(folder / "home")})

@@ -1,0 +1,104 @@
+"""The main job: a training on real data over several nodes of a real Slurm cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpcflow.testing.cluster import Cluster, poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = pytest.mark.cluster
+
+TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
+
+
+@pytest.fixture(scope="module")
+def undisturbed_weights() -> dict[str, Any]:
+    """The final weights of the first run, which nobody killed; the others must end with the same."""
+    return {}
+
+
+def weights(shown: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of a run's final checkpoint."""
+    folder = Path(shown["run_dir"]) / shown["checkpoints"][-1]["path"]
+    found: dict[str, torch.Tensor] = {}
+    for path in sorted(folder.glob("*.pt")):
+        if "rng" not in path.name:
+            collect(torch.load(path, weights_only=True), path.name, found)
+    assert found
+    return found
+
+
+def collect(value: Any, name: str, found: dict[str, torch.Tensor]) -> None:
+    """All tensors within ``value``, by where they are."""
+    if isinstance(value, torch.Tensor):
+        found[name] = value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            collect(item, f"{name}.{key}", found)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            collect(item, f"{name}.{index}", found)
+
+
+def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    different = [name for name in one if not torch.equal(one[name], other[name])]
+    assert different == []
+
+
+def test_the_digits_are_learned_on_two_nodes(
+    hpcflow: Hpcflow, undisturbed_weights: dict[str, Any]
+) -> None:
+    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--wait")
+    assert {"run_id", "attempt", "job_id", "run_dir"} <= done.keys()
+    shown = hpcflow.json("show", done["run_id"])
+    assert (shown["state"], shown["cause"]) == ("completed", "completed")
+    assert shown["metrics"]["accuracy"] > 0.95
+    assert "loss" in shown["metrics"]
+    (attempt,) = shown["attempts"]
+    assert attempt["raw_state"] == "COMPLETED"
+    assert attempt["exit_code"] == 0
+    assert len(attempt["nodes"]) == 2
+    assert attempt["started_at"] < attempt["ended_at"]
+    assert all(checkpoint["complete"] for checkpoint in shown["checkpoints"])
+    undisturbed_weights.update(weights(shown))
+
+
+def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
+    run = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--set", "name=seen")
+    assert run["run_id"] in hpcflow("ls").stdout
+    assert hpcflow("wait", "seen").stdout.startswith(f"{run['run_id']}: completed")
+    assert "accuracy" in hpcflow("show", "seen").stdout
+    assert "accuracy" in hpcflow("logs", "seen").stdout
+    (listed,) = hpcflow.json("ls")
+    assert (listed["run_id"], listed["state"]) == (run["run_id"], "completed")
+
+
+@pytest.mark.parametrize("how", [(), ("--signal=KILL", "--full")], ids=["scancel", "sigkill"])
+def test_a_killed_run_resumes_and_ends_with_the_same_weights(
+    hpcflow: Hpcflow, cluster: Cluster, undisturbed_weights: dict[str, Any], how: tuple[str, ...]
+) -> None:
+    run = hpcflow.json("run", hpcflow.digits, *TWO_NODES)
+
+    def half_way() -> bool:
+        return bool(hpcflow.json("show", run["run_id"])["checkpoints"])
+
+    poll(half_way, 120, "the run never wrote a checkpoint")
+    hpcflow.user.run(["scancel", *how, run["job_id"]])
+    assert hpcflow("wait", run["run_id"], check=False).returncode == 1
+    killed = hpcflow.json("show", run["run_id"])
+    assert killed["state"] == ("failed" if how else "cancelled")
+    assert killed["train_step"] < killed["total_train_steps"], "it was killed too late"
+
+    assert hpcflow("resume", run["run_id"], "--wait").returncode == 0
+    shown = hpcflow.json("show", run["run_id"])
+    assert shown["state"] == "completed"
+    first, second = shown["attempts"]
+    assert first["job_id"] != second["job_id"]
+    assert second["resume_from"] is not None
+    assert_same(weights(shown), undisturbed_weights)
