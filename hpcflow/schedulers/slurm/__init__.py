@@ -1,0 +1,16 @@
+"""Slurm as a :class:`hpcflow.schedulers.base.Scheduler`.
+
+::
+
+    commands.py      the scheduler, by sbatch, squeue, sacct, scancel, scontrol, sinfo, sacctmgr
+    pyslurm.py       the same, with queries and cancel through the pyslurm library
+    run_command.py   the only place that starts one of Slurm's programs
+    submit.py        what sbatch's answer means
+    refusals.py      Slurm's messages about a submission, as a table
+    parse_jobs.py    what squeue and sacct print -> JobInfo
+    parse_cluster.py what scontrol, sinfo and sacctmgr print -> ClusterInfo
+    job_ids.py       123_[4-7]: the notation for many jobs
+    hostlist.py      n[1-4]: the notation for many nodes
+
+All parsers and the classification are pure functions of text.
+"""

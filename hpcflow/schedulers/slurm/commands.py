@@ -1,0 +1,208 @@
+"""Slurm by its commands: the scheduler that works wherever sbatch does.
+
+What their answers mean is in submit.py, parse_jobs.py and parse_cluster.py; here is only which
+question to ask whom, and when an answer is proof.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import SchedulerUnavailable
+from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.slurm import job_ids as ids
+from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
+from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
+from hpcflow.schedulers.slurm.submit import job_from
+
+_log = logging.getLogger(__name__)
+
+#: sbatch itself tries for two minutes while the queue is full; a shorter limit would leave doubts.
+SUBMIT_TIMEOUT_S: Final = 180.0
+ACCOUNTING_TIMEOUT_S: Final = 60.0
+#: An answer that only improves an error message is not waited for longer.
+_ACCOUNTS_TIMEOUT_S: Final = 10.0
+
+#: How far the clocks of the login node and of slurmctld may differ.
+_CLOCK_SLACK: Final = timedelta(minutes=10)
+#: How long before its end the queue's memory is no longer relied on.
+_MEMORY_SLACK: Final = timedelta(seconds=30)
+
+#: More ids than this do not fit well on a command line; then all jobs of the user are asked for.
+_MAX_IDS: Final = 5_000
+_CANCEL_AT_ONCE: Final = 1_000
+
+#: What scancel says of jobs that need no cancelling.
+_NOTHING_TO_CANCEL: Final = (
+    "Invalid job id",
+    "already completing or completed",
+    "Job has already finished",
+)
+
+
+class SlurmCommands:
+    """A :class:`hpcflow.schedulers.base.Scheduler`.
+
+    Args:
+        clock: tells how long ago a submission was.
+        has_accounting: whether the site has slurmdbd, so that its silence is a doubt.
+        submit_timeout_s: how long sbatch may take.
+        accounting_timeout_s: how long sacct may take; large databases are slow.
+    """
+
+    name = "slurm"
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        has_accounting: bool = True,
+        submit_timeout_s: float = SUBMIT_TIMEOUT_S,
+        accounting_timeout_s: float = ACCOUNTING_TIMEOUT_S,
+    ) -> None:
+        self._clock = clock
+        self._has_accounting = has_accounting
+        self._submit_timeout_s = submit_timeout_s
+        self._accounting_timeout_s = accounting_timeout_s
+        self._settings: dict[str, str] | None = None
+        self._accounts: dict[str, frozenset[str] | None] = {}
+
+    def submit(self, request: SubmitRequest) -> JobRef:
+        answer = run_submission(
+            ["sbatch", "--parsable", os.fspath(request.script)],
+            cwd=request.directory,
+            timeout_s=self._submit_timeout_s,
+            lock_fd=request.lock_fd,
+        )
+        return job_from(answer)
+
+    def find(self, job_name: str, since: datetime) -> Lookup:
+        queued = self._queue("--name", job_name)
+        jobs = {job.job_id: job for job in queued if job.job_name == job_name}
+        is_certain = True
+        if self._has_accounting and not self._queue_remembers(since):
+            try:
+                told = self._accounting(since, "--name", job_name)
+            except SchedulerUnavailable as error:
+                _log.warning("%s", error)
+                is_certain = False
+            else:
+                # The queue knows better what both know: accounting lags behind.
+                jobs = {job.job_id: job for job in told if job.job_name == job_name} | jobs
+        return Lookup(tuple(parse_jobs.sort_by_age(jobs.values())), is_certain)
+
+    def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        # Always all jobs of the user: one expired id among those given makes some versions of
+        # squeue fail, and one RPC costs the controller the same either way.
+        jobs = self._queue()
+        return select(jobs, job_ids) if job_ids else jobs
+
+    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
+        if not job_ids:
+            return []
+        if not self._has_accounting:
+            raise SchedulerUnavailable("this site has no accounting")
+        known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
+        chosen = ("--jobs", ",".join(known)) if 0 < len(known) <= _MAX_IDS else ()
+        return select(self._accounting(since, *chosen), job_ids)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
+        for start in range(0, len(known), _CANCEL_AT_ONCE):
+            answer = run_query(["scancel", *known[start : start + _CANCEL_AT_ONCE]])
+            complaints = answer.stderr.splitlines()
+            if answer.exit_code != 0 and not all(map(_is_over, complaints)):
+                raise unavailable(answer)
+
+    def cluster_info(self) -> ClusterInfo:
+        return parse_cluster.cluster_info(
+            self._read_settings(),
+            ask(["scontrol", "show", "partition", "--all", "--oneliner"]),
+            ask(
+                [
+                    *["sinfo", "--noheader", "--all", "--exact", "--format"],
+                    parse_cluster.NODES_FORMAT,
+                ]
+            ),
+        )
+
+    def accounts(self, user: str) -> frozenset[str] | None:
+        if not self._has_accounting:
+            return None
+        if user not in self._accounts:
+            self._accounts[user] = self._ask_accounts(user)
+        return self._accounts[user]
+
+    # --- the questions ---------------------------------------------------------------------
+
+    def _queue(self, *options: str) -> list[JobInfo]:
+        words = ["squeue", "--me", "--all", "--states=all", "--noheader", "--Format"]
+        return parse_jobs.parse_queue(ask([*words, parse_jobs.QUEUE_FORMAT, *options]))
+
+    def _accounting(self, since: datetime, *options: str) -> list[JobInfo]:
+        earliest = since - _CLOCK_SLACK
+        argv = [
+            *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
+            f"--delimiter={parse_jobs.FIELD_END}",
+            f"--format={parse_jobs.ACCOUNTING_FORMAT}",
+            f"--starttime={parse_jobs.format_time(earliest)}",
+            f"--uid={os.geteuid()}",
+            *options,
+        ]
+        text = ask(argv, timeout_s=self._accounting_timeout_s)
+        # Job ids wrap: an older job may bear the same one.
+        return [
+            job
+            for job in parse_jobs.parse_accounting(text)
+            if job.submitted_at is None or job.submitted_at >= earliest
+        ]
+
+    def _ask_accounts(self, user: str) -> frozenset[str] | None:
+        """None too when nothing is found: where accounts are not enforced, users have none."""
+        try:
+            cluster = self._read_settings().get("ClusterName")
+            words = "sacctmgr --noheader --parsable2 show associations format=cluster,account"
+            text = ask([*words.split(), f"user={user}"], timeout_s=_ACCOUNTS_TIMEOUT_S)
+        except SchedulerUnavailable as error:
+            _log.debug("accounts of %s are not known: %s", user, error)
+            return None
+        return parse_cluster.parse_accounts(text, cluster) or None
+
+    def _queue_remembers(self, since: datetime) -> bool:
+        """Whether squeue alone proves what was, or was not, submitted since then."""
+        min_job_age_s = parse_cluster.seconds(self._read_settings().get("MinJobAge"))
+        if min_job_age_s is None:
+            return False
+        age = self._clock.now() - since
+        return min_job_age_s == 0 or age < timedelta(seconds=min_job_age_s) - _MEMORY_SLACK
+
+    def _read_settings(self) -> dict[str, str]:
+        if self._settings is None:
+            self._settings = parse_cluster.parse_settings(ask(["scontrol", "show", "config"]))
+        return self._settings
+
+
+def select(jobs: Iterable[JobInfo], job_ids: Sequence[str]) -> list[JobInfo]:
+    """The rows that speak of ``job_ids``. A row of many pending array tasks becomes one for each
+    task that was asked for."""
+    wanted_by_number: dict[str, list[str]] = {}
+    for job_id in dict.fromkeys(job_ids):
+        wanted_by_number.setdefault(ids.base(job_id), []).append(job_id)
+    chosen = []
+    for job in jobs:
+        for wanted in wanted_by_number.get(ids.base(job.job_id), ()):
+            if job.job_id == wanted or ids.base(job.job_id) == wanted:
+                chosen.append(job)
+            elif ids.covers(job.job_id, wanted):
+                chosen.append(replace(job, job_id=wanted))
+    return chosen
+
+
+def _is_over(complaint: str) -> bool:
+    return not complaint.strip() or any(text in complaint for text in _NOTHING_TO_CANCEL)

@@ -1,0 +1,44 @@
+"""Slurm's job ids: ``123``, an array task ``123_4``, several pending ``123_[0-9,12%2]``, a part of
+a heterogeneous job ``123+1``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_JOB_ID: Final = re.compile(r"[1-9]\d*(_(\d+|\[[\d,:%-]+\])|\+\d+)?", re.ASCII)
+
+
+def is_job_id(text: str) -> bool:
+    """Whether Slurm could have given this id."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def base(job_id: str) -> str:
+    """The number that is common to an array, or to a heterogeneous job."""
+    return re.split(r"[_+]", job_id, maxsplit=1)[0]
+
+
+def covers(listed: str, wanted: str) -> bool:
+    """Whether a row of squeue with the id ``listed`` speaks of the job ``wanted``."""
+    if listed == wanted or base(listed) == wanted:
+        return True
+    number, _, tasks = listed.partition("_")
+    wanted_number, _, wanted_task = wanted.partition("_")
+    if number != wanted_number or not tasks.startswith("[") or not wanted_task.isdecimal():
+        return False
+    return _contains(tasks.strip("[]").partition("%")[0], int(wanted_task))
+
+
+def _contains(ranges: str, task: int) -> bool:
+    """``0-9,12,20-40:5`` holds 12 and 25."""
+    for part in ranges.split(","):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        if not first.isdecimal():
+            continue
+        end = int(last) if last.isdecimal() else int(first)
+        stride = int(step) if step.isdecimal() and int(step) else 1
+        if int(first) <= task <= end and (task - int(first)) % stride == 0:
+            return True
+    return False

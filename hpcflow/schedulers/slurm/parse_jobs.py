@@ -1,0 +1,162 @@
+"""What squeue and sacct print -> :class:`JobInfo`. Pure; and the formats that make them print it.
+
+Formats are explicit, fields end with a control character that no name holds, and free text stands
+last: job names and reasons of other jobs may hold blanks, bars and newlines. ``--json`` would be
+easier to ask for, but its shape changes with every version. Unknown states come out as UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final, Literal
+
+from hpcflow.model.state import AttemptState, attempt_state, normalize_raw_state
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.slurm.hostlist import expand
+
+FIELD_END: Final = "\x1f"
+ROW_END: Final = "\x1e"
+
+_QUEUE_FIELDS: Final = (
+    "JobArrayID", "State", "exit_code", "RestartCnt", "SubmitTime", "StartTime", "EndTime",
+    "Partition", "Account", "NodeList", "Name", "Reason",
+)  # fmt: skip
+#: For ``squeue --Format``. A width of 0 (a colon and no number) neither pads nor cuts.
+QUEUE_FORMAT: Final = ",".join(
+    [f"{name}:{FIELD_END}" for name in _QUEUE_FIELDS[:-1]] + [f"{_QUEUE_FIELDS[-1]}:{ROW_END}"]
+)
+
+_ACCOUNTING_FIELDS: Final = (
+    "JobID", "State", "ExitCode", "Submit", "Start", "End", "Partition", "Account", "NodeList",
+    "Reason", "JobName",
+)  # fmt: skip
+#: For ``sacct --format``, with ``--parsable2 --delimiter FIELD_END``. The number of restarts cannot
+#: be asked for before Slurm 24.11; an unknown field is an error.
+ACCOUNTING_FORMAT: Final = ",".join(_ACCOUNTING_FIELDS)
+
+_NO_TIME: Final = frozenset({"", "n/a", "unknown", "none", "null", "(null)", "nan"})
+_NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
+
+
+def parse_queue(text: str) -> list[JobInfo]:
+    """The output of ``squeue --noheader --Format QUEUE_FORMAT``."""
+    rows = (row.lstrip("\n").split(FIELD_END) for row in text.split(ROW_END))
+    return [
+        _job(dict(zip(_QUEUE_FIELDS, row, strict=True)), "queue")
+        for row in rows
+        if len(row) == len(_QUEUE_FIELDS)
+    ]
+
+
+_FROM_ACCOUNTING: Final = {
+    "JobArrayID": "JobID",
+    "exit_code": "ExitCode",
+    "SubmitTime": "Submit",
+    "StartTime": "Start",
+    "EndTime": "End",
+    "Name": "JobName",
+}
+
+
+def parse_accounting(text: str) -> list[JobInfo]:
+    """The output of ``sacct --noheader --parsable2 --format ACCOUNTING_FORMAT``, oldest first."""
+    rows = (line.split(FIELD_END) for line in text.split("\n"))
+    jobs = []
+    for row in rows:
+        if len(row) != len(_ACCOUNTING_FIELDS):
+            continue
+        fields = dict(zip(_ACCOUNTING_FIELDS, row, strict=True))
+        renamed = {name: fields.get(_FROM_ACCOUNTING.get(name, name), "") for name in _QUEUE_FIELDS}
+        jobs.append(_job(renamed, "accounting"))
+    return sort_by_age(jobs)
+
+
+def sort_by_age(jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Oldest first; those without a time first of all."""
+    never = datetime.min.replace(tzinfo=timezone.utc)
+    return sorted(jobs, key=lambda job: (job.submitted_at or never, job.started_at or never))
+
+
+def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobInfo:
+    raw_state = fields["State"].strip()
+    state = attempt_state(raw_state)
+    nodes = _nodes(fields["NodeList"])
+    exit_code, signal = _exit(fields["exit_code"], raw_state, state)
+    # For a job that waits, squeue shows when it may start; for one that runs, when it must end.
+    has_started = bool(nodes) and state is not AttemptState.QUEUED
+    return JobInfo(
+        job_id=fields["JobArrayID"].strip(),
+        job_name=fields["Name"].strip(),
+        raw_state=raw_state,
+        state=state,
+        reason=_text(fields["Reason"]),
+        partition=_text(fields["Partition"]),
+        account=_text(fields["Account"]),
+        nodes=nodes,
+        exit_code=exit_code,
+        signal=signal,
+        restarts=_count(fields["RestartCnt"]),
+        submitted_at=parse_time(fields["SubmitTime"]),
+        started_at=parse_time(fields["StartTime"]) if has_started else None,
+        ended_at=parse_time(fields["EndTime"]) if state is AttemptState.ENDED else None,
+        source=source,
+    )
+
+
+def parse_time(text: str) -> datetime | None:
+    """A time that a program printed with ``TZ=UTC`` and the standard format."""
+    if text.strip().lower() in _NO_TIME:
+        return None
+    try:
+        return datetime.fromisoformat(text.strip()).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+
+
+def format_time(moment: datetime) -> str:
+    """The inverse of :func:`parse_time`, as options such as ``sacct --starttime`` take it."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _exit(text: str, raw_state: str, state: AttemptState) -> tuple[int | None, int | None]:
+    """Exit code and signal from ``3:0`` or, from squeue up to Slurm 22.05, a wait status."""
+    if state is not AttemptState.ENDED:
+        return None, None
+    first, colon, second = text.strip().partition(":")
+    try:
+        code, signal = (int(first), int(second)) if colon else _from_wait_status(int(first))
+    except ValueError:
+        return None, None
+    return sensible_exit(code, signal, raw_state)
+
+
+def _from_wait_status(status: int) -> tuple[int, int]:
+    if not 0 <= status <= 0xFFFF:
+        raise ValueError(status)
+    if os.WIFSIGNALED(status):
+        return 0, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), 0
+
+
+def sensible_exit(code: int, signal: int, raw_state: str) -> tuple[int | None, int | None]:
+    """Slurm says 0 of every job whose code it does not know: believe it of completed ones."""
+    if signal:
+        return None, signal
+    return (code if code or normalize_raw_state(raw_state) == "COMPLETED" else None), None
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return expand(text)
+    except ValueError:
+        return (text.strip(),)
+
+
+def _text(text: str) -> str | None:
+    return None if text.strip().lower() in _NO_TEXT else text.strip()
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None
