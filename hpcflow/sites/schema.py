@@ -1,7 +1,7 @@
 """What a site file may say about one cluster.
 
-Files are read by :mod:`hpcflow.sites.loader`. The reference in docs/sites.md is made from the
-descriptions here.
+Files are read by :mod:`hpcflow.sites.loader`. The reference in docs/site_reference.md is made from
+the descriptions here.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from hpcflow.model.spec import (
+from hpcflow.model.kinds import (
     Count,
     CountOrNone,
-    Launcher,
+    Kind,
+    Matching,
     Megabytes,
     Minutes,
+    Module,
     Name,
     Path,
     Seconds,
@@ -25,21 +27,25 @@ from hpcflow.model.spec import (
     Text,
     Variable,
     Word,
+    WrongKey,
+)
+from hpcflow.model.spec import Launcher
+
+_is_option, _option_schema = matching(
+    r"--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?",
+    "not an sbatch option in its long form, such as --hint=nomultithread",
+)
+_is_features, _features_schema = matching(
+    r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+", "not a constraint as sbatch takes it, such as gpu&hbm80g"
+)
+_is_host, _host_schema = matching(
+    r"[A-Za-z0-9.*?-]+", "not a pattern of host names, such as login*.example.org"
 )
 
-
-def _check_option(option: str) -> str:
-    if not option.startswith("--") or any(ord(char) < 32 for char in option):
-        raise ValueError("an sbatch option begins with -- and stands on one line")
-    return option
-
-
-#: An sbatch option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
-Option = Annotated[
-    str,
-    StringConstraints(pattern=r"^--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?$"),
-    AfterValidator(_check_option),
-]
+#: An option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
+Option = Annotated[str, _is_option, _option_schema, Kind("sbatch option")]
+Features = Annotated[str, _is_features, _features_schema, Kind("node features")]
+HostPattern = Annotated[str, _is_host, _host_schema, Kind("pattern of host names")]
 
 
 class SchedulerKind(str, Enum):
@@ -85,15 +91,30 @@ class Price(Section):
     gpu_hour_su: Decimal | None = Field(None, ge=0, description="Service units per GPU and hour.")
 
 
+class TimeLimitBin(Section):
+    """Jobs of up to so many nodes may run so long."""
+
+    nodes_max: Count = Field(description="Most nodes of a job in this bin.")
+    time_limit_max_min: Minutes = Field(
+        alias="time_limit_max", description="Longest time limit of a job in this bin."
+    )
+
+
 class Partition(Section):
     """One partition, or one partition with one QOS or constraint, as people here think of it."""
 
     slurm_partition: Word | None = Field(
-        None, description="Its name in Slurm, if that is not the key. `none` is written as `-`: "
-        "the site chooses by QOS or constraint.", alias="partition"
+        None,
+        alias="partition",
+        description="Its name in Slurm, if that is not the key; `null` where no partition is named "
+        "and QOS or constraint decide.",
     )
     description: Text | None = Field(None, description="For people.")
-    gpu_type: Word | None = Field(None, description="Type of its GPUs, a key of `gpu_types`.")
+    gpu_type: Word | None = Field(
+        None,
+        description="Type of its GPUs, a key of `gpu_types`. Absent where they are mixed: then a "
+        "run may ask for any of `gpu_types`.",
+    )
     gpus_per_node: CountOrNone = Field(0, description="GPUs of a node.")
     cpus_per_node: Count = Field(description="CPU cores of a node that a job may use.")
     mem_per_node_mb: Megabytes | None = Field(
@@ -104,8 +125,20 @@ class Partition(Section):
     time_limit_max_min: Minutes | None = Field(
         None, alias="time_limit_max", description="Longest time limit; none if absent."
     )
+    time_limit_bins: list[TimeLimitBin] = Field(
+        default_factory=list,
+        description="Shorter limits for smaller jobs, where a site favours the large; the smallest "
+        "bin first.",
+    )
+    node_time_max_min: Minutes | None = Field(
+        None,
+        alias="node_time_max",
+        description="Most node-time of one job, nodes × time limit; none if absent.",
+    )
     time_limit_default_min: Minutes | None = Field(
-        None, alias="time_limit_default", description="The time limit of a run that names none."
+        None,
+        alias="time_limit_default",
+        description="The time limit of a run that names none. Default: the longest allowed.",
     )
     whole_nodes: bool = Field(False, description="Whether a job always gets whole nodes.")
     preemptible: bool = Field(False, description="Whether jobs here give way to others.")
@@ -113,17 +146,39 @@ class Partition(Section):
         None, alias="grace", description="Time between the notice and the kill of a preempted job."
     )
     qos: Word | None = Field(None, description="QOS that belongs to it.")
-    constraint: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_.,&|*()\[\]!:=+-]+$", description="Constraint it needs."
-    )
+    constraint: Features | None = Field(None, description="Constraint it needs.")
     auto: bool = Field(True, description="Whether `partition: auto` may choose it.")
     price: Price | None = Field(None, description="What it costs; unknown if absent.")
+
+    @model_validator(mode="after")
+    def _limits_agree(self) -> Partition:
+        if self.nodes_max is not None and self.nodes_min > self.nodes_max:
+            raise WrongKey("more than nodes_max", "nodes_min")
+        default, longest = self.time_limit_default_min, self.time_limit_max_min
+        if default is not None and longest is not None and default > longest:
+            raise WrongKey("longer than time_limit_max", "time_limit_default")
+        if self.gpu_type is not None and not self.gpus_per_node:
+            raise WrongKey("given, and gpus_per_node is 0", "gpu_type")
+        sizes = [each.nodes_max for each in self.time_limit_bins]
+        if sizes != sorted(set(sizes)):
+            raise WrongKey("must go from the smallest nodes_max to the largest", "time_limit_bins")
+        return self
+
+    def time_limit_for(self, nodes: int) -> int | None:
+        """Longest time limit, in minutes, of a job on ``nodes`` nodes; None when there is none."""
+        limits = [self.time_limit_max_min]
+        limits += [
+            each.time_limit_max_min for each in self.time_limit_bins if nodes <= each.nodes_max
+        ][:1]
+        if self.node_time_max_min is not None:
+            limits.append(max(1, self.node_time_max_min // nodes))
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 class GpuType(Section):
     """A type of GPU."""
 
-    mem_mb: Megabytes = Field(alias="mem", description="Memory of one GPU.")
+    mem_mb: Megabytes | None = Field(None, alias="mem", description="Memory of one GPU.")
     gres_name: Word | None = Field(None, description="Its name in Slurm, if that is not the key.")
     vendor: Literal["nvidia", "amd", "intel", "fake"] = Field(
         "nvidia", description="Who made it: decides between NCCL and RCCL settings."
@@ -134,10 +189,12 @@ class Scratch(Section):
     """Where run directories go."""
 
     path: Path = Field(
-        description="Folder of this user; `$NAME` is taken from the user's environment, and "
-        "`$USER` and `$HOME` are always known."
+        description="Folder of this user. `$NAME` is taken from the user's environment, `$USER` "
+        "is the Unix user, and `$ACCOUNT` the account that the run is charged to."
     )
-    purge_days: Count | None = Field(None, description="Days without access until a file is purged.")
+    purge_days: Count | None = Field(
+        None, description="Days without access until a file is purged."
+    )
     filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
 
 
@@ -169,8 +226,8 @@ class Modules(Section):
     init: Path | None = Field(
         None, description="Script that defines `module` where the batch shell does not have it."
     )
-    load: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+/=-]*$")]] = (
-        Field(default_factory=list, description="Modules that every job loads first.")
+    load: list[Module] = Field(
+        default_factory=list, description="Modules that every job loads first."
     )
 
 
@@ -182,7 +239,7 @@ class Site(Section):
     source: Text | None = Field(None, description="Where the facts come from, and when.")
     scheduler: SchedulerKind = Field(SchedulerKind.SLURM, description="`slurm` or `local`.")
     cluster_name: Word | None = Field(None, description="Slurm's ClusterName, to know the site by.")
-    hosts: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.*?-]+$")]] = Field(
+    hosts: list[HostPattern] = Field(
         default_factory=list, description="Patterns of login host names, to know the site by."
     )
     has_accounting: bool = Field(True, description="Whether sacct works here (slurmdbd).")
@@ -207,8 +264,14 @@ class Site(Section):
     def _gpu_types_exist(self) -> Site:
         for name, partition in self.partitions.items():
             if partition.gpu_type is not None and partition.gpu_type not in self.gpu_types:
-                raise ValueError(
-                    f"partitions.{name}.gpu_type is {partition.gpu_type}, "
-                    "which is not among gpu_types"
+                raise WrongKey(
+                    f"{partition.gpu_type} is not among gpu_types", "partitions", name, "gpu_type"
                 )
         return self
+
+    def slurm_partition(self, name: str) -> str | None:
+        """What ``--partition`` must say for the partition ``name``; None when it must be absent."""
+        options = self.partitions[name]
+        if "slurm_partition" in options.model_fields_set:
+            return options.slurm_partition
+        return name

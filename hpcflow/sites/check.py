@@ -1,0 +1,204 @@
+"""Holds a site file against the live cluster. Pure: two values in, findings out.
+
+An error is something that makes jobs fail or be refused; a warning, something to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from hpcflow.model.units import format_duration
+from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.schema import Partition, Site
+
+#: squeue forgets an ended job after this long on most clusters; with less, ends may be missed.
+_SHORT_MEMORY_S = 60
+
+
+class Level(str, Enum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison: the key of the site file that it is about, and what was found."""
+
+    level: Level
+    key: str
+    message: str
+
+
+def check(site: Site, info: ClusterInfo) -> list[Finding]:
+    """Everything that was compared, in the order of the site file."""
+    return [
+        *_identity(site, info),
+        *_settings(site, info),
+        *(each for name in site.partitions for each in _partition(site, name, info)),
+        *_unlisted(site, info),
+    ]
+
+
+def _ok(key: str, message: str) -> Finding:
+    return Finding(Level.OK, key, message)
+
+
+def _warning(key: str, message: str) -> Finding:
+    return Finding(Level.WARNING, key, message)
+
+
+def _error(key: str, message: str) -> Finding:
+    return Finding(Level.ERROR, key, message)
+
+
+def _identity(site: Site, info: ClusterInfo) -> Iterator[Finding]:
+    key = "cluster_name"
+    if site.cluster_name is None:
+        yield _warning(key, f"not given; Slurm says {info.name}")
+    elif site.cluster_name.lower() != info.name.lower():
+        yield _error(key, f"{site.cluster_name} in the file, and Slurm says {info.name}")
+    else:
+        yield _ok(key, info.name)
+
+
+def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
+    if site.has_accounting and not info.has_accounting:
+        yield _error("has_accounting", "true in the file, and sacct does not work here")
+    elif info.has_accounting and not site.has_accounting:
+        yield _warning("has_accounting", "false in the file, and sacct works here")
+    else:
+        yield _ok("has_accounting", str(site.has_accounting).lower())
+    memory_s = _seconds(info.settings.get("MinJobAge"))
+    if memory_s is not None and memory_s < _SHORT_MEMORY_S and not info.has_accounting:
+        yield _warning(
+            "MinJobAge", f"Slurm forgets an ended job after {memory_s} s, and sacct does not work"
+        )
+    if size := info.settings.get("MaxArraySize"):
+        yield _ok("MaxArraySize", f"the highest index of an array task is below {size}")
+
+
+def _seconds(text: str | None) -> int | None:
+    """The number at the beginning of ``300 sec``."""
+    first = (text or "").split(" ")[0]
+    return int(first) if first.isdecimal() else None
+
+
+def _partition(site: Site, name: str, info: ClusterInfo) -> Iterator[Finding]:
+    key, options = f"partitions.{name}", site.partitions[name]
+    slurm_name = site.slurm_partition(name)
+    if slurm_name is None:
+        yield _ok(key, "names no partition; QOS and constraint decide")
+        return
+    live = info.partition(slurm_name)
+    if live is None:
+        yield _error(key, f"Slurm has no partition {slurm_name}")
+        return
+    findings = [
+        *_is_up(key, live),
+        *_nodes(key, options, live),
+        *_sizes(key, options, live),
+        *_gpu_types(key, site, options, live),
+        *_times(key, options, live),
+        *_preemption(key, options, live, info),
+    ]
+    yield from findings or [_ok(key, "as Slurm says")]
+
+
+def _is_up(key: str, live: PartitionInfo) -> Iterator[Finding]:
+    if not live.is_up:
+        yield _warning(key, "is down at the moment")
+
+
+def _nodes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
+    most = min(live.nodes, live.job_nodes_max or live.nodes)
+    if options.nodes_max is not None and options.nodes_max > most:
+        yield _error(f"{key}.nodes_max", f"{options.nodes_max}, and a job gets at most {most}")
+    elif options.nodes_min > most:
+        yield _error(f"{key}.nodes_min", f"{options.nodes_min}, and a job gets at most {most}")
+    elif options.nodes_max is None:
+        yield _warning(f"{key}.nodes_max", f"not given; a job gets at most {most}")
+    if (live.job_nodes_min or 1) > options.nodes_min:
+        yield _error(
+            f"{key}.nodes_min", f"{options.nodes_min}, and Slurm wants {live.job_nodes_min}"
+        )
+
+
+def _sizes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
+    """Fewer cores or less memory than Slurm shows is fine: a site keeps some for itself."""
+    if options.cpus_per_node > max(1, live.cpus_per_node):
+        yield _error(
+            f"{key}.cpus_per_node",
+            f"{options.cpus_per_node}, and the largest node has {live.cpus_per_node}",
+        )
+    if options.mem_per_node_mb is not None and options.mem_per_node_mb > live.mem_mb_per_node:
+        yield _error(
+            f"{key}.mem_per_node",
+            f"{options.mem_per_node_mb}M, and the largest node has {live.mem_mb_per_node}M",
+        )
+    if options.gpus_per_node > live.gpus_per_node:
+        # Where nodes come whole, Slurm may not have been told of the GPUs at all.
+        finding = _warning if options.whole_nodes and not live.gpus_per_node else _error
+        yield finding(
+            f"{key}.gpus_per_node",
+            f"{options.gpus_per_node}, and Slurm knows of {live.gpus_per_node or 'none'}",
+        )
+    elif options.gpus_per_node < live.gpus_per_node:
+        yield _warning(
+            f"{key}.gpus_per_node", f"{options.gpus_per_node}, and a node has {live.gpus_per_node}"
+        )
+
+
+def _gpu_types(key: str, site: Site, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
+    if options.gpu_type is None:
+        return
+    asked = site.gpu_types[options.gpu_type].gres_name or options.gpu_type
+    if asked in live.gpu_types:
+        return
+    there = f"Slurm has {', '.join(live.gpu_types)}" if live.gpu_types else "Slurm names no type"
+    # Where the type stands in no request, Slurm may call it what it likes.
+    finding = _error if site.dialect.gpu_type_in_request else _warning
+    yield finding(f"{key}.gpu_type", f"{asked} in the file, and {there}")
+
+
+def _times(key: str, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
+    ours, theirs = options.time_limit_max_min, live.time_limit_max_min
+    if theirs is None or ours == theirs:
+        return
+    shown = format_duration(theirs * 60)
+    if ours is None:
+        yield _warning(f"{key}.time_limit_max", f"not given; Slurm's is {shown}")
+    elif ours > theirs:
+        yield _error(
+            f"{key}.time_limit_max", f"{format_duration(ours * 60)}, and Slurm's is {shown}"
+        )
+    elif options.qos is None:
+        yield _warning(
+            f"{key}.time_limit_max", f"{format_duration(ours * 60)}, and Slurm allows {shown}"
+        )
+
+
+def _preemption(
+    key: str, options: Partition, live: PartitionInfo, info: ClusterInfo
+) -> Iterator[Finding]:
+    if info.is_preemptible(live) and not options.preemptible:
+        yield _warning(
+            f"{key}.preemptible", f"false, and Slurm may preempt jobs here ({live.preempt_mode})"
+        )
+    elif options.preemptible and options.qos is None and not info.is_preemptible(live):
+        yield _warning(f"{key}.preemptible", "true, and Slurm preempts no job here")
+    if options.preemptible and (options.grace_s or 0) != (live.grace_s or 0):
+        yield _warning(
+            f"{key}.grace", f"{options.grace_s or 0} s, and Slurm's is {live.grace_s or 0} s"
+        )
+
+
+def _unlisted(site: Site, info: ClusterInfo) -> Iterator[Finding]:
+    listed = {site.slurm_partition(name) for name in site.partitions}
+    for live in info.partitions:
+        if live.name not in listed:
+            yield _warning(f"partitions.{live.name}", "Slurm has it, the file does not")

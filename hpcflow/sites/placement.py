@@ -1,0 +1,197 @@
+"""Where and how a run goes on a site: the run checked against it, every default filled in.
+
+One partition's own limits are in :mod:`hpcflow.sites.limits`. Nothing here asks the live cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcflow.model.scalars import shortened
+from hpcflow.model.spec import Launcher, RunSpec
+from hpcflow.sites.limits import (
+    Complaint,
+    check_dialect,
+    check_machine,
+    check_nodes,
+    combined_constraint,
+    default_cpus_per_task,
+    launcher_and_ranks,
+    time_limit,
+)
+from hpcflow.sites.names import suggestion
+from hpcflow.sites.schema import Partition, Site
+
+if TYPE_CHECKING:
+    from hpcflow.documents import Document
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is asked of the scheduler for one run.
+
+    Attributes:
+        partition: the key in the site file.
+        options: what the site file says about it.
+        slurm_partition: what ``--partition`` says; None where it must be absent.
+        gpu_type: key of the site's ``gpu_types``; None without GPUs, or when any will do.
+        gres_name: the type as the request must name it; None when the request names no type.
+        ranks_per_node: processes on every node.
+        cpus_per_task: CPU cores for each of them.
+        mem_mb: memory on every node; None leaves it to Slurm.
+        time_limit_min: None leaves it to Slurm.
+    """
+
+    partition: str
+    options: Partition
+    slurm_partition: str | None
+    gpu_type: str | None
+    gres_name: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    nodes: int
+    gpus_per_node: int
+    ranks_per_node: int
+    cpus_per_task: int
+    mem_mb: int | None
+    time_limit_min: int | None
+    launcher: Launcher
+
+
+def place(spec: RunSpec, site: Site, document: Document | None = None) -> Placement:
+    """Check ``spec`` against ``site`` and fill in every default.
+
+    With ``partition: auto`` the first partition of the site that fits everything is taken.
+
+    Raises:
+        SpecError: the run cannot go there; with file, line, key and what would be right.
+    """
+    try:
+        _check_words(spec, site)
+        return _first_that_fits(spec, site, _candidates(spec, site))
+    except Complaint as complaint:
+        raise complaint.as_error(document) from None
+
+
+def _check_words(spec: RunSpec, site: Site) -> None:
+    """Names that the whole site must know, whichever partition it becomes."""
+    resources = spec.resources
+    if resources.gpu_type is not None and resources.gpu_type not in site.gpu_types:
+        raise Complaint(
+            "resources.gpu_type",
+            f"site {site.name} has no GPU type {shortened(resources.gpu_type)}",
+            suggestion(resources.gpu_type, site.gpu_types),
+        )
+    account = resources.account
+    if account is not None and site.accounts is not None and account not in site.accounts:
+        raise Complaint(
+            "resources.account",
+            f"site {site.name} has no account {shortened(account)}",
+            suggestion(account, site.accounts),
+        )
+
+
+def _candidates(spec: RunSpec, site: Site) -> list[str]:
+    """The partitions that the run may mean, by their keys in the site file."""
+    asked, qos = spec.resources.partition, spec.resources.qos
+    if asked == AUTO and AUTO not in site.partitions:
+        names = [name for name, options in site.partitions.items() if options.auto]
+        if not names:
+            raise Complaint(
+                "resources.partition",
+                f"site {site.name} lets `auto` choose no partition",
+                suggestion("", site.partitions),
+            )
+        with_qos = [name for name in names if qos and site.partitions[name].qos == qos]
+        return with_qos or names
+    # People may also say it as Slurm does: the name there, and with it the QOS.
+    same = [name for name in site.partitions if asked in (name, site.slurm_partition(name))]
+    if not same:
+        raise Complaint(
+            "resources.partition",
+            f"site {site.name} has no partition {shortened(asked)}",
+            suggestion(asked, [*site.partitions, AUTO]),
+        )
+    with_qos = [name for name in same if qos and site.partitions[name].qos == qos]
+    return with_qos[:1] or [asked if asked in site.partitions else same[0]]
+
+
+def _first_that_fits(spec: RunSpec, site: Site, names: list[str]) -> Placement:
+    complaints: dict[str, Complaint] = {}
+    for name in names:
+        result = _try(spec, site, name)
+        if isinstance(result, Placement):
+            return result
+        complaints[name] = result
+    first = next(iter(complaints.values()))
+    if len(complaints) == 1:
+        raise first
+    keys = {complaint.key for complaint in complaints.values()}
+    reasons = "".join(f"\n  {name}: {each.message}" for name, each in complaints.items())
+    raise Complaint(
+        first.key if len(keys) == 1 else "resources.partition",
+        f"no partition of site {site.name} fits this run:{reasons}",
+        f"ask for less, or see what there is: hpcflow site show {site.name}",
+    )
+
+
+def _try(spec: RunSpec, site: Site, name: str) -> Placement | Complaint:
+    try:
+        return _fit(spec, site, name)
+    except Complaint as complaint:
+        return complaint
+
+
+def _fit(spec: RunSpec, site: Site, name: str) -> Placement:
+    resources, options = spec.resources, site.partitions[name]
+    launcher, ranks_per_node = launcher_and_ranks(spec, site)
+    check_nodes(resources, site, name)
+    gpu_type = _gpu_type(spec, site, name)
+    cpus_per_task = resources.cpus_per_task or default_cpus_per_task(
+        resources, options, ranks_per_node
+    )
+    check_machine(resources, site, name, ranks_per_node, cpus_per_task)
+    placement = Placement(
+        partition=name,
+        options=options,
+        slurm_partition=site.slurm_partition(name),
+        gpu_type=gpu_type,
+        gres_name=_gres_name(site, gpu_type),
+        account=resources.account or site.default_account,
+        qos=resources.qos or options.qos,
+        constraint=combined_constraint(resources.constraint, options.constraint, name),
+        nodes=resources.nodes,
+        gpus_per_node=resources.gpus_per_node,
+        ranks_per_node=ranks_per_node,
+        cpus_per_task=cpus_per_task,
+        mem_mb=resources.mem_mb,
+        time_limit_min=time_limit(resources, site, name),
+        launcher=launcher,
+    )
+    check_dialect(placement, site)
+    return placement
+
+
+def _gpu_type(spec: RunSpec, site: Site, name: str) -> str | None:
+    asked, there = spec.resources.gpu_type, site.partitions[name].gpu_type
+    if not spec.resources.gpus_per_node:
+        return None
+    if asked and there and asked != there:
+        others = [key for key, each in site.partitions.items() if each.gpu_type == asked]
+        where = f"partition {' or '.join(others)} has" if others else "another partition may have"
+        raise Complaint(
+            "resources.gpu_type",
+            f"partition {name} has {there}, and the run asks for {asked}",
+            f"{where} {asked}; or ask for {there}",
+        )
+    return asked or there
+
+
+def _gres_name(site: Site, gpu_type: str | None) -> str | None:
+    if gpu_type is None or not site.dialect.gpu_type_in_request:
+        return None
+    return site.gpu_types[gpu_type].gres_name or gpu_type

@@ -1,0 +1,153 @@
+"""Which site is this machine? By Slurm's ClusterName, else by the host's name, else local.
+
+:func:`match` decides; :func:`recognize` looks around and asks it. A site that the user named is
+loaded by :func:`hpcflow.sites.loader.load_site`; nothing is guessed then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import SiteError
+from hpcflow.sites.loader import list_sites
+from hpcflow.sites.schema import SchedulerKind, Site
+
+_CLUSTER_NAME: Final = re.compile(r"^ClusterName\s*=\s*(\S+)\s*$", re.MULTILINE)
+_SCONTROL_TIMEOUT_S: Final = 20
+#: What Slurm's commands say on a machine without slurm.conf, in all versions since 20.02.
+_NO_CLUSTER: Final = "Could not establish a configuration source"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What can be seen from here.
+
+    Attributes:
+        has_slurm: whether Slurm's commands are here and belong to a cluster.
+        cluster_name: Slurm's ClusterName; None when Slurm does not say.
+        host: this host's full name.
+    """
+
+    has_slurm: bool
+    cluster_name: str | None
+    host: str
+
+
+def recognize(search: Sequence[Path], *, environ: Mapping[str, str] = os.environ) -> Site:
+    """The site that this machine belongs to.
+
+    Raises:
+        SiteError: none fits, or more than one.
+    """
+    entries = list_sites(search)
+    sites = [entry.site for entry in entries if entry.site is not None]
+    try:
+        return match(sites, look_around(environ))
+    except SiteError as error:
+        broken = [entry.name for entry in entries if entry.problem]
+        if not broken:
+            raise
+        raise SiteError(
+            f"{error.message}; broken site files were not asked: {', '.join(broken)}",
+            next_action=f"{error.next_action}; what is broken: hpcflow site list",
+        ) from None
+
+
+def match(sites: Sequence[Site], around: Surroundings) -> Site:
+    """The one of ``sites`` that fits; Slurm's word counts more than the host's name.
+
+    Raises:
+        SiteError: none fits, or more than one.
+    """
+    clusters = [site for site in sites if site.scheduler is SchedulerKind.SLURM]
+    named = [site for site in clusters if _same(site.cluster_name, around.cluster_name)]
+    if len(named) == 1:
+        return named[0]
+    # A site that names another cluster than this one is not meant, whatever the host is called.
+    unnamed = [site for site in clusters if not (site.cluster_name and around.cluster_name)]
+    found = [site for site in named or unnamed if _has_host(site, around.host)]
+    if not (found or named or around.has_slurm):
+        found = [site for site in sites if site.scheduler is SchedulerKind.LOCAL]
+    if len(found) == 1:
+        return found[0]
+    raise _undecided(found or named, around)
+
+
+def look_around(environ: Mapping[str, str] = os.environ) -> Surroundings:
+    """This machine, as far as it matters here. Slurm is asked at most once."""
+    path = environ.get("PATH")
+    has_slurm = shutil.which("sbatch", path=path) is not None
+    config: str | None = None
+    if scontrol := shutil.which("scontrol", path=path):
+        config, problem = _show_config(scontrol, environ)
+        # The commands may be installed on a machine that belongs to no cluster.
+        has_slurm = _NO_CLUSTER not in problem
+    # The full name may cost a DNS timeout where there is no DNS, as on a laptop.
+    host = socket.getfqdn() if has_slurm else socket.gethostname()
+    return Surroundings(has_slurm, cluster_name(config), host)
+
+
+def cluster_name(config: str | None) -> str | None:
+    """ClusterName in the output of ``scontrol show config``; None when it is not in it."""
+    found = _CLUSTER_NAME.search(config or "")
+    return found[1] if found else None
+
+
+def _show_config(scontrol: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """The answer, None if there was none, and what went wrong."""
+    # SLURM_CLUSTERS would make it speak of other clusters than the one that this host is in.
+    environment = {key: value for key, value in environ.items() if key != "SLURM_CLUSTERS"}
+    try:
+        answer = subprocess.run(
+            [scontrol, "show", "config"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SCONTROL_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return None, str(problem)
+    return (answer.stdout if answer.returncode == 0 else None), answer.stderr
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    # Slurm lowers the name in accounting, not in its configuration.
+    return one is not None and other is not None and one.lower() == other.lower()
+
+
+def _has_host(site: Site, host: str) -> bool:
+    return any(fnmatchcase(host.lower(), pattern.lower()) for pattern in site.hosts)
+
+
+def _undecided(found: Sequence[Site], around: Surroundings) -> SiteError:
+    here = f"host {around.host}"
+    if around.cluster_name:
+        here += f" of the cluster {around.cluster_name}"
+    elif around.has_slurm:
+        here += ", where Slurm does not answer"
+    if found:
+        names = ", ".join(site.name for site in found)
+        return SiteError(
+            f"{here} may be any of the sites {names}",
+            next_action=f"say which: --site {found[0].name}, or export HPCFLOW_SITE",
+        )
+    if around.has_slurm and around.cluster_name is None:
+        action = "say which site this is: --site NAME (they are: hpcflow site list)"
+    else:
+        action = (
+            "name one with --site (hpcflow site list), or write a site file for this cluster: "
+            "hpcflow site detect"
+        )
+    return SiteError(f"no site file fits {here}", next_action=action)

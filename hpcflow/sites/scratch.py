@@ -1,0 +1,59 @@
+"""Where the run directories of a user go on a site: the variables in ``scratch.path`` filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from hpcflow.errors import SiteError, Where
+from hpcflow.sites.schema import Site
+
+_VARIABLE: Final = re.compile(
+    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))", re.ASCII
+)
+
+
+def expand_scratch(
+    site: Site, environ: Mapping[str, str], *, user: str, account: str | None = None
+) -> Path:
+    """The folder that ``site.scratch.path`` names for this user. No shell has a hand in it.
+
+    Args:
+        environ: the user's environment; ``$NAME`` is taken from it.
+        user: the Unix user, who is ``$USER`` whatever the environment says.
+        account: the account that the run is charged to: ``$ACCOUNT``.
+
+    Raises:
+        SiteError: a variable is unset or empty, or the result is not an absolute path.
+    """
+    text = site.scratch.path
+    known = {**environ, "USER": user, "ACCOUNT": account or ""}
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not known.get(name):
+            raise _unset(site, name)
+        return known[name]
+
+    path = _VARIABLE.sub(value, text)
+    parts = PurePosixPath(path).parts
+    if not path.startswith("/") or ".." in parts or "$" in path or not path.isprintable():
+        raise SiteError(
+            f"scratch of site {site.name} is {text!r}, which became {path!r}: "
+            "not an absolute path without '..' and '$'",
+            where=Where(key="scratch.path"),
+            next_action="check the variables in your environment, or name another path in the "
+            f"site file: hpcflow site show {site.name}",
+        )
+    return Path(path)
+
+
+def _unset(site: Site, name: str) -> SiteError:
+    message = f"scratch of site {site.name} is {site.scratch.path!r}, and ${name} is not set"
+    if name == "ACCOUNT":
+        action = "name the account in the config: resources.account"
+    else:
+        action = f"export {name}=/your/folder/on/scratch"
+    return SiteError(message, where=Where(key="scratch.path"), next_action=action)

@@ -1,0 +1,1 @@
+"""Sites: reading them, recognizing them, placing runs on them."""
