@@ -1,32 +1,42 @@
 """What a user asks for: the schema of a run's YAML.
 
 This is the one description of it. The reference page in docs/ and the JSON Schema for editors are
-made from the fields and their descriptions; :mod:`hpcflow.config` reads files into it. The keys of
-the YAML are the aliases (``time_limit``); the names in the code carry the unit
-(``time_limit_min``).
+made from the fields, their descriptions and examples; :mod:`hpcflow.config` reads files into it.
+The keys of the YAML are the aliases (``time_limit``); the names in the code carry the unit
+(``time_limit_min``). What kinds of value there are stands in :mod:`hpcflow.model.kinds`.
 """
 
 from __future__ import annotations
 
 import re
 from enum import Enum
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Final
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
-from hpcflow.model.ids import check_name
+from hpcflow.model.kinds import (
+    Count,
+    CountOrNone,
+    IntervalOrNever,
+    Kind,
+    Matching,
+    Megabytes,
+    Minutes,
+    Module,
+    Name,
+    Params,
+    Path,
+    Seconds,
+    Section,
+    Text,
+    TrainSteps,
+    Variable,
+    Variables,
+    Word,
+    WrongKey,
+    parsed,
+)
 from hpcflow.model.state import RESUBMIT_EXIT_CODE
-from hpcflow.model.units import parse_duration_min, parse_duration_s, parse_memory_mb
 
 
 class Launcher(str, Enum):
@@ -54,116 +64,91 @@ class ContainerRuntime(str, Enum):
     PYXIS = "pyxis"
 
 
-def _from_text(parse: Any) -> Any:
-    """A validator that parses text, lets through what was parsed before, and refuses the rest."""
-
-    def convert(value: object) -> object:
-        if isinstance(value, str):
-            return parse(value)
-        if isinstance(value, _Parsed):
-            return int(value)
-        raise ValueError("a number without a unit; write the unit, like 4h or 200G")
-
-    return BeforeValidator(convert, json_schema_input_type=str)
+_MOUNT: Final = re.compile(r"[^:,\0-\x1f-][^:,\0-\x1f]*:/[^:,\0-\x1f]*(:r[ow])?")
 
 
-class _Parsed(int):
-    """An integer that is already in the unit of its field: from run.json, not from a person."""
+def _check_mount(mount: str) -> str:
+    # A comma would begin the next mount in the options of apptainer and pyxis.
+    if not _MOUNT.fullmatch(mount):
+        raise ValueError("not a mount; write SOURCE:/TARGET or SOURCE:/TARGET:ro, without commas")
+    return mount
 
 
-def parsed(value: int) -> int:
-    """Mark ``value`` as being in the unit of the field already, so that it is not refused."""
-    return _Parsed(value)
-
-
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("a NUL byte cannot be passed to a program")
-    return text
-
-
-_WORD: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.@:+-]*$"
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_RESERVED: Final = re.compile(r"(SLURM|SBATCH|SRUN|PMI|PMIX|HPCFLOW)_", re.ASCII)
-_SECRET: Final = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_?KEY|CREDENTIAL)")
-_MAX_NODES: Final = 100_000
-
-
-def _check_variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise ValueError("not the name of an environment variable")
-    if _RESERVED.match(name):
-        raise ValueError("this name belongs to Slurm or to hpcflow")
-    return name
-
-
-def _check_public(variables: dict[str, str]) -> dict[str, str]:
-    for name in variables:
-        if _SECRET.search(name.upper()):
-            raise ValueError(
-                f"{name} looks like a secret, and scripts and journals are kept for long; put it "
-                "into a file that only you can read and name that file under environment.secrets"
-            )
-    return variables
-
-
-Name = Annotated[str, AfterValidator(check_name)]
-Text = Annotated[str, StringConstraints(max_length=100_000), AfterValidator(_without_nul)]
-Word = Annotated[str, StringConstraints(pattern=_WORD, max_length=128)]
-Path = Annotated[
-    str, StringConstraints(min_length=1, max_length=4096), AfterValidator(_without_nul)
-]
-Variable = Annotated[str, AfterValidator(_check_variable)]
-Minutes = Annotated[int, _from_text(parse_duration_min)]
-Seconds = Annotated[int, _from_text(parse_duration_s)]
-Megabytes = Annotated[int, _from_text(parse_memory_mb)]
-Count = Annotated[int, Field(strict=True, ge=1, le=_MAX_NODES)]
-CountOrNone = Annotated[int, Field(strict=True, ge=0, le=_MAX_NODES)]
-
-
-class Section(BaseModel):
-    """A mapping of the YAML: unknown keys are errors, nothing changes once it is read."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, validate_default=False
-    )
+Mount = Annotated[str, AfterValidator(_check_mount), Kind("mount")]
 
 
 class Resources(Section):
     """What to ask Slurm for."""
 
-    nodes: Count = Field(1, description="Number of nodes.")
-    gpus_per_node: CountOrNone = Field(0, description="GPUs on every node; 0 for a CPU job.")
+    nodes: Count = Field(1, description="Number of nodes.", examples=[4])
+    gpus_per_node: CountOrNone = Field(
+        0, description="GPUs on every node; 0 for a CPU job.", examples=[8]
+    )
     gpu_type: Word | None = Field(
-        None, description="Type of the GPUs as the site file names it, such as a100; any if absent."
+        None,
+        description="Type of the GPUs as the site file names it; any if absent.",
+        examples=["a100"],
     )
     tasks_per_node: Count | None = Field(
-        None, description="Ranks on every node. Default: one per GPU; without GPUs one."
+        None,
+        description="Ranks on every node. Default: one per GPU; without GPUs one.",
+        examples=[4],
     )
     cpus_per_task: Count | None = Field(
-        None, description="CPU cores for every rank. Default: the node's cores shared by its ranks."
+        None,
+        description="CPU cores for every rank. Default: the node's cores shared by its ranks.",
+        examples=[16],
     )
     mem_mb: Megabytes | None = Field(
         None,
         alias="mem",
-        description="Memory on every node, such as 200G. Default: what the partition gives.",
+        description="Memory on every node. Default: what the partition gives.",
+        examples=["200G"],
     )
     time_limit_min: Minutes | None = Field(
         None,
         alias="time_limit",
-        description="Longest time of one attempt, such as 4h. Default: the partition's own.",
+        description="Longest time of one attempt. Default: the partition's own.",
+        examples=["4h"],
     )
     partition: Word = Field(
-        "auto", description="A partition of the site, or `auto`: the first that fits."
+        "auto",
+        description="A partition of the site, or `auto`: the first that fits.",
+        examples=["gpu"],
     )
-    account: Word | None = Field(None, description="The Slurm account that is charged.")
-    qos: Word | None = Field(None, description="The Slurm quality of service.")
-    constraint: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_.,&|*()\[\]!:=+-]+$", max_length=256)
-    ] | None = Field(None, description="Node features, as `sbatch --constraint` takes them.")
-    exclude: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_.,\[\]-]+$", max_length=4096)
-    ] | None = Field(None, description="Nodes to keep away from, as a Slurm host list.")
+    account: Word | None = Field(
+        None, description="The Slurm account that is charged.", examples=["vision"]
+    )
+    qos: Word | None = Field(None, description="The Slurm quality of service.", examples=["normal"])
+    constraint: (
+        Annotated[
+            str,
+            Matching(
+                r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+",
+                "not a constraint as sbatch takes it, such as gpu&hbm80g",
+            ),
+            Kind("node features"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Node features, as `sbatch --constraint` takes them.",
+        examples=["gpu&hbm80g"],
+    )
+    exclude: (
+        Annotated[
+            str,
+            Matching(
+                r"[A-Za-z0-9_.,\[\]-]+",
+                "not a list of hosts as Slurm takes it, such as n[1-3],n7",
+                4096,
+            ),
+            Kind("host list"),
+        ]
+        | None
+    ) = Field(
+        None, description="Nodes to keep away from, as a Slurm host list.", examples=["n[1-3],n7"]
+    )
 
     @property
     def ranks_per_node(self) -> int:
@@ -175,14 +160,18 @@ class Launch(Section):
     """How the processes are started."""
 
     framework: Framework = Field(
-        Framework.PYTORCH, description="Whose rendezvous variables are set for the ranks."
+        Framework.PYTORCH,
+        description="Whose rendezvous variables are set for the ranks.",
+        examples=["jax"],
     )
     launcher: Launcher | None = Field(
         None,
         description=(
-            "Default: what the site prefers for pytorch (torchrun, mostly), srun for tensorflow, "
-            "jax and mpi, none for none."
+            "Who starts the ranks: one `torchrun` on every node, one `srun` task per rank, or "
+            "`none`: the command itself, once, on the first node. Default: what the site prefers "
+            "for pytorch (torchrun, mostly), srun for tensorflow, jax and mpi, none for none."
         ),
+        examples=["srun"],
     )
 
 
@@ -190,111 +179,146 @@ class Container(Section):
     """A container that the command runs in."""
 
     runtime: ContainerRuntime = Field(
-        ContainerRuntime.APPTAINER, description="`apptainer`, or `pyxis` (srun --container-image)."
+        ContainerRuntime.APPTAINER,
+        description="`apptainer`, or `pyxis` (srun --container-image).",
+        examples=["pyxis"],
     )
-    image: Path = Field(description="A .sif file, or an image reference that the runtime knows.")
-    mounts: list[Path] = Field(
+    image: Path = Field(
+        description="A file (with a `/` at its beginning, `./`, `../`, `~/`, or ending in .sif, "
+        ".sqsh or .simg), or an image reference that the runtime knows.",
+        examples=["./train.sif"],
+    )
+    mounts: list[Mount] = Field(
         default_factory=list,
         description="`SOURCE:TARGET[:ro]`. The run directory and the working directory are always "
         "mounted.",
+        examples=[["/data/imagenet:/data:ro"]],
     )
 
 
 class Environment(Section):
     """What the command finds around it."""
 
-    modules: list[
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+/=-]*$")]
-    ] = Field(default_factory=list, description="Environment modules to load, in this order.")
+    modules: list[Module] = Field(
+        default_factory=list,
+        description="Environment modules to load, in this order.",
+        examples=[["cuda/12.4", "nccl"]],
+    )
     venv: Path | None = Field(
         None,
         description="A virtual environment. Default: the activated one; else the one that hpcflow "
         "runs in, unless modules, conda or container are given.",
+        examples=["~/envs/train"],
     )
-    conda: Path | None = Field(None, description="A conda environment: its name or its folder.")
-    container: Container | None = Field(None, description="A container to run in.")
-    variables: Annotated[dict[Variable, Text], AfterValidator(_check_public)] = Field(
-        default_factory=dict, description="Environment variables; nothing secret."
+    conda: Path | None = Field(
+        None,
+        description="A conda environment: its name, or its folder (then with a `/`).",
+        examples=["train"],
+    )
+    container: Container | None = Field(
+        None, description="A container to run in.", examples=[{"image": "./train.sif"}]
+    )
+    variables: Variables = Field(
+        default_factory=dict,
+        description="Environment variables; nothing secret.",
+        examples=[{"OMP_NUM_THREADS": 8}],
     )
     secrets: dict[Variable, Path] = Field(
         default_factory=dict,
-        description="Environment variable -> file that holds its value. Read inside the job; the "
-        "value stands in no script, journal or log.",
+        description="Environment variable -> file that holds its value, and that only you can "
+        "read. Read inside the job; the value stands in no script, journal or log.",
+        examples=[{"WANDB_API_KEY": "~/.secrets/wandb"}],
     )
 
     @model_validator(mode="after")
     def _one_python(self) -> Environment:
-        given = [key for key in ("venv", "conda") if getattr(self, key)]
-        if len(given) > 1:
-            raise ValueError("venv and conda exclude each other: which Python is meant?")
+        if self.venv and self.conda:
+            raise WrongKey("venv and conda exclude each other: which Python is meant?", "conda")
         return self
 
 
 class Checkpoint(Section):
     """When `hpcflow.runtime` saves."""
 
-    interval_s: Seconds | None = Field(
+    interval_s: IntervalOrNever = Field(
         600,
         alias="interval",
-        description="Save when this much time has passed, such as 10m. `null` for never by time.",
+        description="Save when this much time has passed; `never` for never by time.",
+        examples=["30m"],
     )
-    every_train_steps: Count | None = Field(
-        None, description="Save after every so many train steps."
+    every_train_steps: TrainSteps | None = Field(
+        None, description="Save after every so many train steps.", examples=[1000]
     )
     notice_s: Seconds = Field(
         120,
         alias="notice",
         description="How long before the time limit the job gets its notice, to save and leave.",
+        examples=["5m"],
     )
 
 
 class Retry(Section):
     """What counts as a wish to be sent again."""
 
-    resubmit_exit_codes: list[Annotated[int, Field(strict=True, ge=1, le=255)]] = Field(
+    resubmit_exit_codes: list[
+        Annotated[int, Field(strict=True, ge=1, le=255), Kind("whole number from 1 to 255")]
+    ] = Field(
         default=[RESUBMIT_EXIT_CODE],
         description='Exit codes of the command that mean "checkpointed, send me again".',
+        examples=[[75, 85]],
     )
 
 
 class RunSpec(Section):
     """One run as its user asked for it."""
 
-    name: Name = Field(description="Name of the run; a run id is made from it.")
-    project: Name = Field("default", description="What the run belongs to; a folder on scratch.")
+    name: Name = Field(
+        description="Name of the run; a run id is made from it.", examples=["digits"]
+    )
+    project: Name = Field(
+        "default", description="What the run belongs to; a folder on scratch.", examples=["vision"]
+    )
     command: list[Text] | None = Field(
         None,
         min_length=1,
         description="Program and arguments, each an item of its own. It goes through no shell.",
+        examples=[["./simulate", "--threads", 8]],
     )
     script: Path | None = Field(
         None,
         description="A Python script, relative to the file that names it; run by the "
-        "environment's python3.",
+        "environment's python3. A run has either a script or a command.",
+        examples=["train.py"],
     )
     args: list[Text] = Field(
         default_factory=list,
         description="Arguments of the script or command. `{{ params.NAME }}`, `{{ run.id }}` and "
-        "`{{ run.dir }}` are filled in.",
+        "`{{ run.dir }}` are filled in; put such an item in quotes.",
+        examples=[["--lr", "{{ params.lr }}"]],
     )
-    params: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], JsonValue] = (
-        Field(
-            default_factory=dict,
-            description="Parameters: in `runtime.params`, in the file that $HPCFLOW_PARAMS names, "
-            "and in `args`.",
-        )
+    params: Params = Field(
+        default_factory=dict,
+        description="Parameters: in `runtime.params`, in the file that $HPCFLOW_PARAMS names, "
+        "and in `args`. Anything that JSON can hold; `null` is a value here.",
+        examples=[{"lr": 0.1, "layers": [64, 64]}],
     )
     resources: Resources = Field(default_factory=Resources, description=Resources.__doc__)
     launch: Launch = Field(default_factory=Launch, description=Launch.__doc__)
     environment: Environment = Field(default_factory=Environment, description=Environment.__doc__)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description=Checkpoint.__doc__)
     retry: Retry = Field(default_factory=Retry, description=Retry.__doc__)
-    tags: list[Name] = Field(default_factory=list, description="Words to find the run by.")
+    tags: list[Name] = Field(
+        default_factory=list, description="Words to find the run by.", examples=[["baseline"]]
+    )
 
     @model_validator(mode="after")
     def _one_program(self) -> RunSpec:
-        if (self.command is None) == (self.script is None):
-            raise ValueError("give either `script` or `command`")
+        if self.command is None and self.script is None:
+            raise ValueError("nothing to run: give either `script` or `command`")
+        if self.command is not None and self.script is not None:
+            raise WrongKey("give either `script` or `command`, not both", "command")
+        if self.command is not None and not self.command[0]:
+            raise WrongKey("the program has no name", "command", 0)
         return self
 
     @property
@@ -303,7 +327,14 @@ class RunSpec(Section):
         if self.command is not None:
             return list(self.command)
         assert self.script is not None
-        return ["python3", "-u", str(PurePosixPath(self.script))]
+        return ["python3", "-u", self.script]
+
+
+#: Section -> names of its fields whose YAML carries a unit, for :func:`thaw`.
+_WITH_UNIT: Final = {
+    "resources": ("mem_mb", "time_limit_min"),
+    "checkpoint": ("interval_s", "notice_s"),
+}
 
 
 def frozen(spec: RunSpec) -> dict[str, Any]:
@@ -317,10 +348,41 @@ def thaw(data: dict[str, Any]) -> RunSpec:
     Raises:
         pydantic.ValidationError: the data was not written by :func:`frozen`.
     """
-    fields = {"resources": ("mem_mb", "time_limit_min"), "checkpoint": ("interval_s", "notice_s")}
-    copy = {key: dict(value) if key in fields else value for key, value in data.items()}
-    for section, names in fields.items():
-        for name in names:
-            if copy.get(section, {}).get(name) is not None:
-                copy[section][name] = parsed(copy[section][name])
+    copy = dict(data)
+    for section, names in _WITH_UNIT.items():
+        values = copy.get(section)
+        if isinstance(values, dict):
+            copy[section] = {
+                name: parsed(value) if name in names and type(value) is int else value
+                for name, value in values.items()
+            }
     return RunSpec.model_validate(copy)
+
+
+__all__ = [
+    "Checkpoint",
+    "Container",
+    "ContainerRuntime",
+    "Count",
+    "CountOrNone",
+    "Environment",
+    "Framework",
+    "Launch",
+    "Launcher",
+    "Megabytes",
+    "Minutes",
+    "Name",
+    "Params",
+    "Path",
+    "Resources",
+    "Retry",
+    "RunSpec",
+    "Seconds",
+    "Section",
+    "Text",
+    "Variable",
+    "Word",
+    "frozen",
+    "parsed",
+    "thaw",
+]

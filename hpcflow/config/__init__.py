@@ -1,0 +1,51 @@
+"""From a run's YAML to a :class:`~hpcflow.model.spec.RunSpec`: files, overrides, paths, checks.
+
+What the keys mean is described in :mod:`hpcflow.model.spec`; whether they fit a site is checked by
+:mod:`hpcflow.sites.placement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.config.chain import read_chain
+from hpcflow.config.files import check_files
+from hpcflow.config.merge import merge
+from hpcflow.config.overrides import parse_override
+from hpcflow.config.paths import with_absolute_paths
+from hpcflow.documents import Document, validate
+from hpcflow.errors import SpecError
+from hpcflow.model.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A spec, and where it is from.
+
+    Attributes:
+        document: the merged values, in which every key knows its file and line.
+        base_dir: absolute; the folder of the config file.
+    """
+
+    spec: RunSpec
+    document: Document
+    base_dir: Path
+
+
+def load_spec(path: Path, overrides: Sequence[str] = ()) -> LoadedSpec:
+    """The spec in ``path``, which may extend other files, with ``overrides`` such as ``a.b=2``.
+
+    Raises:
+        SpecError: a file, a value or an override is wrong, or a file that the spec names is
+            missing. All wrong values are listed at once.
+    """
+    base_dir = Path.cwd() if path.parent == Path() else path.parent.absolute()
+    document = read_chain(path)
+    for override in overrides:
+        document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
+    again = f"correct it, then look at it with: hpcflow render {document.place.file}"
+    spec = validate(RunSpec, document, SpecError, next_action=again)
+    check_files(spec, document)
+    return LoadedSpec(spec, document, base_dir)

@@ -1,0 +1,88 @@
+"""``extends``: a file that takes over another one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from hpcflow.config.merge import merge, without_nulls
+from hpcflow.config.paths import absolute, with_absolute_paths
+from hpcflow.documents import Document, Place, read_document
+from hpcflow.errors import SpecError
+from hpcflow.model.scalars import printable, shown
+
+MAX_FILES: Final = 16
+_KEY: Final = "extends"
+#: Keys about the file rather than about the run.
+_NOT_OF_THE_RUN: Final = (_KEY, "$schema")
+
+
+def read_chain(path: Path) -> Document:
+    """``path`` merged over the file it extends, and that over its own, with absolute paths.
+
+    Raises:
+        SpecError: one of them cannot be read, or they extend each other in a circle.
+    """
+    documents: list[Document] = []
+    seen: set[str] = set()
+    following: Path | None = path
+    while following is not None:
+        document = read_document(following, SpecError)
+        documents.append(document)
+        seen.add(os.path.realpath(following))
+        following = _extended(document, following)
+        if following is not None:
+            _check_chain(documents, following, seen)
+    merged = without_nulls(_of_the_run(documents.pop()))
+    while documents:
+        merged = merge(merged, _of_the_run(documents.pop()))
+    return merged
+
+
+def _extended(document: Document, path: Path) -> Path | None:
+    """The file that the file at ``path`` takes over."""
+    value = document.data.get(_KEY)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise SpecError(
+            f"expected the path of a YAML file, got {shown(value)}",
+            where=document.where((_KEY,)),
+            next_action="write it like: extends: ../base.yaml",
+        )
+    target = Path(os.path.expanduser(value))  # noqa: PTH111 - Path raises for an unknown ~user
+    target = path.parent / target
+    if not os.path.lexists(target):
+        raise SpecError(
+            f"there is no file {printable(str(target))}",
+            where=document.where((_KEY,)),
+            next_action="the path is relative to the file in which it stands",
+        )
+    return target
+
+
+def _check_chain(documents: list[Document], following: Path, seen: set[str]) -> None:
+    files = [str(document.place.file) for document in documents]
+    where = documents[-1].where((_KEY,))
+    if os.path.realpath(following) in seen:
+        raise SpecError(
+            f"these files extend each other in a circle: {' → '.join([*files, str(following)])}",
+            where=where,
+            next_action="take one `extends` out",
+        )
+    if len(documents) == MAX_FILES:
+        raise SpecError(
+            f"a chain of more than {MAX_FILES} files",
+            where=where,
+            next_action="put the shared keys into fewer files",
+        )
+
+
+def _of_the_run(document: Document) -> Document:
+    data = {key: value for key, value in document.data.items() if key not in _NOT_OF_THE_RUN}
+    place = Place(document.place.file, document.place.line, document.place.children)
+    assert document.path is not None
+    return with_absolute_paths(
+        Document(document.path, data, place), absolute(".", document.path.parent)
+    )

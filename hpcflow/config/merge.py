@@ -1,0 +1,56 @@
+"""One document over another: what the upper one says wins, key by key."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hpcflow.documents import Document, KeyPath, Place
+
+#: Below these keys `null` is a value; everywhere else it takes a key back to its default.
+_NULL_IS_A_VALUE: Final = (("params",),)
+
+_NOWHERE: Final = Place(None, None)
+
+
+def merge(lower: Document, upper: Document) -> Document:
+    """Mappings are merged; lists and single values are replaced; ``null`` removes.
+
+    The result is the ``upper`` file as far as messages are concerned, unless that is an override.
+    """
+    data, place = _merged(lower.data, lower.place, upper.data, upper.place, ())
+    if upper.path is None:
+        return Document(lower.path, data, Place(lower.place.file, lower.place.line, place.children))
+    return Document(upper.path, data, place)
+
+
+def without_nulls(document: Document) -> Document:
+    """``document`` with every ``null`` taken out that only means "the default"."""
+    return merge(Document(document.path, {}, Place(document.place.file, None)), document)
+
+
+def _merged(
+    lower: dict[str, Any],
+    lower_place: Place,
+    upper: dict[str, Any],
+    upper_place: Place,
+    at: KeyPath,
+) -> tuple[dict[str, Any], Place]:
+    data, children = dict(lower), dict(lower_place.children)
+    for key, value in upper.items():
+        # What came in by an alias stands where the alias stands.
+        place = upper_place.children.get(key) or Place(upper_place.file, upper_place.line)
+        if value is None and at[:1] not in _NULL_IS_A_VALUE:
+            data.pop(key, None)
+            children.pop(key, None)
+        elif isinstance(value, dict):
+            is_section = isinstance(data.get(key), dict)
+            data[key], children[key] = _merged(
+                data[key] if is_section else {},
+                children.get(key, _NOWHERE) if is_section else _NOWHERE,
+                value,
+                place,
+                (*at, key),
+            )
+        else:
+            data[key], children[key] = value, place
+    return data, Place(upper_place.file, upper_place.line, children)

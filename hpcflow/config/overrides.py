@@ -1,0 +1,51 @@
+"""``--set a.b=c``: one value of a spec, given on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpcflow.documents import Document, Place
+from hpcflow.documents.reader import parse_value
+from hpcflow.errors import SpecError, Where
+from hpcflow.model.scalars import printable, read_plain, shortened
+
+
+def parse_override(text: str) -> Document:
+    """The document that ``--set text`` stands for.
+
+    The value is read as in YAML: a word (``2``, ``true``, ``4h``, ``null`` for the default), or a
+    list, a mapping or a text in quotes. Anything else is the text as it stands, whatever it begins
+    with.
+
+    Raises:
+        SpecError: it has no key or no ``=``, or its value is not YAML.
+    """
+    key, equals, value = text.partition("=")
+    keys = key.strip().split(".")
+    if not equals or not all(keys):
+        raise _wrong(f"expected KEY=VALUE, got {shortened(text)}", None)
+    data, place = _value(value.strip(), printable(key.strip()))
+    for name in reversed(keys):
+        data, place = {name: data}, Place(None, None, {name: place})
+    return Document(None, data, place)
+
+
+def _value(text: str, key: str) -> tuple[Any, Place]:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _wrong("not UTF-8 text", key) from None
+    try:
+        if text.startswith(("[", "{", '"', "'")):
+            return parse_value(text, SpecError)
+        return (read_plain(text) if text else "", Place(None, None))
+    except (SpecError, ValueError) as problem:
+        raise _wrong(getattr(problem, "message", str(problem)), key) from None
+
+
+def _wrong(message: str, key: str | None) -> SpecError:
+    return SpecError(
+        message,
+        where=Where(key=f"--set {key}" if key else "--set"),
+        next_action="write it like --set resources.nodes=2 or --set 'args=[--lr, 0.1]'",
+    )

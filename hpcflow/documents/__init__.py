@@ -1,0 +1,11 @@
+"""YAML files as their readers want them: the values, and the file and line of each.
+
+``reader`` turns a file into a :class:`Document`; ``validate`` turns a document into a pydantic
+model, or into one error that lists what is wrong and where. What the keys mean is not known here.
+"""
+
+from hpcflow.documents.document import Document, KeyPath, Place
+from hpcflow.documents.problems import validate
+from hpcflow.documents.reader import parse_document, read_document
+
+__all__ = ["Document", "KeyPath", "Place", "parse_document", "read_document", "validate"]

@@ -1,0 +1,80 @@
+"""A document: values, and where in which file each of them stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcflow.errors import Where
+from hpcflow.model.scalars import printable
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a value stands, and where its parts stand.
+
+    Attributes:
+        file: as it is shown to people; None for an override.
+        line: counted from 1, of the key of a value or of the dash of an item.
+        children: key or index -> its place. Parts that came in by an alias have none of their own.
+    """
+
+    file: str | None
+    line: int | None
+    children: dict[str | int, Place] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Document:
+    """The values of one YAML file, or of a chain of files and overrides merged into one.
+
+    Attributes:
+        path: the file; the last one of a chain.
+        data: the mapping at its top.
+        place: where the values stand.
+    """
+
+    path: Path | None
+    data: dict[str, Any]
+    place: Place
+
+    def line(self, key_path: KeyPath) -> int | None:
+        """The line of a key or item; of the section it would be in, when it is not there."""
+        place, _ = self._find(key_path)
+        return None if place is self.place else place.line
+
+    def where(self, key_path: KeyPath) -> Where:
+        """File, line and dotted key; for a value that an override gave, ``--set`` and the key."""
+        place, exact = self._find(key_path)
+        key = dotted(key_path) or None
+        if place.file is None:
+            return Where(key=f"--set {key}") if exact else Where(file=self.place.file, key=key)
+        return Where(file=place.file, line=self.line(key_path), key=key)
+
+    def _find(self, key_path: KeyPath) -> tuple[Place, bool]:
+        """The place of ``key_path`` or of the nearest thing around it; whether it is exact."""
+        place = self.place
+        for key in key_path:
+            child = place.children.get(key)
+            if child is None:
+                return place, False
+            place = child
+        return place, True
+
+
+def dotted(key_path: KeyPath) -> str:
+    """``environment.container.mounts[0]``."""
+    text = ""
+    for key in key_path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            text += f".{_key(key)}" if text else _key(key)
+    return text
+
+
+def _key(key: str) -> str:
+    return printable(key) if key and len(key) <= 80 else repr(key[:80])

@@ -1,0 +1,132 @@
+"""Holds a document against a pydantic model and says everything that is wrong, in plain words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hpcflow.documents.document import Document, KeyPath
+from hpcflow.errors import InputError, Where
+from hpcflow.model.scalars import looks_secret, shortened, shown
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
+
+    M = TypeVar("M", bound=BaseModel)
+
+#: Problems that are listed; nobody reads more at a time.
+MAX_LISTED: Final = 10
+
+_SAYINGS: Final = {
+    "missing": "is missing",
+    "int_type": "expected a whole number, got {got}",
+    "int_from_float": "expected a whole number, got {got}",
+    "string_type": "expected a text, got {got}",
+    "bool_type": "expected true or false, got {got}",
+    "list_type": "expected a list, got {got}",
+    "dict_type": "expected keys with values (key: value), got {got}",
+    "model_type": "expected keys with values (key: value), got {got}",
+    "enum": "expected {expected}, got {got}",
+    "literal_error": "expected {expected}, got {got}",
+    "greater_than_equal": "must be {ge} or more, got {got}",
+    "less_than_equal": "must be {le} or less, got {got}",
+    "string_too_long": "longer than {max_length} characters: {got}",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "decimal_parsing": "expected a number, got {got}",
+    "decimal_type": "expected a number, got {got}",
+    "finite_number": "expected a number, got {got}",
+}
+
+
+def validate(
+    model: type[M], document: Document, error: type[InputError], *, next_action: str | None = None
+) -> M:
+    """``document`` as a ``model``.
+
+    Args:
+        next_action: what to do once the file is corrected; there is a general text.
+
+    Raises:
+        InputError: of the class ``error``, with all that is wrong.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(document.data, by_alias=True, by_name=False)
+    except ValidationError as problem:
+        raise _as_one_error(problem, model, document, error, next_action) from None
+
+
+def _as_one_error(
+    problem: ValidationError,
+    model: type[BaseModel],
+    document: Document,
+    error: type[InputError],
+    next_action: str | None,
+) -> InputError:
+    details = problem.errors(include_url=False)
+    told = [_tell(detail, model, document) for detail in details[:MAX_LISTED]]
+    file = document.place.file
+    next_action = next_action or (f"correct {file} and repeat the command" if file else None)
+    if len(details) == 1:
+        where, message = told[0]
+        return error(message, where=where, next_action=next_action)
+    lines = [f"\n  {where}: {message}" for where, message in told]
+    if len(details) > MAX_LISTED:
+        lines.append(f"\n  and {len(details) - MAX_LISTED} more")
+    return error(
+        f"{len(details)} things are wrong:" + "".join(lines),
+        where=Where(file=file),
+        next_action=next_action,
+    )
+
+
+def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> tuple[Where, str]:
+    """Where one thing is wrong, and what."""
+    path, about_key = _key_path(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        from hpcflow.documents.suggest import unknown_key
+
+        return document.where(path), unknown_key(model, path)
+    if about_key:
+        say = _say(detail, None)
+        return document.where(path), f"the key {shortened(str(path[-1]))}: {say}"
+    cause = detail.get("ctx", {}).get("error")
+    path += tuple(getattr(cause, "keys", ()))
+    return document.where(path), _say(detail, _shown(path, detail["input"]))
+
+
+def _say(detail: ErrorDetails, got: str | None) -> str:
+    """What is wrong with the value, or with the key when ``got`` is None."""
+    context: dict[str, Any] = dict(detail.get("ctx", {}))
+    if "error" in context:
+        told = str(context["error"])
+        of_parts = isinstance(detail["input"], (list, dict))
+        return told if got is None or of_parts else f"{told}; got {got}"
+    saying = _SAYINGS.get(detail["type"])
+    if saying is None:
+        return f"{detail['msg']}, got {got}"
+    return saying.format(got=got, **context) + _hint(detail)
+
+
+def _hint(detail: ErrorDetails) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "string_type" and isinstance(value, (bool, int, float)):
+        return "; put it in quotes"
+    if kind == "list_type" and isinstance(value, str):
+        return "; write it like [one, two]"
+    return ""
+
+
+def _shown(path: KeyPath, value: Any) -> str:
+    if any(isinstance(key, str) and looks_secret(key) for key in path):
+        return "a value that is not shown here"
+    return shown(value)
+
+
+def _key_path(location: KeyPath) -> tuple[KeyPath, bool]:
+    """The path in the document, and whether the key itself is wrong rather than its value."""
+    if location and location[-1] == "[key]":
+        return location[:-1], True
+    return location, False

@@ -1,0 +1,290 @@
+"""Reads a YAML file without trusting it.
+
+The parser's events are turned into values here rather than by a loader of PyYAML: that gives every
+key its line, YAML 1.2's words, no tags that make objects, and limits which hold before anything
+grows. Of all that YAML can do, a config needs little, and the rest is refused by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from hpcflow.documents.document import Document, Place
+from hpcflow.documents.syntax import explain
+from hpcflow.errors import InputError, Where
+from hpcflow.model.scalars import printable, read_plain, shortened, shown
+
+try:
+    from yaml._yaml import CParser as _Parser
+except ImportError:  # PyYAML without libyaml: the same events, slower
+    from yaml import SafeLoader as _Parser  # type: ignore[assignment]
+
+MAX_FILE_BYTES: Final = 1 << 20
+#: What a file may hold once its aliases are written out: characters of text plus number of values.
+MAX_EXPANDED: Final = 2 * MAX_FILE_BYTES
+MAX_DEPTH: Final = 32
+
+_STR_TAGS: Final = (None, "!", "tag:yaml.org,2002:str")
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
+)
+
+
+def read_document(path: Path, error: type[InputError]) -> Document:
+    """The one mapping in the YAML file ``path``.
+
+    Raises:
+        InputError: of the class ``error``: it cannot be read, or is not such a file.
+    """
+    file = printable(str(path))
+    data = _read_bytes(path, file, error)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error(
+            "not UTF-8 text",
+            where=Where(file=file, line=line),
+            next_action=f"save it as UTF-8, or give the right file: `file {file}` says what it is",
+        ) from None
+    return parse_document(text, path, error)
+
+
+def parse_document(text: str, path: Path, error: type[InputError]) -> Document:
+    """The same for the content of a file; ``path`` is where it is from.
+
+    Raises:
+        InputError: of the class ``error``: it is not one mapping in YAML.
+    """
+    value, place = _Reader(text, printable(str(path)), error).document()
+    if not isinstance(value, dict):
+        raise error(
+            f"expected keys with values (key: value) at the top, got {shown(value)}",
+            where=Where(file=place.file, line=place.line),
+            next_action="begin it like this: `name: my-first-run`",
+        )
+    return Document(path=path, data=value, place=place)
+
+
+def parse_value(text: str, error: type[InputError]) -> tuple[Any, Place]:
+    """A list, mapping or quoted text that somebody typed on the command line.
+
+    Raises:
+        InputError: of the class ``error``, without a place: it is not YAML.
+    """
+    value, place = _Reader(text, None, error).document()
+    return value, _unplaced(place)
+
+
+def _unplaced(place: Place) -> Place:
+    return Place(None, None, {key: _unplaced(child) for key, child in place.children.items()})
+
+
+def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
+    where = Where(file=file)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            kind = "a folder" if path.is_dir() else "neither a file nor a folder"
+            raise error(f"this is {kind}", where=where, next_action="give a YAML file")
+        with open(path, "rb", opener=_open_without_waiting) as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        reason = getattr(problem, "strerror", None) or "not a path"
+        raise error(
+            f"cannot be read: {reason}",
+            where=where,
+            next_action=f"look at it: ls -l {file}",
+        ) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise error(
+            f"larger than {MAX_FILE_BYTES >> 20} MiB, which no config is",
+            where=where,
+            next_action="give the YAML file; data belongs into files of its own",
+        )
+    return data
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Were the file exchanged for a FIFO since it was looked at, opening it must not hang."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+class _Reader:
+    """Turns the events of one text into values and places."""
+
+    def __init__(self, text: str, file: str | None, error: type[InputError]) -> None:
+        self._text, self._file, self._error = text, file, error
+        self._size = 0
+        self._deepest = 0
+        self._anchors: dict[str, tuple[Any, int, int]] = {}
+        if control := _CONTROL.search(text):
+            self._fail(
+                f"a control character ({control[0]!a})",
+                text.count("\n", 0, control.start()) + 1,
+                "remove it; this may not be a text file at all",
+            )
+        self._parser = _Parser(text)
+
+    def document(self) -> tuple[Any, Place]:
+        event = self._next()
+        while not isinstance(event, (DocumentStartEvent, StreamEndEvent)):
+            event = self._next()
+        if isinstance(event, StreamEndEvent):
+            self._fail("empty", None, "begin it like this: `name: my-first-run`")
+        value, place = self._node(self._next(), 1)
+        self._next()
+        event = self._next()
+        if not isinstance(event, StreamEndEvent):
+            self._fail(
+                "a second document begins here",
+                self._line(event),
+                "keep one, and remove the line `---` between them",
+            )
+        return value, place
+
+    def _next(self) -> Any:
+        try:
+            return self._parser.get_event()
+        except yaml.YAMLError as problem:
+            message, line, hint = explain(problem, self._text)
+            self._fail(message, line, hint)
+
+    def _node(self, event: Any, depth: int, line: int | None = None) -> tuple[Any, Place]:
+        """The value that ``event`` begins; ``line`` is that of its key."""
+        place = Place(self._file, line or self._line(event))
+        if isinstance(event, AliasEvent):
+            return self._alias(event, depth), place
+        self._descend(depth, event)
+        if event.anchor is None:
+            return self._value(event, place, depth), place
+        self._anchors.pop(event.anchor, None)
+        size_before, deepest_before = self._size, self._deepest
+        self._deepest = depth
+        value = self._value(event, place, depth)
+        self._anchors[event.anchor] = (value, self._size - size_before, self._deepest - depth)
+        self._deepest = max(deepest_before, self._deepest)
+        return value, place
+
+    def _value(self, event: Any, place: Place, depth: int) -> Any:
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event)
+        if event.tag not in (None, "!"):
+            self._refuse_tag(event)
+        if isinstance(event, SequenceStartEvent):
+            return self._list(place, depth)
+        return self._mapping(event, place, depth)
+
+    def _scalar(self, event: ScalarEvent) -> Any:
+        self._grow(1 + len(event.value), event)
+        if event.tag not in _STR_TAGS:
+            self._refuse_tag(event)
+        if not event.implicit[0]:
+            return event.value
+        try:
+            return read_plain(event.value)
+        except ValueError as problem:
+            self._fail(str(problem), self._line(event), None)
+
+    def _list(self, place: Place, depth: int) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := self._next(), SequenceEndEvent):
+            self._grow(1, event)
+            item, place.children[len(items)] = self._node(event, depth + 1)
+            items.append(item)
+        return items
+
+    def _mapping(self, start: Any, place: Place, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := self._next(), MappingEndEvent):
+            self._grow(1, event)
+            key, line = self._key(event, start), self._line(event)
+            if key in mapping:
+                first = place.children[key].line
+                self._fail(
+                    f"the key {shortened(key)} stands here a second time, first on line {first}",
+                    line,
+                    "keep one of the two",
+                )
+            mapping[key], place.children[key] = self._node(self._next(), depth + 1, line)
+        return mapping
+
+    def _key(self, event: Any, start: Any) -> str:
+        """The text of a key, checked before anything is made of it."""
+        if isinstance(event, MappingStartEvent) and start.flow_style:
+            self._fail(
+                "braces within braces",
+                self._line(event),
+                "a text that begins with '{{' must stand in quotes: \"{{ params.lr }}\"",
+            )
+        if not isinstance(event, ScalarEvent):
+            self._fail("a key must be a text", self._line(event), "write `key: value`")
+        if event.value == "<<" and event.implicit[0]:
+            self._fail(
+                "merge keys ('<<') are not read",
+                self._line(event),
+                "write the keys out; a run's file can take over another one with `extends`",
+            )
+        key = self._scalar(event)
+        if not isinstance(key, str):
+            hint = f'put it in quotes: "{event.value}"' if event.value else "write `key: value`"
+            self._fail(f"a key must be a text, got {shown(key)}", self._line(event), hint)
+        return key
+
+    def _alias(self, event: AliasEvent, depth: int) -> Any:
+        name = str(event.anchor)
+        if name not in self._anchors:
+            self._fail(
+                f"*{printable(name)} stands for nothing that was named before it",
+                self._line(event),
+                f"put it in quotes if it is a text; name a value with &{printable(name)}",
+            )
+        value, size, height = self._anchors[name]
+        self._grow(size, event)
+        self._descend(depth + height, event)
+        return copy.deepcopy(value)
+
+    def _descend(self, depth: int, event: Any) -> None:
+        self._deepest = max(self._deepest, depth)
+        if depth > MAX_DEPTH:
+            self._fail(f"nested more than {MAX_DEPTH} deep", self._line(event), "make it flatter")
+
+    def _grow(self, size: int, event: Any) -> None:
+        self._size += size
+        if self._size > MAX_EXPANDED:
+            self._fail(
+                "far too large once its aliases are written out",
+                self._line(event),
+                "write out what is meant",
+            )
+
+    def _refuse_tag(self, event: Any) -> NoReturn:
+        self._fail(
+            f"the tag {shortened(event.tag)} is not read",
+            self._line(event),
+            "remove it; put the value in quotes if it is a text",
+        )
+
+    @staticmethod
+    def _line(event: Any) -> int:
+        return int(event.start_mark.line) + 1
+
+    def _fail(self, message: str, line: int | None, next_action: str | None) -> NoReturn:
+        where = None if self._file is None else Where(file=self._file, line=line)
+        raise self._error(message, where=where, next_action=next_action)

@@ -1,0 +1,107 @@
+"""What somebody may have meant by a key that a pydantic model does not have."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
+
+from hpcflow.documents.document import KeyPath, dotted
+from hpcflow.model.scalars import shortened
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_MIN_PREFIX_CHARS: Final = 3
+
+
+def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
+    """The message about the unknown key at ``path`` of a document that should be a ``model``."""
+    key = str(path[-1])
+    message = f"unknown key {shortened(key)}"
+    section = _model_at(model, path[:-1])
+    if section is None or len(key) > 100:
+        return message
+    elsewhere = dict(_all_keys(model))
+    known = keys_of(section)
+    plain = key.replace("-", "_").lower()
+    if plain in known:
+        return f"{message}; did you mean {plain!r}?"
+    if plain in elsewhere:
+        return f"{message} here; {_belongs(plain, elsewhere[plain])}"
+    if near := nearest(plain, known):
+        return f"{message}; did you mean {near!r}?"
+    if near := nearest(plain, list(elsewhere)):
+        return f"{message}; did you mean {near!r}? {_belongs(near, elsewhere[near])}"
+    return f"{message}; known here: {', '.join(known)}"
+
+
+def nearest(word: str, known: list[str]) -> str | None:
+    """The one of ``known`` that ``word`` most probably stands for; None if none comes near."""
+    if near := difflib.get_close_matches(word, known, n=1, cutoff=0.7):
+        return near[0]
+    for name in known:
+        short, long = sorted((word, name), key=len)
+        if len(short) >= _MIN_PREFIX_CHARS and long.startswith(short):
+            return name
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.55)
+    return near[0] if near else None
+
+
+def keys_of(section: type[BaseModel]) -> list[str]:
+    """The keys that may stand in the YAML."""
+    return [field.alias or name for name, field in section.model_fields.items()]
+
+
+def submodels(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+    """The models inside a type, each with the steps to it: ``item`` or ``value``."""
+    from pydantic import BaseModel
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield (), annotation
+        return
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        yield from submodels(arguments[0])
+    elif origin in (Union, types.UnionType):
+        for argument in arguments:
+            yield from submodels(argument)
+    elif origin is list:
+        for steps, found in submodels(arguments[0]):
+            yield ("item", *steps), found
+    elif origin is dict:
+        for steps, found in submodels(arguments[1]):
+            yield ("value", *steps), found
+
+
+def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+    """The model of the section at ``path``."""
+    rest = list(path)
+    while rest:
+        key = rest.pop(0)
+        by_key = {field.alias or name: field for name, field in model.model_fields.items()}
+        if key not in by_key:
+            return None
+        found = next(submodels(by_key[str(key)].annotation), None)
+        if found is None or len(rest) < len(found[0]):
+            return None
+        del rest[: len(found[0])]
+        model = found[1]
+    return model
+
+
+def _all_keys(model: type[BaseModel], path: KeyPath = ()) -> Iterator[tuple[str, KeyPath]]:
+    """Every key of the model and of the sections in it, with the section that it belongs to."""
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        for steps, section in submodels(field.annotation):
+            if not steps:
+                yield from _all_keys(section, (*path, key))
+        yield key, path
+
+
+def _belongs(key: str, section: KeyPath) -> str:
+    return (
+        f"{key!r} belongs under {dotted(section)!r}" if section else f"{key!r} belongs at the top"
+    )

@@ -1,0 +1,273 @@
+"""The kinds of value that stand in a run's file and in a site's file.
+
+Each knows what it accepts, what it says when it refuses, how an editor can check it (JSON Schema),
+and what it is called in the reference (:class:`Kind`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core.core_schema import no_info_after_validator_function
+
+from hpcflow.model.ids import NAME_PATTERN, check_name
+from hpcflow.model.scalars import looks_secret, number_as_text
+from hpcflow.model.units import (
+    DURATION_PATTERN,
+    MEMORY_PATTERN,
+    parse_duration_min,
+    parse_duration_s,
+    parse_memory_mb,
+)
+
+MAX_NODES: Final = 100_000
+MAX_TEXT_CHARS: Final = 100_000
+_MAX_PARAM_DEPTH: Final = 32
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_RESERVED: Final = re.compile(r"(SLURM|SBATCH|SRUN|PMI|PMIX|HPCFLOW)_", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a value is called in the reference."""
+
+    words: str
+
+
+class WrongKey(ValueError):
+    """Something is wrong with one key below the value that is being looked at."""
+
+    def __init__(self, message: str, *keys: str | int) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class Section(BaseModel):
+    """A mapping of the YAML: unknown keys are errors, nothing changes once it is read."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, validate_default=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A text that has the form ``pattern`` as a whole; ``told`` says what is expected."""
+
+    pattern: str
+    told: str
+    max_chars: int = 256
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, *_: Any) -> JsonSchemaValue:
+        pattern = f"^(?:{self.pattern})$"
+        return {"type": "string", "pattern": pattern, "maxLength": self.max_chars}
+
+    def _check(self, text: str) -> str:
+        # Compiled when it is first needed: most commands need few of these patterns.
+        if len(text) <= self.max_chars and re.fullmatch(self.pattern, text, re.ASCII):
+            return text
+        raise ValueError(self.told)
+
+
+class _Parsed(int):
+    """An integer that is already in the unit of its field: from run.json, not from a person."""
+
+
+def parsed(value: int) -> int:
+    """Mark ``value`` as being in the unit of the field already, so that it is not refused."""
+    return _Parsed(value)
+
+
+def _with_unit(
+    parse: Callable[[str], int], kind: str, examples: str, *, never: bool = False
+) -> BeforeValidator:
+    """A validator that parses text, lets through what was parsed before, and refuses the rest."""
+
+    def convert(value: object) -> object:
+        if isinstance(value, _Parsed):
+            return int(value)
+        if value is None and never:
+            return None
+        if isinstance(value, str):
+            return None if never and value == "never" else parse(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            raise ValueError(f"a number without a unit; write {kind} like {examples}")
+        raise ValueError(f"expected {kind} like {examples}")
+
+    return BeforeValidator(convert)
+
+
+def _parse_interval_s(text: str) -> int:
+    seconds = parse_duration_s(text)
+    if seconds == 0:
+        raise ValueError("must be longer than zero; `never` turns it off")
+    return seconds
+
+
+def _text(value: object) -> object:
+    """Numbers are taken as they are written; true and false are not, for how would they look?"""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return number_as_text(value)
+    return value
+
+
+def without_nul(text: str) -> str:
+    """``text``, if it can be handed to a program."""
+    if "\0" in text:
+        raise ValueError("a NUL byte cannot be passed to a program")
+    return text
+
+
+def _check_path(path: str) -> str:
+    if path.startswith("-"):
+        raise ValueError("begins with '-' and would be taken for an option; write ./ before it")
+    return without_nul(path)
+
+
+def _check_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError("not the name of an environment variable")
+    if _RESERVED.match(name):
+        raise ValueError("this name belongs to Slurm or to hpcflow")
+    return name
+
+
+def _check_public(variables: dict[str, str]) -> dict[str, str]:
+    for name in variables:
+        if looks_secret(name):
+            raise WrongKey(
+                "looks like a secret, and scripts and journals are kept for long; put the value "
+                "into a file that only you can read, and name that file under environment.secrets",
+                name,
+            )
+    return variables
+
+
+def _check_params(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: _as_json(value, (name,)) for name, value in params.items()}
+
+
+def _as_json(value: Any, path: tuple[str | int, ...]) -> Any:
+    """``value`` in plain JSON types, so that run.json gives back exactly what was read."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            return without_nul(value)
+        except ValueError as problem:
+            raise WrongKey(str(problem), *path) from None
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise WrongKey("JSON has no such number; give it as a text", *path)
+        return float(value)
+    if len(path) > _MAX_PARAM_DEPTH:
+        raise WrongKey("nested too deep", path[0])
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item, (*path, index)) for index, item in enumerate(value)]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _as_json(item, (*path, key)) for key, item in value.items()}
+    raise WrongKey(f"a {type(value).__name__} cannot be written as JSON", *path)
+
+
+_DURATION: Final = {"type": "string", "pattern": DURATION_PATTERN}
+_LIKE: Final = "30m, 4h or 1d12h"
+
+Name = Annotated[
+    str,
+    AfterValidator(check_name),
+    WithJsonSchema({"type": "string", "pattern": rf"^(?!.*\.\.){NAME_PATTERN}$"}),
+    Kind("name: 1 to 63 letters, digits, `.`, `_`, `-`"),
+]
+Text = Annotated[
+    str,
+    StringConstraints(max_length=MAX_TEXT_CHARS),
+    BeforeValidator(_text),
+    AfterValidator(without_nul),
+    WithJsonSchema({"type": ["string", "number"], "maxLength": MAX_TEXT_CHARS}),
+    Kind("text"),
+]
+Word = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]*",
+        "not one word: use letters, digits and _ . @ : + -, beginning with a letter, digit or _",
+        128,
+    ),
+    Kind("word"),
+]
+Path = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=4096),
+    AfterValidator(_check_path),
+    Kind("path"),
+]
+Variable = Annotated[
+    str,
+    AfterValidator(_check_variable),
+    WithJsonSchema({"type": "string", "pattern": rf"^(?!{_RESERVED.pattern}){_VARIABLE.pattern}$"}),
+    Kind("variable name"),
+]
+Variables = Annotated[dict[Variable, Text], AfterValidator(_check_public)]
+Module = Annotated[
+    str,
+    Matching(r"[A-Za-z0-9_][A-Za-z0-9_.+/=-]*", "not the name of an environment module"),
+    Kind("module name"),
+]
+Params = Annotated[
+    dict[
+        Annotated[
+            str,
+            Matching(r"[A-Za-z_][A-Za-z0-9_]*", "use letters, digits and _, like learning_rate"),
+            Kind("name"),
+        ],
+        Any,
+    ],
+    AfterValidator(_check_params),
+]
+Minutes = Annotated[
+    int,
+    _with_unit(parse_duration_min, "a duration", _LIKE),
+    WithJsonSchema(_DURATION),
+    Kind("duration"),
+]
+Seconds = Annotated[
+    int,
+    _with_unit(parse_duration_s, "a duration", _LIKE),
+    WithJsonSchema(_DURATION),
+    Kind("duration"),
+]
+IntervalOrNever = Annotated[
+    int | None,
+    _with_unit(_parse_interval_s, "a duration", _LIKE, never=True),
+    WithJsonSchema({"anyOf": [_DURATION, {"const": "never"}]}),
+    Kind("duration, or `never`"),
+]
+Megabytes = Annotated[
+    int,
+    _with_unit(parse_memory_mb, "an amount of memory", "500M, 200G or 1.5T"),
+    WithJsonSchema({"type": "string", "pattern": MEMORY_PATTERN}),
+    Kind("amount of memory"),
+]
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_NODES), Kind("whole number from 1")]
+CountOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_NODES), Kind("whole number from 0")]
+TrainSteps = Annotated[int, Field(strict=True, ge=1, le=10**12), Kind("whole number from 1")]

@@ -1,0 +1,116 @@
+"""Single values of a YAML file: what a plain word means, and how a value is shown to people.
+
+The words mean what YAML 1.2 says: ``no`` and ``1:30:00`` are text, ``1e-3`` is a number. Two
+readings that differ from version to version stay text as well: ``0755`` and ``1_000``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+Scalar = str | int | float | bool | None
+
+_WORDS: Final[dict[str, Scalar]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INT: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+", re.ASCII)
+_FLOAT: Final = re.compile(
+    r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    re.ASCII,
+)
+#: Not TOKENIZERS_PARALLELISM or MAX_TOKENS, nor what says itself that it is the name of a file.
+_SECRET: Final = re.compile(
+    r"(?!.*_(?:FILE|PATH|DIR)$).*(?:TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE"
+    r"|(?:API|ACCESS|PRIVATE)_?KEY|CREDENTIAL(?!S))",
+    re.DOTALL,
+)
+
+#: Longest number; more digits are an identifier that wants quotes.
+MAX_NUMBER_CHARS: Final = 100
+_SHOWN_CHARS: Final = 60
+
+
+class WrittenInt(int):
+    """A whole number which was not written as Python would write it."""
+
+    as_written: str
+
+
+class WrittenFloat(float):
+    """A number which was not written as Python would write it, such as ``1e-3`` or ``3.10``."""
+
+    as_written: str
+
+
+def read_plain(text: str) -> Scalar:
+    """What an unquoted word stands for.
+
+    Raises:
+        ValueError: a number with far too many digits.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    number: int | float
+    if _INT.fullmatch(text):
+        _check_length(text)
+        number = int(text, 0)
+    elif _FLOAT.fullmatch(text):
+        _check_length(text)
+        number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    else:
+        return text
+    if repr(number) == text:
+        return number
+    written = WrittenInt(number) if isinstance(number, int) else WrittenFloat(number)
+    written.as_written = text
+    return written
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_NUMBER_CHARS:
+        raise ValueError(f"a number of {len(text)} characters; if it is a text, put it in quotes")
+
+
+def number_as_text(number: int | float) -> str:
+    """``number`` in the characters in which it stands in the file."""
+    return getattr(number, "as_written", None) or repr(number)
+
+
+def looks_secret(name: str) -> bool:
+    """Whether something called ``name`` is better not shown."""
+    return _SECRET.match(name.upper()) is not None
+
+
+def shown(value: object) -> str:
+    """``value`` for a message: what it is, and its beginning, on one line of printable text."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {number_as_text(value)}"
+    if isinstance(value, str):
+        return f"the text {shortened(value)}" if value else "an empty text"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    return f"a {type(value).__name__}"
+
+
+def shortened(text: str) -> str:
+    """``text`` in quotes, its control characters escaped, its middle left out when it is long."""
+    if len(text) <= _SHOWN_CHARS:
+        return repr(text)
+    return f"{text[: _SHOWN_CHARS - 20]!r}… ({len(text)} characters)"
+
+
+def printable(text: str) -> str:
+    """``text`` itself when a terminal can show it without harm, else in quotes and escaped."""
+    return text if text.isprintable() and len(text) <= 4096 else shortened(text)
