@@ -48,7 +48,7 @@ cluster-up: packages .venv/.dev-ready ## start the development cluster: Slurm, M
 cluster-down: ## stop the development cluster
 	$(CLUSTER) down
 
-bench: packages .venv/.dev-ready .venv/.bench-ready ## measure the performance goals
+bench: packages .venv/.dev-ready ## measure the performance goals
 	$(BIN)/python -m tests.benchmarks
 
 docs: .venv/.dev-ready ## write the generated parts of docs/
@@ -73,10 +73,4 @@ clean: ## remove what the targets made, the environment too
 .venv/.dev-ready: setup.cfg .ci/constraints.txt | .venv/bin/pip
 	@echo "setting up .venv with the tools for development ..."
 	$(PIP) --editable '.[dev]'
-	@touch $@
-
-.venv/.bench-ready: setup.cfg | .venv/bin/pip
-	@echo "setting up the peers that are measured against, in .venv-bench ..."
-	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --disable-pip-version-check torchx submitit
 	@touch $@

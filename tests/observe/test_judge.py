@@ -1,0 +1,117 @@
+"""What an answer of the scheduler, or its silence, means for an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hpcflow.model.journal import Ended, Observed
+from hpcflow.model.state import AttemptState, Cause, attempt_state
+from hpcflow.model.views import AttemptView
+from hpcflow.observe.judge import MISSING, VANISHED_AFTER_S, judge
+from hpcflow.schedulers.base import JobInfo
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
+
+RUNNING = AttemptView(
+    run_id="digits-20260301-abcdefgh",
+    attempt=1,
+    job_name="hpcflow:digits-20260301-abcdefgh:1",
+    job_id="17",
+    state=AttemptState.RUNNING,
+    raw_state="RUNNING",
+    cause=None,
+    reason=None,
+    partition="gpu",
+    nodes=["n1", "n2"],
+    submitted_at=NOW - timedelta(minutes=9),
+    started_at=NOW - timedelta(minutes=8),
+    ended_at=None,
+    exit_code=None,
+    resume_from=None,
+)
+
+
+def answer(raw_state: str, *, exit_code: int | None = None) -> JobInfo:
+    state = attempt_state(raw_state)
+    return JobInfo(
+        job_id="17",
+        job_name=RUNNING.job_name,
+        raw_state=raw_state,
+        state=state,
+        nodes=("n1", "n2"),
+        exit_code=exit_code,
+        submitted_at=RUNNING.submitted_at,
+        started_at=RUNNING.started_at,
+        ended_at=NOW if state is AttemptState.ENDED else None,
+    )
+
+
+def judged(
+    job: JobInfo | None,
+    attempt: AttemptView = RUNNING,
+    *,
+    missing_since: datetime | None = None,
+) -> list[object]:
+    return list(
+        judge(attempt, job, resubmit_exit_codes=(75,), missing_since=missing_since, now=NOW)
+    )
+
+
+def test_nothing_new_is_not_written_again() -> None:
+    assert judged(answer("RUNNING")) == []
+
+
+@pytest.mark.parametrize(
+    ("raw_state", "exit_code", "cause"),
+    [
+        ("COMPLETED", 0, Cause.COMPLETED),
+        ("FAILED", 1, Cause.FAILED),
+        ("FAILED", 75, Cause.CHECKPOINTED),
+        ("PREEMPTED", 75, Cause.PREEMPTED),
+        ("TIMEOUT", 0, Cause.TIMEOUT),
+        ("DEADLINE", 0, Cause.TIMEOUT),
+        ("NODE_FAIL", 0, Cause.NODE_FAIL),
+        ("OUT_OF_MEMORY", 125, Cause.OUT_OF_MEMORY),
+        ("CANCELLED by 1000", 0, Cause.CANCELLED),
+        ("CANCELLED+", 0, Cause.CANCELLED),
+    ],
+)
+def test_an_end_is_observed_and_has_a_cause(raw_state: str, exit_code: int, cause: Cause) -> None:
+    seen, ended = judged(answer(raw_state, exit_code=exit_code))
+    assert isinstance(seen, Observed)
+    assert seen.raw_state == raw_state
+    assert isinstance(ended, Ended)
+    assert (ended.cause, ended.exit_code, ended.ended_at) == (cause, exit_code, NOW)
+
+
+@pytest.mark.parametrize("raw_state", ["COMPLETING", "SUSPENDED", "PENDING", "BRAND_NEW_WORD"])
+def test_what_is_not_an_end_never_ends_an_attempt(raw_state: str) -> None:
+    (seen,) = judged(answer(raw_state))
+    assert isinstance(seen, Observed)
+
+
+def test_absence_is_first_noted_and_then_waited_for() -> None:
+    (seen,) = judged(None)
+    assert isinstance(seen, Observed)
+    assert (seen.state, seen.raw_state) == (AttemptState.UNKNOWN, MISSING)
+    soon = NOW - timedelta(seconds=VANISHED_AFTER_S - 1)
+    assert judged(None, missing_since=soon) == []
+
+
+def test_a_job_that_stays_missing_has_vanished() -> None:
+    (ended,) = judged(None, missing_since=NOW - timedelta(seconds=VANISHED_AFTER_S))
+    assert isinstance(ended, Ended)
+    assert ended.cause is Cause.VANISHED
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "cause"),
+    [(0, Cause.COMPLETED), (1, Cause.FAILED), (75, Cause.CHECKPOINTED)],
+)
+def test_the_jobs_own_last_word_counts_when_slurm_forgot_it(exit_code: int, cause: Cause) -> None:
+    (ended,) = judged(None, replace(RUNNING, exit_code=exit_code))
+    assert isinstance(ended, Ended)
+    assert ended.cause is cause
