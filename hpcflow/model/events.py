@@ -55,13 +55,24 @@ def complete_lines(data: bytes) -> tuple[list[bytes], int]:
     What follows the last newline is still being written and is left for the next time.
     """
     end = data.rfind(b"\n") + 1
-    return data[:end].splitlines(), end
+    return data[:end].split(b"\n")[:-1], end
 
 
 def finite_metrics(metrics: object) -> Iterator[tuple[str, float]]:
     """The pairs of ``metrics`` that are a name and a finite number."""
     if isinstance(metrics, dict):
         for name, value in metrics.items():
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if is_number and math.isfinite(value):
-                yield str(name), float(value)
+            number = finite(value)
+            if number is not None:
+                yield str(name), number
+
+
+def finite(value: object) -> float | None:
+    """``value`` as a finite number; None when it is not one, or too large for one."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return None

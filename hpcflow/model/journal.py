@@ -23,7 +23,9 @@ class _Record(BaseModel):
 
     def to_line(self) -> str:
         """The record as one line of JSON, newline included."""
-        return json.dumps(self.model_dump(mode="json", exclude_none=True)) + "\n"
+        text = json.dumps(self.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+        # Commands may print what is no UTF-8, and what cannot be read back would be lost.
+        return text.encode("utf-8", "replace").decode() + "\n"
 
     @field_serializer("at", "submitted_at", "started_at", "ended_at", check_fields=False)
     def _time(self, value: Any) -> str | None:
@@ -130,3 +132,11 @@ def parse_record(line: bytes | str) -> JournalRecord:
         pydantic.ValidationError: not a record that this version knows.
     """
     return _ADAPTER.validate_json(line)
+
+
+def parse_record_or_none(line: bytes | str) -> JournalRecord | None:
+    """The same; None when it is torn, damaged, or of a kind that this version does not know."""
+    try:
+        return parse_record(line)
+    except ValueError:
+        return None

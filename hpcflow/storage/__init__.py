@@ -1,1 +1,1 @@
-"""Run directories and what lies in them: creating, appending, reading. No decisions, no database."""
+"""Run directories and what lies in them: create, append, read. No decisions, no database."""

@@ -18,11 +18,13 @@
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH
       code/                                    uncommitted changes to the user's code
       artifacts/  tensorboard/
+    <scratch>/hpcflow/.runtime/<digest>/       what the runtime/ of all runs are hard links to
 
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
       config.yaml                              the user's settings: site, ledger
       ledger.sqlite
-      runs/<run_id>                            symbolic link to the run directory: how runs are found
+      runs/<run_id>                            symbolic link to the run directory: finds runs
+      unread/<run_id>                          mark: the ledger may not have read it to its end
       sites/*.yaml  templates/                 the user's own
 """
 
@@ -139,6 +141,10 @@ class Home:
     @property
     def runs(self) -> Path:
         return self.path / "runs"
+
+    @property
+    def unread(self) -> Path:
+        return self.path / "unread"
 
     @property
     def sites(self) -> Path:

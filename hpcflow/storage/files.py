@@ -1,0 +1,154 @@
+"""Writing, appending and reading so that a crash at any line leaves nothing half done.
+
+What is written here is either wholly there, under its name, on the disk, or not at all. What the
+files mean is known elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from hpcflow.errors import StorageError
+
+#: Files and folders of a run are for their owner only: scratch is shared.
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+_NEXT = {
+    errno.ENOSPC: "delete what you no longer need there, then send the command again",
+    errno.EDQUOT: "see your quota (lfs quota, quota -s), delete something, then try again",
+    errno.EROFS: "wait until it can be written again, or use another scratch",
+    errno.EACCES: "see who owns it: ls -ld",
+    errno.ESTALE: "send the command again",
+}
+
+
+def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
+    """``error``, met while ``doing`` (``write``, ``read``) something with ``path``, for people."""
+    return StorageError(
+        f"cannot {doing} {path}: {error.strerror or error}",
+        next_action=_NEXT.get(error.errno or 0, f"look at the folder: ls -la {path.parent}"),
+    )
+
+
+def fsync_folder(path: Path) -> None:
+    """Make what was created, renamed or deleted in ``path`` last. ``OSError`` as it comes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Create ``path`` with ``data`` on the disk; its folder is not synced. ``OSError`` as it comes.
+
+    For files below a folder that nobody can see yet.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        _write_all(file.fileno(), data)
+        os.fsync(file.fileno())
+
+
+def write_durably(path: Path, data: bytes | str) -> None:
+    """Put ``data`` (text as UTF-8) at ``path``, whole and on the disk, or leave ``path`` as it is.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        try:
+            write_new(temporary, content)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        fsync_folder(path.parent)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+
+
+def append_line_durably(path: Path, line: bytes | str) -> None:
+    """Append one line to ``path``, created when missing; on the disk when this returns.
+
+    A last line that a crash or a full disk tore is closed first, so that it spoils nothing but
+    itself.
+
+    Raises:
+        StorageError: it could not be written. Part of the line may be there; no reader takes it
+            for one.
+    """
+    content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
+    try:
+        is_new = not path.exists()
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        try:
+            _lock_if_possible(descriptor)
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                content = b"\n" + content
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_new:
+            fsync_folder(path.parent)
+    except OSError as error:
+        raise storage_error("append to", path, error) from error
+
+
+def read_from(path: Path, offset: int, max_bytes: int) -> bytes:
+    """Up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or when missing.
+
+    Raises:
+        StorageError: it exists and cannot be read.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(max_bytes) or b""
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+def size_of(path: Path) -> int | None:
+    """Size of ``path`` in bytes; None when it does not exist.
+
+    Raises:
+        StorageError: that cannot be found out.
+    """
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise storage_error("look at", path, error) from error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """One write, as a rule; more only where the system took a part (a signal, a full disk)."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _lock_if_possible(descriptor: int) -> None:
+    """Keep two appenders apart where the file system knows how; NFS does not append atomically.
+
+    Where it does not (Lustre mounted without flock), O_APPEND alone has to do.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise

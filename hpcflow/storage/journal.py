@@ -1,0 +1,53 @@
+"""The journal of a run: append a record, read them all. What they mean is in model and ledger."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hpcflow.model.journal import JournalRecord, parse_record_or_none
+from hpcflow.storage.files import append_line_durably, storage_error
+from hpcflow.storage.layout import RunDir
+
+
+class Journal(NamedTuple):
+    """All that a journal says, oldest first, and how many of its lines say nothing."""
+
+    records: list[JournalRecord]
+    skipped_lines: int
+
+
+def append(run_dir: RunDir, record: JournalRecord) -> None:
+    """Add ``record``; it is on the disk when this returns.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    append_line_durably(run_dir.journal, record.to_line())
+
+
+def read(run_dir: RunDir) -> list[JournalRecord]:
+    """The records that are whole and known to this version, oldest first.
+
+    Raises:
+        StorageError: the journal cannot be read.
+    """
+    return load(run_dir).records
+
+
+def load(run_dir: RunDir) -> Journal:
+    """The same, with the number of lines that were skipped: torn, damaged, of a newer version.
+
+    A last line without its end is torn or being written: it is not there yet, and not counted.
+
+    Raises:
+        StorageError: the journal cannot be read.
+    """
+    try:
+        data = run_dir.journal.read_bytes()
+    except FileNotFoundError:
+        return Journal([], 0)
+    except OSError as error:
+        raise storage_error("read", run_dir.journal, error) from error
+    lines = [line for line in data.split(b"\n")[:-1] if line]
+    records = [record for record in map(parse_record_or_none, lines) if record is not None]
+    return Journal(records, len(lines) - len(records))

@@ -1,0 +1,51 @@
+"""Bytes of a growing file -> its whole lines. Pure; who reads and remembers is elsewhere.
+
+A line may be written while it is read, be torn by a crash, or never end. Which lines come out, and
+how many were skipped, depends only on the bytes, not on the portions in which they arrive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcflow.model.events import MAX_LINE_BYTES
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a file was read.
+
+    Attributes:
+        offset_bytes: where the next portion begins.
+        in_long_line: whether that is inside a line that is longer than any of ours.
+        skipped_lines: lines that were too long, so far.
+    """
+
+    offset_bytes: int = 0
+    in_long_line: bool = False
+    skipped_lines: int = 0
+
+
+def split_lines(data: bytes, at: Position) -> tuple[list[bytes], Position]:
+    """The whole lines of ``data``, which begins at ``at``, and the position behind them.
+
+    A line without its end is left for the next time, unless it is too long for one of ours: then
+    it is skipped as it comes. Empty lines, which close torn ones, are no lines.
+    """
+    begin, skipped, in_long_line = 0, at.skipped_lines, at.in_long_line
+    if in_long_line:
+        end = data.find(b"\n")
+        if end < 0:
+            return [], Position(at.offset_bytes + len(data), True, skipped)
+        begin, in_long_line = end + 1, False
+    end = data.rfind(b"\n") + 1
+    lines: list[bytes] = []
+    for line in data[begin:end].split(b"\n") if end > begin else ():
+        if len(line) > MAX_LINE_BYTES:
+            skipped += 1
+        elif line:
+            lines.append(line)
+    end = max(begin, end)
+    if len(data) - end > MAX_LINE_BYTES:
+        return lines, Position(at.offset_bytes + len(data), True, skipped + 1)
+    return lines, Position(at.offset_bytes + end, in_long_line, skipped)

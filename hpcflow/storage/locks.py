@@ -1,0 +1,90 @@
+"""The submit lock: at most one process may be creating a job of a run.
+
+It is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the process: a child
+``sbatch`` that inherits the descriptor (``pass_fds=[lock.fd]``) keeps it after its parent was
+killed. So whoever gets the lock knows that nobody is still sending.
+
+Some Lustre mounts know no flock. There the lock is granted all the same, marked as not reliable:
+the job script's claim file still keeps a second job of an attempt from training, but "nobody is
+sending" must then be concluded from the age of the intent.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hpcflow.clock import Clock, SystemClock
+from hpcflow.errors import StorageError
+from hpcflow.storage.files import FILE_MODE, storage_error
+from hpcflow.storage.layout import RunDir
+
+_UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class SubmitLock:
+    """A lock that is held.
+
+    Attributes:
+        fd: open file descriptor for the submitting child to inherit.
+        is_reliable: False where the file system has no locks.
+    """
+
+    fd: int
+    is_reliable: bool
+
+
+@contextmanager
+def submit_lock(
+    run_dir: RunDir, *, wait_s: float, clock: Clock | None = None
+) -> Iterator[SubmitLock]:
+    """Hold the run's submit lock for the length of a ``with`` block.
+
+    Args:
+        wait_s: how long to wait for somebody else who holds it; 0 to try once.
+
+    Raises:
+        StorageError: somebody else is submitting this run (``retryable``), or the lock file cannot
+            be opened.
+    """
+    try:
+        fd = os.open(run_dir.submit_lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    except OSError as error:
+        raise storage_error("lock", run_dir.submit_lock, error) from error
+    try:
+        yield SubmitLock(fd, _acquire(fd, run_dir, wait_s, clock or SystemClock()))
+    finally:
+        os.close(fd)  # not LOCK_UN: that would take it from an inheriting child as well
+
+
+def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock) -> bool:
+    """Wait for the lock; whether the file system really gave one."""
+    deadline = clock.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if clock.monotonic() >= deadline:
+                raise _contended(run_dir) from None
+        except OSError as error:
+            if error.errno in _UNSUPPORTED:
+                return False
+            raise storage_error("lock", run_dir.submit_lock, error) from error
+        clock.sleep(_POLL_S)
+
+
+def _contended(run_dir: RunDir) -> StorageError:
+    run_id = run_dir.path.name
+    error = StorageError(
+        f"somebody else is submitting {run_id} right now",
+        next_action=f"look in a moment: hpcflow show {run_id}",
+    )
+    error.retryable = True
+    return error

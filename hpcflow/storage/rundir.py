@@ -1,0 +1,155 @@
+"""Run directories: make one, read what it froze, throw one away. Finding them: ``runs.py``."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from hpcflow.errors import ScratchError, StorageError
+from hpcflow.model.run import FORMAT, Run
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_new
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import find_run, list_runs
+from hpcflow.storage.runtime_copy import add_runtime
+
+__all__ = ["create_run", "discard_run", "find_run", "list_runs", "read_run"]
+
+_FOLDERS = ("attempts", "checkpoints", "artifacts", "tensorboard", "code", "runtime")
+
+
+def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None) -> RunDir:
+    """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
+
+    It is built under a name that no reader looks at, put on the disk, and renamed. Killed in
+    between, it leaves a hidden ``.<run_id>.<random>.tmp``, or a directory that no home knows;
+    nothing was sent for either.
+
+    Args:
+        run: what to freeze; ``run.run_dir`` says where.
+        home: where the run will be found.
+        code: files for ``code/``: relative name -> content.
+
+    Raises:
+        ScratchError: scratch, or the home, is full, read-only, not a folder, not ours. Nothing
+            was created.
+    """
+    final = Path(run.run_dir)
+    half = final.parent / f".{run.run_id}.{secrets.token_hex(4)}.tmp"
+    link = home.runs / run.run_id
+    undo: list[Callable[[], object]] = []
+    try:
+        _make_parents(final.parent, undo)
+        undo.append(partial(shutil.rmtree, half))
+        _build(half, run, code or {})
+        fsync_folder(half)
+        half.rename(final)
+        undo.append(partial(shutil.rmtree, final))
+        fsync_folder(final.parent)
+        _make_parents(home.runs, undo)
+        link.symlink_to(final)
+        undo.append(link.unlink)
+        fsync_folder(home.runs)
+    except BaseException as error:
+        for step in reversed(undo):
+            with suppress(OSError):
+                step()
+        if isinstance(error, OSError):
+            raise _scratch_error(final, error) from error
+        raise
+    return RunDir(final)
+
+
+def read_run(run_dir: RunDir) -> Run:
+    """What was frozen into ``run.json``.
+
+    Raises:
+        StorageError: it is gone, damaged, or was written by a newer hpcflow.
+    """
+    path = run_dir.run_json
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise StorageError(
+            f"{path} is gone",
+            next_action="scratch may have been purged; the ledger still has what it knew: "
+            f"hpcflow show {run_dir.path.name}",
+        ) from None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    try:
+        content = json.loads(data)
+        if isinstance(content, dict) and content.get("format", FORMAT) > FORMAT:
+            raise StorageError(
+                f"{path} was written by a newer hpcflow",
+                next_action="update this one: pip install --upgrade hpcflow",
+            )
+        return Run.model_validate(content)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise StorageError(
+            f"{path} is damaged: {str(error).splitlines()[0]}",
+            next_action=f"start the run anew, or restore the file in {run_dir.path}",
+        ) from error
+
+
+def discard_run(run_dir: RunDir, home: Home) -> None:
+    """Delete a run directory and its entry in ``home``: for a run that nothing was sent for.
+
+    Raises:
+        StorageError: it could not be deleted.
+    """
+    try:
+        (home.runs / run_dir.path.name).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(run_dir.path)
+    except OSError as error:
+        raise storage_error("delete", run_dir.path, error) from error
+
+
+def _make_parents(folder: Path, undo: list[Callable[[], object]]) -> None:
+    """``mkdir -p``, each for the owner only; how to take back what was missing goes to ``undo``."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        with suppress(FileExistsError):  # another process makes the same
+            path.mkdir(mode=FOLDER_MODE)
+            undo.append(path.rmdir)  # fails, as it must, once others use it
+
+
+def _build(half: Path, run: Run, code: Mapping[str, bytes]) -> None:
+    """Fill the folder ``half``: every file on the disk, folders not yet."""
+    half.mkdir(mode=FOLDER_MODE)
+    for name in _FOLDERS:
+        (half / name).mkdir(mode=FOLDER_MODE)
+    target = RunDir(half)
+    frozen = run.model_dump(mode="json")
+    write_new(target.run_json, json.dumps(frozen, indent=1).encode() + b"\n")
+    write_new(target.params_json, json.dumps(frozen["spec"]["params"], indent=1).encode() + b"\n")
+    add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime")
+    for name, data in code.items():
+        path = target.code / _relative(name)
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        write_new(path, data)
+
+
+def _relative(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise StorageError(
+            f"not a file of the code: {name!r}",
+            next_action="only files below the code's own folder can be kept with a run",
+        )
+    return path
+
+
+def _scratch_error(final: Path, error: OSError) -> ScratchError:
+    place = error.filename2 or error.filename or final
+    reason = storage_error("make the run directory below", final.parent, error)
+    where = "" if str(place).startswith(str(final.parent)) else f" ({place})"
+    return ScratchError(f"{reason.message}{where}", next_action=reason.next_action)

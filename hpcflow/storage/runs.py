@@ -1,0 +1,84 @@
+"""Finding runs: the symbolic links in ``HPCFLOW_HOME/runs``. Nothing here opens a run directory."""
+
+from __future__ import annotations
+
+import difflib
+import os
+
+from hpcflow.errors import NotFoundError
+from hpcflow.model.ids import is_run_id
+from hpcflow.storage.files import storage_error
+from hpcflow.storage.layout import Home, RunDir
+
+_LISTED = 8
+
+
+def run_ids(home: Home) -> list[str]:
+    """The ids of all runs of this home, sorted; also of those whose directory is gone.
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    try:
+        return sorted(name for name in os.listdir(home.runs) if is_run_id(name))  # noqa: PTH208
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_error("read", home.runs, error) from error
+
+
+def run_dir_of(home: Home, run_id: str) -> RunDir:
+    """The run directory of a run of this home; it may be gone.
+
+    Raises:
+        NotFoundError: this home has no such run.
+    """
+    link = home.runs / run_id
+    try:
+        return RunDir(link.readlink())
+    except OSError:
+        raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
+
+
+def list_runs(home: Home) -> list[RunDir]:
+    """The run directories of all runs of this home, by id; some may be gone (a scratch purge).
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    return [run_dir_of(home, run_id) for run_id in run_ids(home)]
+
+
+def find_run(home: Home, text: str) -> RunDir:
+    """The run that ``text`` means: its id, the beginning of one id only, or a name only one has.
+
+    Raises:
+        NotFoundError: none or several; the error lists them.
+        StorageError: the home cannot be read.
+    """
+    ids = run_ids(home)
+    named = [run_id for run_id in ids if name_of(run_id) == text]
+    begin = [run_id for run_id in ids if text and run_id.startswith(text)]
+    for found in ([text] if text in ids else [], named, begin):
+        if len(found) == 1:
+            return run_dir_of(home, found[0])
+    if named or begin:
+        raise NotFoundError(
+            f"{text!r} can be any of {len(named or begin)} runs: {_some(named or begin)}",
+            next_action="write more of the id; the newest come first in: hpcflow ls",
+        )
+    near = difflib.get_close_matches(text[:200], [*ids, *map(name_of, ids)], n=3)
+    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    raise NotFoundError(f"no run {text[:200]!r}{hint}", next_action="list yours: hpcflow ls")
+
+
+def name_of(run_id: str) -> str:
+    """The name that a run id was made from."""
+    return run_id.rsplit("-", 2)[0]
+
+
+def _some(ids: list[str]) -> str:
+    """The newest few by day, for an error."""
+    newest = sorted(ids, key=lambda run_id: run_id.rsplit("-", 2)[1], reverse=True)
+    more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
+    return ", ".join(newest[:_LISTED]) + more

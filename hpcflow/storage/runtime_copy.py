@@ -1,0 +1,96 @@
+"""The copy of ``hpcflow.runtime`` in a run directory: what a job imports where hpcflow is missing.
+
+Every run directory holds its own name for every file, but all of one version share the bytes: they
+are hard links to one read-only copy in ``<scratch>/hpcflow/.runtime/<digest>/``. A run stays whole
+when that folder, or any other run, is deleted; it costs no blocks and no fsync. Where links do not
+work (another owner, a file system without them) the files are copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from functools import lru_cache
+from pathlib import Path
+
+import hpcflow
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, write_new
+
+_READ_ONLY = 0o400
+
+
+@lru_cache(maxsize=1)
+def _installed() -> tuple[str, dict[str, bytes]]:
+    """Digest and files of the installed version: name below ``hpcflow/`` -> bytes."""
+    package = Path(hpcflow.__file__).parent
+    paths = [package / "__init__.py", *sorted((package / "runtime").rglob("*.py"))]
+    files = {path.relative_to(package).as_posix(): path.read_bytes() for path in paths}
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:20], files
+
+
+def add_runtime(target: Path, shared: Path) -> None:
+    """Put the installed runtime into the empty folder ``target``. ``OSError`` as it comes.
+
+    Args:
+        target: goes on PYTHONPATH in the job; will hold ``hpcflow/``.
+        shared: folder of the shared copies, on the same file system.
+    """
+    digest, files = _installed()
+    for folder in sorted({(target / "hpcflow" / name).parent for name in files}):
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    source = _shared_copy(shared, digest, files)
+    for name, data in files.items():
+        path = target / "hpcflow" / name
+        try:
+            if source is None:
+                write_new(path, data)
+            else:
+                os.link(source / name, path)
+        except OSError:
+            if path.exists():
+                raise
+            write_new(path, data)
+
+
+def _shared_copy(shared: Path, digest: str, files: dict[str, bytes]) -> Path | None:
+    """The shared copy, made when it is missing; None when there can be none that is ours alone."""
+    copy = shared / digest
+    try:
+        if not copy.is_dir():
+            _make_shared_copy(copy, files)
+        # Somebody else's folder would let them choose what our jobs run.
+        status = shared.stat()
+        is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    except OSError:
+        return None
+    is_whole = all(_has_size(copy / name, len(data)) for name, data in files.items())
+    return copy if is_ours and is_whole else None
+
+
+def _make_shared_copy(copy: Path, files: dict[str, bytes]) -> None:
+    copy.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    half = copy.parent / f".{copy.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        for name, data in files.items():
+            path = half / name
+            path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            write_new(path, data)
+            path.chmod(_READ_ONLY)
+        fsync_folder(half)
+        half.rename(copy)
+    except OSError:
+        shutil.rmtree(half, ignore_errors=True)
+        if not copy.is_dir():  # else somebody was faster
+            raise
+
+
+def _has_size(path: Path, size_bytes: int) -> bool:
+    try:
+        return path.stat().st_size == size_bytes
+    except OSError:
+        return False

@@ -1,0 +1,51 @@
+"""Marks in ``HPCFLOW_HOME/unread``: runs whose files may have grown since the ledger read them.
+
+The ledger does not look again at runs that came to rest long ago. Whoever makes one of them move
+again (``resume``) marks it first; then even if the command is killed, or the database is down, the
+next reader of this home knows where to look. A mark is dropped when it is old, by readers only.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+from hpcflow.model.ids import is_run_id
+from hpcflow.storage.files import FOLDER_MODE, storage_error
+from hpcflow.storage.layout import Home, RunDir
+
+#: Longer than any command takes from its mark to its last journal record.
+_OLD_S = 3600
+
+
+def mark_unread(home: Home, run_dir: RunDir) -> None:
+    """Say, before its journal grows, that this run has to be read again.
+
+    Raises:
+        StorageError: the home cannot be written.
+    """
+    mark = home.unread / run_dir.path.name
+    try:
+        home.unread.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        mark.touch(mode=0o600)
+    except OSError as error:
+        raise storage_error("write", mark, error) from error
+
+
+def unread_runs(home: Home) -> list[str]:
+    """Ids of the marked runs, sorted."""
+    try:
+        return sorted(name for name in os.listdir(home.unread) if is_run_id(name))  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def forget_old_marks(home: Home, run_ids: list[str], now: datetime) -> None:
+    """Drop the marks of these runs, which were read since, where they are old at ``now``."""
+    for run_id in run_ids:
+        mark = home.unread / run_id
+        try:
+            if now.timestamp() - mark.stat().st_mtime > _OLD_S:
+                mark.unlink()
+        except OSError:
+            continue

@@ -1,0 +1,86 @@
+"""Files survive a crash: whole or not there, and a torn line spoils nothing but itself."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import StorageError
+from hpcflow.storage.files import append_line_durably, read_from, size_of, write_durably
+
+
+def test_what_is_written_is_there_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_durably(path, "grün")
+    write_durably(path, b"second")
+
+    assert path.read_bytes() == b"second"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_content_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = tmp_path / "state.json"
+    write_durably(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path if call == "replace" else os, call, full)
+    with pytest.raises(StorageError, match="No space left on device") as caught:
+        write_durably(path, "new")
+    monkeypatch.undo()
+
+    assert "delete what you no longer need" in str(caught.value)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_torn_last_line_is_closed_before_the_next_is_appended(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"record": "whole"}\n{"record": "to')
+
+    append_line_durably(path, '{"record": "next"}\n')
+
+    assert path.read_bytes() == b'{"record": "whole"}\n{"record": "to\n{"record": "next"}\n'
+
+
+def _append_many(path: Path, letter: str) -> None:
+    for _ in range(50):
+        append_line_durably(path, letter * 200)
+
+
+def test_two_processes_append_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_append_many, args=(path, letter)) for letter in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+    lines = path.read_text().splitlines()
+    assert sorted(lines) == ["a" * 200] * 50 + ["b" * 200] * 50
+
+
+def test_reading_goes_on_from_an_offset_and_a_missing_file_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert read_from(path, 0, 10) == b""
+    assert size_of(path) is None
+    path.write_bytes(b"0123456789")
+
+    assert read_from(path, 3, 4) == b"3456"
+    assert read_from(path, 10, 4) == b""
+    assert size_of(path) == 10
+
+
+def test_what_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Is a directory") as caught:
+        read_from(tmp_path, 0, 10)
+    assert "→" in str(caught.value)

@@ -1,0 +1,72 @@
+"""The journal keeps what it was told, in order, whatever a crash does to its last line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import StorageError
+from hpcflow.model.journal import Intended, Observed, Refused
+from hpcflow.model.state import AttemptState
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from tests.storage.runs import CREATED_AT
+
+INTENDED = Intended(at=CREATED_AT, attempt=1, job_name="hpcflow:x:1", scheduler="slurm")
+REFUSED = Refused(at=CREATED_AT, attempt=1, reason="Invalid account\n\0", retryable=False)
+
+
+def test_records_come_back_as_they_were_appended(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    observed = Observed(
+        at=CREATED_AT,
+        attempt=1,
+        job_id="12",
+        state=AttemptState.RUNNING,
+        raw_state="RUNNING",
+        started_at=CREATED_AT,
+    )
+    for record in (INTENDED, REFUSED, observed):
+        journal.append(run_dir, record)
+
+    assert journal.read(run_dir) == [INTENDED, REFUSED, observed]
+    assert run_dir.journal.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_journal_that_does_not_exist_is_empty(tmp_path: Path) -> None:
+    assert journal.load(RunDir(tmp_path)) == ([], 0)
+
+
+def test_torn_foreign_and_unknown_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    journal.append(run_dir, INTENDED)
+    with run_dir.journal.open("ab") as file:
+        file.write(b'{"record": "from_the_future", "at": "2030-01-01T00:00:00Z"}\n\xff\xfe\n{"rec')
+    journal.append(run_dir, REFUSED)
+
+    assert journal.load(run_dir) == ([INTENDED, REFUSED], 3)
+
+
+def test_a_last_line_without_its_end_is_not_there_yet(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    run_dir.journal.write_text(INTENDED.to_line()[:-1])
+    assert journal.load(run_dir) == ([], 0)
+
+
+def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
+    tmp_path: Path,
+) -> None:
+    run_dir = RunDir(tmp_path)
+    reason = b"sbatch: \xe9chec".decode("utf-8", "surrogateescape")
+    journal.append(run_dir, Refused(at=CREATED_AT, attempt=1, reason=reason, retryable=True))
+
+    (record,) = journal.read(run_dir)
+    assert isinstance(record, Refused)
+    assert record.reason == "sbatch: ?chec"
+
+
+def test_a_journal_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    RunDir(tmp_path).journal.mkdir()
+    with pytest.raises(StorageError, match="Is a directory"):
+        journal.read(RunDir(tmp_path))

@@ -1,0 +1,86 @@
+"""One process at a time may create a job, and a killed one's child still counts."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import StorageError
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.testing.clock import FakeClock
+
+
+def test_the_second_waits_and_then_is_told_who_is_in_the_way(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with submit_lock(RunDir(tmp_path), wait_s=0) as lock:
+        assert lock.is_reliable
+        with (
+            pytest.raises(StorageError, match="somebody else is submitting") as caught,
+            submit_lock(RunDir(tmp_path), wait_s=2, clock=clock),
+        ):
+            pytest.fail("two held the lock")
+    assert caught.value.retryable
+    assert 2 <= clock.monotonic() < 2.1
+    with submit_lock(RunDir(tmp_path), wait_s=0):
+        assert (tmp_path / "submit.lock").stat().st_mode & 0o777 == 0o600
+
+
+# Takes the lock, starts a child that holds it while its stdin is open, and is killed.
+KILLED = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+with submit_lock(RunDir(Path(sys.argv[1])), wait_s=0) as lock:
+    subprocess.Popen(["cat"], pass_fds=[lock.fd])
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_lock_lives_as_long_as_the_child_of_a_killed_process(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], stdin=read_end)
+    os.close(read_end)
+    assert done.returncode == -signal.SIGKILL
+
+    with (
+        pytest.raises(StorageError, match="somebody else"),
+        submit_lock(RunDir(tmp_path), wait_s=0),
+    ):
+        pytest.fail("the child still holds it")
+    os.close(write_end)  # the child ends
+    with submit_lock(RunDir(tmp_path), wait_s=30) as lock:
+        assert lock.is_reliable
+
+
+def test_other_children_do_not_get_the_lock(tmp_path: Path) -> None:
+    with submit_lock(RunDir(tmp_path), wait_s=0) as lock:
+        assert not os.get_inheritable(lock.fd)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_gives_one_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with submit_lock(RunDir(tmp_path), wait_s=0) as lock:
+        assert not lock.is_reliable
+
+
+def test_a_purged_run_directory_is_a_clear_error(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageError, match="No such file"),
+        submit_lock(RunDir(tmp_path / "gone"), wait_s=0),
+    ):
+        pytest.fail("a lock on nothing")

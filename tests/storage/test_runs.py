@@ -1,0 +1,75 @@
+"""A run is found by its id, by the beginning of it, by its name; else the error helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import NotFoundError, StorageError
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import find_run, list_runs, run_dir_of
+
+DIGITS = "digits-20260301-aaaaaaaa"
+DIGITS_LATER = "digits-20260302-bbbbbbbb"
+DIGITS_BIG = "digits-big-20260301-cccccccc"
+GPT = "gpt-20260301-dddddddd"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.runs.mkdir(parents=True)
+    for run_id in (DIGITS, DIGITS_LATER, DIGITS_BIG, GPT):
+        (home.runs / run_id).symlink_to(tmp_path / "scratch" / run_id)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id"),
+    [(DIGITS, DIGITS), ("digits-20260302", DIGITS_LATER), ("digits-big", DIGITS_BIG), ("g", GPT)],
+)
+def test_what_means_one_run_finds_it(home: Home, text: str, run_id: str) -> None:
+    assert find_run(home, text).path.name == run_id
+
+
+def test_a_name_is_not_confused_with_a_longer_one(home: Home, tmp_path: Path) -> None:
+    (home.runs / DIGITS_LATER).unlink()
+    assert find_run(home, "digits") == RunDir(tmp_path / "scratch" / DIGITS)
+
+
+def test_several_candidates_are_listed_newest_first(home: Home) -> None:
+    with pytest.raises(NotFoundError, match=f"any of 2 runs: {DIGITS_LATER}, {DIGITS}"):
+        find_run(home, "digits")
+
+
+@pytest.mark.parametrize("text", ["", "../../etc", "x" * 5000, "digits\n", "di*"])
+def test_what_means_no_run_says_how_to_list_them(home: Home, text: str) -> None:
+    with pytest.raises(NotFoundError, match="hpcflow ls") as caught:
+        find_run(home, text)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_misspelt_name_gets_the_nearest(home: Home) -> None:
+    with pytest.raises(NotFoundError, match="did you mean gpt"):
+        find_run(home, "gtp")
+
+
+def test_only_run_ids_are_runs(home: Home) -> None:
+    (home.runs / f".{GPT}.12ab.tmp").symlink_to("/")
+    (home.runs / "notes.txt").write_text("mine")
+    assert [run_dir.path.name for run_dir in list_runs(home)] == sorted(
+        [DIGITS, DIGITS_LATER, DIGITS_BIG, GPT]
+    )
+
+
+def test_a_new_home_has_no_runs(tmp_path: Path) -> None:
+    assert list_runs(Home(tmp_path / "none")) == []
+    with pytest.raises(NotFoundError):
+        run_dir_of(Home(tmp_path / "none"), GPT)
+
+
+def test_a_home_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(StorageError, match="Not a directory"):
+        list_runs(Home(tmp_path / "home"))

@@ -1,0 +1,34 @@
+"""A mark says "read this run again", and goes away by itself when nobody can need it any more."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import StorageError
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.unread import forget_old_marks, mark_unread, unread_runs
+
+RUN = RunDir(Path("/scratch/hpcflow/vision/digits-20260301-aaaaaaaa"))
+
+
+def test_a_mark_stays_until_it_is_old(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    assert unread_runs(home) == []
+    mark_unread(home, RUN)
+    mark_unread(home, RUN)
+    assert unread_runs(home) == [RUN.path.name]
+
+    now = datetime.now(timezone.utc)
+    forget_old_marks(home, unread_runs(home), now + timedelta(minutes=59))
+    assert unread_runs(home) == [RUN.path.name]
+    forget_old_marks(home, [RUN.path.name, "gone-20260301-aaaaaaaa"], now + timedelta(minutes=61))
+    assert unread_runs(home) == []
+
+
+def test_a_home_that_cannot_be_marked_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(StorageError):
+        mark_unread(Home(tmp_path / "home"), RUN)
