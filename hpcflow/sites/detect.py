@@ -20,21 +20,22 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]{0,127}", re.ASCII)
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _NOT_PLAIN: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
-#: Memory of one GPU in GiB, by a part of Slurm's name for it that leaves no doubt.
-_GPU_MEM_GB: Final = (
-    ("gh200", 96),
-    ("h200", 141),
-    ("h100", 80),
-    ("l40", 48),
-    ("a40", 48),
-    ("a6000", 48),
-    ("a30", 24),
-    ("a10", 24),
-    ("t4", 16),
-    ("mi300a", 128),
-    ("mi300x", 192),
-    ("mi250", 64),
-)
+#: Memory of one GPU in GB, where Slurm's word for it leaves no doubt (an A100 has 40 or 80).
+_GPU_MEM_GB: Final = {
+    "t4": 16,
+    "l4": 24,
+    "a10": 24,
+    "a30": 24,
+    "l40": 48,
+    "l40s": 48,
+    "a40": 48,
+    "a6000": 48,
+    "h100": 80,
+    "h200": 141,
+    "mi250x": 64,
+    "mi300a": 128,
+    "mi300x": 192,
+}
 _AMD: Final = re.compile(r"^(amd|mi\d)", re.IGNORECASE)
 _SCRATCH_VARIABLES: Final = ("SCRATCH", "PSCRATCH", "SCRATCHDIR")
 
@@ -133,16 +134,16 @@ def _partition(partition: PartitionInfo, info: ClusterInfo) -> Iterator[str]:
     yield f"gpus_per_node: {max(0, partition.gpus_per_node)}"
     yield f"cpus_per_node: {max(1, partition.cpus_per_node)}"
     if partition.mem_mb_per_node > 0:
-        yield f"mem_per_node: {partition.mem_mb_per_node}M"
+        yield f"mem_per_node: {_memory(partition.mem_mb_per_node)}"
     most = min(partition.nodes, partition.job_nodes_max or partition.nodes)
     if 1 < (partition.job_nodes_min or 1) <= most:
         yield f"nodes_min: {partition.job_nodes_min}"
     yield f"nodes_max: {most}"
     longest, default = partition.time_limit_max_min, partition.time_limit_default_min
     if longest:
-        yield f"time_limit_max: {longest}m"
+        yield f"time_limit_max: {_duration(longest)}"
     if default and (not longest or default <= longest):
-        yield f"time_limit_default: {default}m"
+        yield f"time_limit_default: {_duration(default)}"
     if partition.is_exclusive:
         yield "whole_nodes: true"
     if info.is_preemptible(partition):
@@ -168,12 +169,21 @@ def _gpu_types(info: ClusterInfo) -> Iterator[str]:
         return
     yield "gpu_types:"
     for name in names:
-        known = next((gb for part, gb in _GPU_MEM_GB if part in name.lower()), None)
+        known = _gpu_mem_gb(name)
         vendor = "amd" if _AMD.search(name) else "nvidia"
         mem = f"mem: {known}G, " if known else ""
         todo = "" if known else " # add mem, such as mem: 80G"
         yield f"  {_text(name)}: {{{mem}vendor: {vendor}}}{todo}"
     yield ""
+
+
+def _gpu_mem_gb(name: str) -> int | None:
+    """From ``h100`` or ``nvidia_a100_80gb_pcie``; None when the name does not tell."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    for word in words:
+        if said := re.fullmatch(r"([1-9][0-9]{0,2})gb?", word):
+            return int(said[1])
+    return next((_GPU_MEM_GB[word] for word in words if word in _GPU_MEM_GB), None)
 
 
 def _scratch(environ: Mapping[str, str]) -> Iterator[str]:
@@ -184,6 +194,14 @@ def _scratch(environ: Mapping[str, str]) -> Iterator[str]:
     else:
         yield "  path: $HOME/hpcflow-runs # name the parallel file system: homes are small and slow"
     yield "  # purge_days: 30         # days without access until a file is purged"
+
+
+def _duration(minutes: int) -> str:
+    return f"{minutes // 60}h" if minutes % 60 == 0 else f"{minutes}m"
+
+
+def _memory(size_mb: int) -> str:
+    return f"{size_mb // 1024}G" if size_mb % 1024 == 0 else f"{size_mb}M"
 
 
 def _text(text: str) -> str:

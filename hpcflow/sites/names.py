@@ -12,7 +12,7 @@ _LONGEST_WORD: Final = 128
 
 
 def suggestion(word: str, names: Iterable[str]) -> str:
-    """What to say about ``word``, which is none of ``names``: the nearest one, and what there is."""
+    """What to say about ``word``, which is none of ``names``: the nearest, and all there are."""
     from hpcflow.documents.suggest import nearest
 
     known = list(names)

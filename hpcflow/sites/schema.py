@@ -31,21 +31,28 @@ from hpcflow.model.kinds import (
 )
 from hpcflow.model.spec import Launcher
 
-_is_option, _option_schema = matching(
-    r"--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?",
-    "not an sbatch option in its long form, such as --hint=nomultithread",
-)
-_is_features, _features_schema = matching(
-    r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+", "not a constraint as sbatch takes it, such as gpu&hbm80g"
-)
-_is_host, _host_schema = matching(
-    r"[A-Za-z0-9.*?-]+", "not a pattern of host names, such as login*.example.org"
-)
-
 #: An option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
-Option = Annotated[str, _is_option, _option_schema, Kind("sbatch option")]
-Features = Annotated[str, _is_features, _features_schema, Kind("node features")]
-HostPattern = Annotated[str, _is_host, _host_schema, Kind("pattern of host names")]
+Option = Annotated[
+    str,
+    Matching(
+        r"--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?",
+        "not an sbatch option in its long form, such as --hint=nomultithread",
+    ),
+    Kind("sbatch option"),
+]
+Features = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+",
+        "not a constraint as sbatch takes it, such as gpu&hbm80g",
+    ),
+    Kind("node features"),
+]
+HostPattern = Annotated[
+    str,
+    Matching(r"[A-Za-z0-9.*?-]+", "not a pattern of host names, such as login*.example.org"),
+    Kind("pattern of host names"),
+]
 
 
 class SchedulerKind(str, Enum):
