@@ -15,7 +15,7 @@ _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 _DURATION_PART: Final = re.compile(rf"({_NUMBER}) *(min|[smhdw])", re.ASCII)
 _DURATION: Final = re.compile(rf"(?:{_NUMBER} *(?:min|[smhdw]) *)+", re.ASCII)
 _SLURM_TIME: Final = re.compile(
-    r"(?:([0-9]{1,4})-)?([0-9]{1,5}):([0-5]?[0-9])(?::([0-5]?[0-9]))?", re.ASCII
+    r"(?:([0-9]{1,5})-)?([0-9]{1,5}):([0-5]?[0-9])(?::([0-5]?[0-9]))?", re.ASCII
 )
 _MEMORY: Final = re.compile(rf"({_NUMBER}) *([KMGTkmgt])(?:i?[Bb])?", re.ASCII)
 _MEMORY_UNITS_MB: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}
@@ -23,7 +23,7 @@ _MEMORY_UNITS_MB: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1
 #: The same as patterns of a JSON Schema, for editors.
 DURATION_PATTERN: Final = (
     rf"^(?:(?:{_NUMBER} *(?:min|[smhdw]) *)+"
-    r"|[0-9]{1,4}-[0-9]{1,5}:[0-5]?[0-9](?::[0-5]?[0-9])?"
+    r"|[0-9]{1,5}-[0-9]{1,5}:[0-5]?[0-9](?::[0-5]?[0-9])?"
     r"|[0-9]{1,5}:[0-5]?[0-9]:[0-5]?[0-9])$"
 )
 MEMORY_PATTERN: Final = rf"^{_MEMORY.pattern}$"
@@ -99,6 +99,22 @@ def parse_memory_mb(text: str) -> int:
 def _without_unit(text: str, examples: str) -> str:
     is_bare = text.strip().replace(".", "", 1).isdecimal()
     return f"{'the unit is missing: ' if is_bare else ''}write it like {examples}"
+
+
+def write_duration(seconds: int) -> str:
+    """The inverse of :func:`parse_duration_s`, in one unit: ``90s``, ``10m``, ``36h``, ``2d``."""
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _DURATION_UNITS_S[unit] == 0:
+            return f"{seconds // _DURATION_UNITS_S[unit]}{unit}"
+    return f"{seconds}s"
+
+
+def write_memory(mb: int) -> str:
+    """The inverse of :func:`parse_memory_mb`, in one unit: ``500M``, ``200G``, ``2T``."""
+    for unit, factor in (("T", 1 << 20), ("G", 1 << 10)):
+        if mb and mb % factor == 0:
+            return f"{mb // factor}{unit}"
+    return f"{mb}M"
 
 
 def format_minutes(minutes: int) -> str:

@@ -1,0 +1,34 @@
+"""``python -m hpcflow.reference``: write the pages and schemas into docs/ of the source tree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import hpcflow
+from hpcflow.reference.pages import configuration_page, site_page
+from hpcflow.reference.schemas import run_schema, site_schema
+
+
+def made() -> dict[str, str]:
+    """Path below docs/ -> what must stand there."""
+    return {
+        "configuration.md": configuration_page(),
+        "site_reference.md": site_page(),
+        "schema/run.schema.json": json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n",
+        "schema/site.schema.json": json.dumps(site_schema(), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def main() -> None:
+    """Write everything and say where."""
+    docs = Path(hpcflow.__file__).resolve().parent.parent / "docs"
+    for name, text in made().items():
+        path = docs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The two reference pages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel
+
+from hpcflow.model.spec import RunSpec
+from hpcflow.reference.tables import sections, table
+from hpcflow.sites.schema import Site
+
+_MADE: Final = "<!-- Made by `python -m hpcflow.reference` from {source}; edit that. -->\n\n"
+
+EXAMPLE: Final = """\
+name: digits
+project: vision
+script: train.py
+args: ["--data", /data/digits, "--lr", "{{ params.lr }}"]
+params:
+  lr: 1e-3
+  layers: [64, 64]
+
+resources:
+  nodes: 2
+  gpus_per_node: 4
+  gpu_type: a100
+  mem: 200G
+  time_limit: 4h
+
+environment:
+  modules: [cuda/12.4]
+  venv: ./.venv
+  variables:
+    OMP_NUM_THREADS: 8
+
+checkpoint:
+  interval: 10m
+
+tags: [baseline]
+"""
+
+_RUN_INTRO: Final = """\
+# A run's YAML
+
+One file describes one run. `hpcflow run config.yaml` sends it, `hpcflow render config.yaml` checks
+it and prints what would be sent.
+
+```yaml
+{example}```
+
+Only `name` and either `script` or `command` must be there. A wrong key, type or unit is an error
+with its file and line, all of them are listed at once, and nothing is created.
+
+## How values are written
+
+- **Words mean what YAML 1.2 says.** `true` and `false` are the only booleans: `no`, `on` and `yes`
+  are text. `1e-3` is a number. `1:30:00`, `0755` and `1_000` are text. The arguments of a program
+  and environment variables take numbers in the very characters that you wrote: `3.10` stays `3.10`.
+- **Durations** carry a unit: `90s`, `30m`, `4h`, `2d`, `1w`, together `1d12h`; or as Slurm writes
+  them: `1-12:00:00`, `04:00:00`. Time limits are rounded up to minutes.
+- **Memory** carries a unit: `500M`, `200G`, `1.5T`, in powers of 1024 as in Slurm.
+- **Paths** (`script`, `venv`, `conda` with a `/`, image files, sources of mounts, `secrets`) are
+  relative to the file in which they stand, or to the current folder when they stand in `--set`. `~`
+  is your home; other variables are not filled in.
+- **`null`** means the default, as if the key were not there; only below `params` it is a value.
+- Text that begins with `{{{{` or another special character needs quotes. A key may stand only once.
+  Anchors and aliases work; tags and merge keys (`<<`) do not.
+
+## `extends`: building on another file
+
+```yaml
+extends: ../base.yaml
+name: digits-large
+resources:
+  nodes: 8          # the other keys of `resources` come from base.yaml
+  constraint: null  # back to the default, whatever base.yaml says
+```
+
+The path is relative to the file in which it stands, and that file may extend a further one.
+Sections are merged key by key; lists and single values are replaced. A file that others extend need
+not be complete.
+
+## `--set`: changing a value for once
+
+`hpcflow run config.yaml --set resources.nodes=2 --set 'args=[--lr, 0.1]' --set name=try`
+
+The key is dotted; the value is read as in YAML when it is a word, a list, a mapping or a text in
+quotes, and is otherwise the text as it stands. `--set resources.mem=null` goes back to the default.
+The last one wins over the ones before it, and all win over the files.
+
+## In an editor
+
+An editor with the YAML language server completes and checks the keys when the file begins with
+
+```yaml
+# yaml-language-server: $schema=PATH/TO/docs/schema/run.schema.json
+```
+
+The JSON Schemas are [run.schema.json](schema/run.schema.json) and
+[site.schema.json](schema/site.schema.json).
+
+## Keys at the top
+
+Beside these, `extends` (see above) and `$schema` (for editors) may stand here.
+
+"""
+
+_SITE_INTRO: Final = """\
+# A site's YAML
+
+One file describes one cluster: `site_configs/NAME.yaml` in hpcflow, or `~/.hpcflow/sites/NAME.yaml`
+of your own. `hpcflow site detect` writes a first version on a login node, `hpcflow site check NAME`
+compares it with the live cluster. How values are written is told in
+[the reference of a run's YAML](configuration.md#how-values-are-written).
+
+An editor checks the file against the [JSON Schema](schema/site.schema.json) when it begins with
+`# yaml-language-server: $schema=PATH/TO/docs/schema/site.schema.json`.
+
+## Keys at the top
+
+"""
+
+
+def configuration_page() -> str:
+    """docs/configuration.md."""
+    made = _MADE.format(source="hpcflow/model/spec.py")
+    return made + _RUN_INTRO.format(example=EXAMPLE) + _tables(RunSpec)
+
+
+def site_page() -> str:
+    """docs/site_reference.md."""
+    return _MADE.format(source="hpcflow/sites/schema.py") + _SITE_INTRO + _tables(Site)
+
+
+def _tables(model: type[BaseModel]) -> str:
+    top, *rest = sections(model)
+    parts = [table(top[1])]
+    parts += [f"## `{path}`\n\n{description}\n\n{table(part)}" for path, part, description in rest]
+    return "\n".join(parts)

@@ -1,0 +1,100 @@
+"""JSON Schemas of a run's file and of a site's file, for editors (draft 2020-12)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hpcflow.model.spec import RunSpec
+from hpcflow.reference.fields import human_default
+from hpcflow.sites.schema import Site
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_NULL: Final = {"type": "null"}
+#: What stays beside the `anyOf` when a schema is widened to take `null`.
+_ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default", "examples")
+
+_EXTENDS: Final = {
+    "description": "Another run's file, relative to this one, whose keys this one takes over.",
+    "type": ["string", "null"],
+    "minLength": 1,
+    "examples": ["base.yaml"],
+}
+
+
+def run_schema() -> dict[str, Any]:
+    """The schema of one run's file, which may be incomplete when it extends another."""
+    schema = _schema(RunSpec, "hpcflow run")
+    for section in (schema, *schema["$defs"].values()):
+        _allow_null(section)
+    for name in ("variables", "secrets"):
+        mapping = schema["$defs"]["Environment"]["properties"][name]["anyOf"][0]
+        by_name = mapping["patternProperties"]
+        mapping["patternProperties"] = {form: _or_null(value) for form, value in by_name.items()}
+    schema["properties"] = {
+        "$schema": {"description": "For the editor.", "type": "string"},
+        "extends": _EXTENDS,
+        **schema["properties"],
+    }
+    schema["if"] = {"required": ["extends"]}
+    schema["else"] = {
+        "required": schema.pop("required"),
+        "oneOf": [{"required": ["script"]}, {"required": ["command"]}],
+    }
+    return schema
+
+
+def site_schema() -> dict[str, Any]:
+    """The schema of a site's file."""
+    return _schema(Site, "hpcflow site")
+
+
+def _schema(model: type[RunSpec] | type[Site], title: str) -> dict[str, Any]:
+    schema = model.model_json_schema(by_alias=True)
+    for section in (schema, *schema["$defs"].values()):
+        section.pop("title", None)
+        for value in section.get("properties", {}).values():
+            value.pop("title", None)
+            if "patternProperties" in value:  # keys of another form are errors
+                value["additionalProperties"] = False
+    _write_defaults(model, schema)
+    return {"$schema": DRAFT, "title": title, **schema}
+
+
+def _write_defaults(model: type[RunSpec] | type[Site], schema: dict[str, Any]) -> None:
+    """Defaults as one would write them (``10m``); none where the key is better left out."""
+    sections = {name: part for name, part in schema["$defs"].items() if "properties" in part}
+    found = {model.__name__: model, **_models_by_name(model)}
+    for name, section in {**sections, model.__name__: schema}.items():
+        for field_name, field in found[name].model_fields.items():
+            value = section["properties"][field.alias or field_name]
+            value.pop("default", None)
+            default = human_default(field_name, field)
+            if default not in (None, [], {}):
+                value["default"] = default
+
+
+def _models_by_name(model: Any) -> dict[str, Any]:
+    from hpcflow.documents.suggest import submodels
+
+    models: dict[str, Any] = {}
+    for field in model.model_fields.values():
+        for _, section in submodels(field.annotation):
+            models |= {section.__name__: section, **_models_by_name(section)}
+    return models
+
+
+def _allow_null(section: dict[str, Any]) -> None:
+    """A key that may be left out may be ``null``, which means the same."""
+    properties = section.get("properties", {})
+    for key, value in properties.items():
+        if key not in section.get("required", ()):
+            properties[key] = _or_null(value)
+
+
+def _or_null(value: dict[str, Any]) -> dict[str, Any]:
+    if _NULL in value.get("anyOf", ()):
+        return value
+    kept = {key: value[key] for key in _ANNOTATIONS if key in value}
+    bare = {key: part for key, part in value.items() if key not in kept}
+    options = bare["anyOf"] if set(bare) == {"anyOf"} else [bare]
+    return {"anyOf": [*options, _NULL], **kept}

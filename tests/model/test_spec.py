@@ -1,0 +1,87 @@
+"""The spec as a value: frozen into run.json and read back, years later, the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from pydantic import ValidationError
+
+from hpcflow.model.scalars import read_plain
+from hpcflow.model.spec import Checkpoint, Resources, RunSpec, frozen, thaw
+from tests.valid_specs import CONFIGS
+
+
+def spec_of(config: dict[str, Any]) -> RunSpec:
+    """As :func:`hpcflow.documents.validate` does it."""
+    return RunSpec.model_validate(config, by_alias=True, by_name=False)
+
+
+@settings(deadline=None, max_examples=300)
+@given(CONFIGS)
+def test_every_valid_spec_survives_run_json(config: dict[str, Any]) -> None:
+    spec = spec_of(config)
+    text = json.dumps(frozen(spec), allow_nan=False)
+    assert thaw(json.loads(text)) == spec
+
+
+def test_units_are_in_the_names_once_a_spec_is_frozen() -> None:
+    spec = RunSpec(
+        name="a",
+        command=["true"],
+        resources=Resources.model_validate({"mem": "2G", "time_limit": "90s"}),
+        checkpoint=Checkpoint.model_validate({"interval": "never", "notice": "1m"}),
+    )
+    data = frozen(spec)
+    assert data["resources"]["mem_mb"] == 2048
+    assert data["resources"]["time_limit_min"] == 2
+    assert data["checkpoint"]["interval_s"] is None
+    assert data["checkpoint"]["notice_s"] == 60
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"resources": {"mem_mb": "a lot"}},
+        {"resources": {"mem_mb": True}},
+        {"resources": 3},
+        {"checkpoint": []},
+        {"name": "../../etc"},
+        {"more": 1},
+    ],
+)
+def test_what_was_not_frozen_by_us_is_not_thawed(damage: dict[str, Any]) -> None:
+    good = frozen(RunSpec(name="a", command=["true"]))
+    with pytest.raises(ValidationError):
+        thaw({**good, **damage})
+
+
+def test_names_with_units_are_not_keys_of_the_yaml() -> None:
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        spec_of({"name": "a", "command": ["x"], "resources": {"mem_mb": "2G"}})
+
+
+def test_a_program_gets_numbers_as_they_were_written() -> None:
+    written = [read_plain(text) for text in ("1e-3", "3.10", "007", "12", "+1")]
+    spec = spec_of({"name": "a", "command": ["x", *written]})
+    assert spec.program == ["x", "1e-3", "3.10", "007", "12", "+1"]
+
+
+def test_params_are_plain_numbers_so_that_a_resumed_run_sees_the_same() -> None:
+    spec = spec_of({"name": "a", "command": ["x"], "params": {"lr": read_plain("1e-3")}})
+    assert type(spec.params["lr"]) is float
+    assert spec.params == {"lr": 0.001}
+
+
+def test_a_script_is_run_by_python_and_its_output_is_seen_at_once() -> None:
+    assert RunSpec(name="a", script="/x/train.py").program == ["python3", "-u", "/x/train.py"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "ranks"),
+    [({}, 1), ({"gpus_per_node": 4}, 4), ({"gpus_per_node": 4, "tasks_per_node": 1}, 1)],
+)
+def test_one_rank_per_gpu_unless_told_otherwise(resources: dict[str, int], ranks: int) -> None:
+    assert Resources(**resources).ranks_per_node == ranks

@@ -1,0 +1,97 @@
+"""Hypothesis strategies for the content of valid run files, as YAML values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from hpcflow.model.ids import NAME_PATTERN
+from hpcflow.model.scalars import looks_secret
+from hpcflow.model.units import write_duration, write_memory
+
+#: Any text that can be an argument of a program.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+NAMES = st.from_regex(NAME_PATTERN, fullmatch=True).filter(lambda name: ".." not in name)
+WORDS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.@:+-]{0,20}", fullmatch=True)
+VARIABLES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
+    lambda name: (
+        not looks_secret(name)
+        and not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "PMI_", "PMIX_", "HPCFLOW_"))
+    )
+)
+COUNTS = st.integers(1, 100_000)
+DURATIONS = st.integers(1, 10_000 * 1440).map(lambda minutes: write_duration(minutes * 60))
+MEMORY = st.integers(1, 1 << 30).map(write_memory)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(TEXTS, values, max_size=3),
+    max_leaves=8,
+)
+
+
+def _some(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=keys)
+
+
+_SECTIONS = {
+    "resources": _some(
+        nodes=COUNTS,
+        gpus_per_node=st.integers(0, 100_000),
+        gpu_type=WORDS,
+        tasks_per_node=COUNTS,
+        cpus_per_task=COUNTS,
+        mem=MEMORY,
+        time_limit=DURATIONS,
+        partition=WORDS,
+        account=WORDS,
+        qos=WORDS,
+        constraint=st.from_regex(r"[A-Za-z][A-Za-z0-9_&|*()\[\]-]{0,20}", fullmatch=True),
+        exclude=st.from_regex(r"[a-z][a-z0-9\[\],-]{0,20}", fullmatch=True),
+    ),
+    "launch": _some(
+        framework=st.sampled_from(["pytorch", "tensorflow", "jax", "mpi", "none"]),
+        launcher=st.sampled_from(["torchrun", "srun", "none"]),
+    ),
+    "environment": _some(
+        modules=st.lists(st.from_regex(r"[a-z][a-z0-9./-]{0,10}", fullmatch=True), max_size=3),
+        conda=WORDS,
+        container=st.fixed_dictionaries(
+            {"image": st.just("docker://ubuntu:24.04")},
+            optional={
+                "runtime": st.sampled_from(["apptainer", "pyxis"]),
+                "mounts": st.lists(st.just("/data:/data:ro"), max_size=2),
+            },
+        ),
+        variables=st.dictionaries(VARIABLES, TEXTS | st.integers(), max_size=3),
+    ),
+    "checkpoint": _some(
+        interval=DURATIONS | st.just("never"),
+        every_train_steps=st.integers(1, 10**12),
+        notice=DURATIONS,
+    ),
+    "retry": _some(resubmit_exit_codes=st.lists(st.integers(1, 255), max_size=3)),
+}
+
+#: The content of a file that is right in itself and names no other file.
+CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "name": NAMES,
+        "command": st.lists(TEXTS | st.integers(), min_size=1, max_size=4).filter(
+            lambda words: words[0] != ""
+        ),
+    },
+    optional={
+        "project": NAMES,
+        "args": st.lists(TEXTS, max_size=3),
+        "params": st.dictionaries(
+            st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True), JSON, max_size=4
+        ),
+        "tags": st.lists(NAMES, max_size=3),
+        **_SECTIONS,
+    },
+)
