@@ -17,6 +17,7 @@ Standard library only. What hpcflow itself knows about Slurm is in hpcflow.sched
 
 from __future__ import annotations
 
+from hpcflow.testing.cluster import packages
 from hpcflow.testing.cluster.cluster import Cluster
 from hpcflow.testing.cluster.daemon import Daemon
 from hpcflow.testing.cluster.polling import DeadlinePassed, poll
@@ -39,5 +40,6 @@ __all__ = [
     "Size",
     "Software",
     "User",
+    "packages",
     "poll",
 ]

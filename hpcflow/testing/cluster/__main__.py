@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from hpcflow.errors import HpcflowError
+from hpcflow.testing.cluster import packages
 from hpcflow.testing.cluster.accounting import USERS
 from hpcflow.testing.cluster.cluster import Cluster
 from hpcflow.testing.cluster.progress import Progress
@@ -28,6 +30,11 @@ def main(argv: list[str] | None = None) -> int:
     except subprocess.TimeoutExpired as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except PermissionError as error:
+        print(
+            f"error: {error}\n  → the cluster belongs to root: sudo {_PROGRAM} …", file=sys.stderr
+        )
+        return 2
     except KeyboardInterrupt:
         print("stopped half-way; `up` or `down` take it from here", file=sys.stderr)
         return 130
@@ -59,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     add("restart", _restart, "down, then up", size)
     add("status", _status, "what runs; exit code 1 unless all of it does")
     add("env", _env, "print shell exports, for eval")
+    lacking = add("packages", _packages, "print the Debian packages that are missing; exit code 2")
+    lacking.add_argument("--install", action="store_true", help="install them, as root")
     run_as = add("run-as", _run_as, "run a command as one of the cluster's users, in its scratch")
     run_as.add_argument("user", choices=USERS)
     run_as.add_argument("command", nargs=argparse.REMAINDER, help="after --, the command")
@@ -134,6 +143,17 @@ def _env(arguments: argparse.Namespace) -> int:
     for name, value in _cluster(arguments).env().items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
+
+
+def _packages(arguments: argparse.Namespace) -> int:
+    lacking = packages.missing()
+    if lacking and arguments.install and os.geteuid() == 0:
+        packages.install(lacking)
+        lacking = packages.missing()
+    if lacking:
+        print(f"missing: {' '.join(lacking)}")
+        print(f"  → as root: {' '.join(packages.install_command(lacking))}")
+    return 2 if lacking else 0
 
 
 def _run_as(arguments: argparse.Namespace) -> int:

@@ -5,20 +5,20 @@ How it comes up is in startup.py, how it goes down in shutdown.py.
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.testing.cluster import leftovers, machine, nodes, packages, shutdown, slurm, startup
 from hpcflow.testing.cluster.accounting import USERS
 from hpcflow.testing.cluster.daemon import Daemon
-from hpcflow.testing.cluster.files import make_directory
+from hpcflow.testing.cluster.files import locked, make_directory
 from hpcflow.testing.cluster.parts import Parts
+from hpcflow.testing.cluster.polling import poll
 from hpcflow.testing.cluster.postgres import Postgres
 from hpcflow.testing.cluster.progress import Progress
 from hpcflow.testing.cluster.s3 import S3
@@ -163,6 +163,17 @@ class Cluster:
         """What runs of this cluster, daemons and jobs, as ``pid program``."""
         return leftovers.find(self.directory)
 
+    def wait_saved(self, deadline_s: float = 20) -> None:
+        """After a change: wait until slurmctld has written its jobs to disk.
+
+        It does so every five seconds. What was submitted since then, a killed slurmctld forgets:
+        sbatch had said the job's id, and the next job gets the same one.
+        """
+        written, now = self.directory / "state/job_state", time.time()
+        poll(
+            lambda: written.exists() and written.stat().st_mtime > now, deadline_s, "no state saved"
+        )
+
     # --- breaking it -----------------------------------------------------------------------
 
     @contextmanager
@@ -202,12 +213,9 @@ class Cluster:
     def _parts(self) -> Parts:
         return Parts(self.directory, self.settings)
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self) -> AbstractContextManager[None]:
         """One ``up``, ``down`` or refresh at a time in this folder."""
-        with (self.directory / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return locked(self.directory / "lock")
 
     def _delete(self) -> None:
         """Only what is a cluster's, should someone have pointed --dir at something else."""

@@ -104,12 +104,14 @@ class Daemon:
         return self._orphan()
 
     def _orphan(self) -> Identity | None:
-        """One that was started but never recorded, because the starter was killed in between."""
-        own = Path(self.argv[0]).name
-        found = {pid for pid in processes.marked(self._mark) if processes.program(pid) == own}
-        for pid in sorted(found):
+        """One that was started but never recorded, because the starter was killed in between.
+
+        By its arguments too, for helpers that it has forked (slurmscriptd, a Postgres backend)
+        carry the same marker and may outlive it for a moment.
+        """
+        for pid in processes.marked(self._mark):
             identity = Identity.of(pid)
-            if identity is not None and processes.parent(pid) not in found:
+            if identity is not None and processes.arguments(pid) == self.argv:
                 self._remember(identity)
                 return identity
         return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +59,12 @@ def last_lines(path: Path, count: int = 12) -> str:
     except OSError as error:
         return f"(no log: {error.strerror})"
     return "\n".join(f"    {line}" for line in text.splitlines()[-count:]) or "    (empty)"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Only one process at a time is inside a block with the same lock file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

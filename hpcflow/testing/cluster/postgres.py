@@ -13,10 +13,16 @@ import signal
 import subprocess
 from pathlib import Path
 
-from hpcflow.errors import HpcflowError, InputError
+from hpcflow.errors import HpcflowError
 from hpcflow.testing.cluster.daemon import CLEAN_ENVIRONMENT, Daemon
-from hpcflow.testing.cluster.files import make_directory, read_json, write_atomic, write_json
-from hpcflow.testing.cluster.packages import install_command, postgres_binaries
+from hpcflow.testing.cluster.files import (
+    locked,
+    make_directory,
+    read_json,
+    write_atomic,
+    write_json,
+)
+from hpcflow.testing.cluster.packages import require_postgres
 from hpcflow.testing.cluster.ports import free_block, is_free
 from hpcflow.testing.cluster.progress import Progress
 
@@ -38,7 +44,7 @@ class Postgres:
     @property
     def daemon(self) -> Daemon:
         """The process, to be killed and started by tests."""
-        argv = [str(_binaries() / "postgres"), "-D", str(self.home / "data")]
+        argv = [str(require_postgres() / "postgres"), "-D", str(self.home / "data")]
         return Daemon(
             self.folder,
             "postgres",
@@ -52,7 +58,7 @@ class Postgres:
         """Make the data folder if need be, start the server unless it runs, wait for it."""
         if self.daemon.is_ready():
             return self
-        with self._progress.step("Postgres"):
+        with locked(self.folder / "postgres.lock"), self._progress.step("Postgres"):
             if not self.daemon.is_running():
                 self._prepare()
             self.daemon.start().wait_ready()
@@ -99,7 +105,7 @@ class Postgres:
         login = {"PGHOST": "127.0.0.1", "PGPORT": saved["port"], "PGUSER": _ROLE,
                  "PGPASSWORD": saved["password"], "PGCONNECT_TIMEOUT": "5"}  # fmt: skip
         done = subprocess.run(
-            [str(_binaries() / program), *argv],
+            [str(require_postgres() / program), *argv],
             capture_output=True,
             text=True,
             timeout=30,
@@ -130,7 +136,7 @@ class Postgres:
         shutil.rmtree(half, ignore_errors=True)
         write_atomic(secret, password + "\n", 0o600)
         _give(secret)
-        argv = [str(_binaries() / "initdb"), "-D", str(half), "-U", _ROLE, "-E", "UTF8",
+        argv = [str(require_postgres() / "initdb"), "-D", str(half), "-U", _ROLE, "-E", "UTF8",
                 "--locale=C.UTF-8", "--auth=scram-sha-256", f"--pwfile={secret}",
                 "--no-sync"]  # fmt: skip
         uid, gid = _owner() or (None, None)
@@ -155,16 +161,6 @@ unix_socket_directories = '{home if len(str(home)) < 80 else ""}'
 max_connections = 200
 fsync = off
 """
-
-
-def _binaries() -> Path:
-    found = postgres_binaries()
-    if found is None:
-        raise InputError(
-            "no Postgres server on this machine",
-            next_action=f"as root: {install_command(['postgresql'])}",
-        )
-    return found
 
 
 def _owner() -> tuple[int, int] | None:

@@ -85,10 +85,23 @@ def environment(pid: int) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def program(pid: int) -> str:
-    """The name of the file that the process executes; empty when it cannot be read."""
+def arguments(pid: int) -> list[str]:
+    """The command line as the process shows it; empty when it cannot be read."""
     try:
-        return (PROC / str(pid) / "exe").readlink().name.removesuffix(" (deleted)")
+        raw = (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return []
+    return raw.decode(errors="replace").split("\0")[:-1]
+
+
+def program(pid: int) -> str:
+    """The name of the program that the process executes; empty when it cannot be read.
+
+    Without Debian's suffix: there, slurmd is a link to slurmd-wlm.
+    """
+    try:
+        name = (PROC / str(pid) / "exe").readlink().name
+        return name.removesuffix(" (deleted)").removesuffix("-wlm")
     except OSError:
         return ""
 

