@@ -17,12 +17,12 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "submit"]
 
 if TYPE_CHECKING:
-    from hpcflow.launch import submit
+    from hpcflow.launch.run import submit
 
 
 def __getattr__(name: str) -> Any:
     if name == "submit":
-        from hpcflow.launch import submit
+        from hpcflow.launch.run import submit
 
         return submit
     raise AttributeError(f"module 'hpcflow' has no attribute {name!r}")

@@ -13,7 +13,7 @@ from hpcflow.cli.session import Session
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(runs: tuple[str, ...], as_json: bool) -> int:
     """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back."""
-    from hpcflow.launch import cancel
+    from hpcflow.launch.run import cancel
     from hpcflow.storage.rundir import read_run
 
     session = Session()

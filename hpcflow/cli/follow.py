@@ -16,7 +16,7 @@ from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
 
 if TYPE_CHECKING:
-    from hpcflow.launch import Launched
+    from hpcflow.launch.run import Launched
     from hpcflow.model.views import RunView
 
 #: Events are read every second; Slurm is asked less and less often, as its manual pages ask for.

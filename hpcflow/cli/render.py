@@ -20,7 +20,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
 
     Only the random end of the run id differs from call to call.
     """
-    from hpcflow.launch import make_plan
+    from hpcflow.launch.plan import make_plan
 
     session = Session()
     plan = make_plan(

@@ -11,7 +11,8 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 
 if TYPE_CHECKING:
-    from hpcflow.launch import Launched, Plan
+    from hpcflow.launch.plan import Plan
+    from hpcflow.launch.run import Launched
 
 
 @click.command("run", short_help="Submit a run.")
@@ -36,7 +37,8 @@ def command(
     \b
     hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
     """
-    from hpcflow.launch import launch, make_plan
+    from hpcflow.launch.plan import make_plan
+    from hpcflow.launch.run import launch
 
     session = Session()
     the_site = session.site(site)

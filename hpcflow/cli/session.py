@@ -65,7 +65,7 @@ class Session:
 
     def run_dir(self, text: str) -> RunDir:
         """The run directory of a run id, or of an unambiguous beginning of one."""
-        from hpcflow.storage.rundir import find_run
+        from hpcflow.storage.runs import find_run
 
         return find_run(self.settings.home, text)
 

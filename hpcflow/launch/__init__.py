@@ -7,10 +7,3 @@
 
 Nothing here decides *when* a run is sent again; that is the requeue daemon's.
 """
-
-from __future__ import annotations
-
-from hpcflow.launch.plan import Plan, make_plan
-from hpcflow.launch.run import Launched, cancel, launch, resume, submit
-
-__all__ = ["Launched", "Plan", "cancel", "launch", "make_plan", "resume", "submit"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpcflow.cli.main import main
 from hpcflow.storage.layout import Home
-from hpcflow.storage.rundir import list_runs
+from hpcflow.storage.runs import list_runs
 
 _moments = 0
 _name = ""

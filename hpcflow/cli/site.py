@@ -1,0 +1,153 @@
+"""``hpcflow site``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+from hpcflow.errors import InputError
+from hpcflow.sites.loader import list_sites, load_site, search_path
+
+if TYPE_CHECKING:
+    from hpcflow.sites.live import ClusterInfo
+
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("site", short_help="Clusters: list, show, check, detect.")
+def command() -> None:
+    """Look at the clusters that hpcflow knows, and teach it a new one."""
+
+
+@command.command("list")
+@as_json_option
+def list_command(as_json: bool) -> int:
+    """List all sites, and what is wrong with broken files."""
+    session = Session()
+    entries = list_sites(search_path(session.settings.home.path))
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": entry.name,
+                    "description": entry.site.description if entry.site else None,
+                    "path": entry.path,
+                    "problem": entry.problem,
+                }
+                for entry in entries
+            ]
+        )
+        return 0
+    for entry in entries:
+        click.secho(f"{entry.name:<14}", bold=True, nl=False)
+        if entry.site is not None:
+            click.echo(entry.site.description)
+        else:
+            click.secho(f"broken: {entry.problem}", fg="red")
+    return 0
+
+
+@command.command("show")
+@click.argument("name", required=False)
+@as_json_option
+def show_command(name: str | None, as_json: bool) -> int:
+    """Show the site NAME; without NAME, the one of this machine."""
+    site = Session().site(name)
+    data = json.loads(site.model_dump_json(by_alias=True, exclude_none=True))
+    if as_json:
+        print_json(data)
+        return 0
+    click.secho(site.name, bold=True, nl=False)
+    click.echo(f"  {site.description}")
+    click.echo(f"  scheduler  {site.scheduler.value}\n  scratch    {site.scratch.path}")
+    _partitions(data["partitions"])
+    return 0
+
+
+@command.command("check")
+@click.argument("name", required=False)
+@as_json_option
+def check_command(name: str | None, as_json: bool) -> int:
+    """Compare the site NAME with the live cluster; exit 1 if jobs would fail."""
+    from hpcflow.sites.check import Level, check
+
+    session = Session()
+    search = search_path(session.settings.home.path)
+    site = load_site(name, search=search) if name else session.site(None)
+    findings = check(site, session.connect(site).cluster_info())
+    if as_json:
+        print_json(findings)
+    else:
+        for finding in findings:
+            click.secho(f"{finding.level.value:<8}", fg=_COLOURS[finding.level.value], nl=False)
+            click.echo(f"{finding.key}: {finding.message}")
+    return 1 if any(finding.level is Level.ERROR for finding in findings) else 0
+
+
+@command.command("detect")
+@click.option("--write", is_flag=True, help="Write it where hpcflow finds it by itself.")
+@as_json_option
+def detect_command(write: bool, as_json: bool) -> int:
+    """Print a site file for the cluster that this machine belongs to."""
+    from hpcflow.sites.detect import detect, site_name
+    from hpcflow.storage.files import write_durably
+
+    session = Session()
+    info = _live(session)
+    text = detect(info, host=socket.getfqdn(), environ=os.environ)
+    path = session.settings.home.sites / f"{site_name(info)}.yaml"
+    if write:
+        if path.exists():
+            raise InputError(
+                f"{path} exists already",
+                next_action=f"compare it with the cluster: hpcflow site check {site_name(info)}",
+            )
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(path, text.encode())
+    if as_json:
+        print_json({"name": site_name(info), "path": path if write else None, "text": text})
+    elif write:
+        click.echo(f"wrote {path}; read its comments, then: hpcflow site check {site_name(info)}")
+    else:
+        click.echo(text, nl=False)
+    return 0
+
+
+def _live(session: Session) -> ClusterInfo:
+    from hpcflow.schedulers.slurm.commands import SlurmCommands
+
+    if shutil.which("sinfo") is None:
+        raise InputError(
+            "there is no Slurm on this machine's PATH to detect",
+            next_action="log in to the cluster, or load its Slurm module",
+        )
+    return SlurmCommands(clock=session.clock).cluster_info()
+
+
+def _partitions(partitions: dict[str, dict[str, object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("partition", "GPUs a node", "CPUs", "memory", "longest", "description")
+    for name, options in partitions.items():
+        gpus = f"{options['gpus_per_node']} {options.get('gpu_type', '')}".strip()
+        memory_mb = options.get("mem_per_node")
+        longest_min = options.get("time_limit_max")
+        table.add_row(
+            name,
+            "" if options["gpus_per_node"] == 0 else gpus,
+            str(options["cpus_per_node"]),
+            f"{memory_mb} M" if memory_mb else "",
+            f"{longest_min} min" if longest_min else "",
+            str(options.get("description", "")),
+        )
+    Console(highlight=False).print(table)
