@@ -11,6 +11,7 @@
     parse_cluster.py what scontrol, sinfo and sacctmgr print -> ClusterInfo
     job_ids.py       123_[4-7]: the notation for many jobs
     hostlist.py      n[1-4]: the notation for many nodes
+    times.py         1-12:00:00: the notation for time
 
 All parsers and the classification are pure functions of text.
 """

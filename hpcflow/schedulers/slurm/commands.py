@@ -20,6 +20,7 @@ from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
 from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
 from hpcflow.schedulers.slurm.submit import job_from
+from hpcflow.schedulers.slurm.times import format_time
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class SlurmCommands:
         return job_from(answer)
 
     def find(self, job_name: str, since: datetime) -> Lookup:
-        queued = self._queue("--name", job_name)
+        queued = self._queue(job_name)
         jobs = {job.job_id: job for job in queued if job.job_name == job_name}
         is_certain = True
         if self._has_accounting and not self._queue_remembers(since):
@@ -141,8 +142,10 @@ class SlurmCommands:
 
     # --- the questions ---------------------------------------------------------------------
 
-    def _queue(self, *options: str) -> list[JobInfo]:
+    def _queue(self, job_name: str | None = None) -> list[JobInfo]:
+        """All jobs of this user that slurmctld remembers, or those of one name."""
         words = ["squeue", "--me", "--all", "--states=all", "--noheader", "--Format"]
+        options = [] if job_name is None else ["--name", job_name]
         return parse_jobs.parse_queue(ask([*words, parse_jobs.QUEUE_FORMAT, *options]))
 
     def _accounting(self, since: datetime, *options: str) -> list[JobInfo]:
@@ -151,7 +154,7 @@ class SlurmCommands:
             *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
             f"--delimiter={parse_jobs.FIELD_END}",
             f"--format={parse_jobs.ACCOUNTING_FORMAT}",
-            f"--starttime={parse_jobs.format_time(earliest)}",
+            f"--starttime={format_time(earliest)}",
             f"--uid={os.geteuid()}",
             *options,
         ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hpcflow.schedulers.slurm.times import parse_minutes
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 
 #: For ``sinfo --format``: one line for every kind of node in every partition. Features last: they
@@ -130,21 +131,6 @@ def _number(text: str) -> int:
     """``8`` or, where nodes of one line differ, ``8+``."""
     match = re.match(r"\d+", text)
     return int(match[0]) if match else 0
-
-
-def parse_minutes(text: str) -> int | None:
-    """``1-12:00:00``, ``02:00:00``, ``30:00`` or ``30`` -> minutes, rounded up; None: no limit."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if match is None:
-        return None
-    days, first, second, third = match.groups()
-    if days is not None:  # D-HH[:MM[:SS]]
-        hours, minutes, secs = int(first), int(second or 0), int(third or 0)
-    elif third is not None:  # HH:MM:SS
-        hours, minutes, secs = int(first), int(second), int(third)
-    else:  # MM[:SS]
-        hours, minutes, secs = 0, int(first), int(second or 0)
-    return int(days or 0) * 1440 + hours * 60 + minutes + (secs > 0)
 
 
 def parse_accounts(text: str, cluster: str | None) -> frozenset[str]:

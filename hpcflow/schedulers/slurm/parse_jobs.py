@@ -15,6 +15,7 @@ from typing import Final, Literal
 from hpcflow.model.state import AttemptState, attempt_state, normalize_raw_state
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.times import parse_time
 
 FIELD_END: Final = "\x1f"
 ROW_END: Final = "\x1e"
@@ -36,7 +37,6 @@ _ACCOUNTING_FIELDS: Final = (
 #: be asked for before Slurm 24.11; an unknown field is an error.
 ACCOUNTING_FORMAT: Final = ",".join(_ACCOUNTING_FIELDS)
 
-_NO_TIME: Final = frozenset({"", "n/a", "unknown", "none", "null", "(null)", "nan"})
 _NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
 
 
@@ -103,21 +103,6 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
         ended_at=parse_time(fields["EndTime"]) if state is AttemptState.ENDED else None,
         source=source,
     )
-
-
-def parse_time(text: str) -> datetime | None:
-    """A time that a program printed with ``TZ=UTC`` and the standard format."""
-    if text.strip().lower() in _NO_TIME:
-        return None
-    try:
-        return datetime.fromisoformat(text.strip()).replace(tzinfo=timezone.utc)
-    except ValueError:
-        return None
-
-
-def format_time(moment: datetime) -> str:
-    """The inverse of :func:`parse_time`, as options such as ``sacct --starttime`` take it."""
-    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _exit(text: str, raw_state: str, state: AttemptState) -> tuple[int | None, int | None]:

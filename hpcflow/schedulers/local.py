@@ -1,0 +1,152 @@
+"""This machine as a scheduler: the same script as on a cluster, run through submitit's local
+executor. Nothing waits in a queue: a job starts when it is submitted.
+
+The files of the jobs are local_jobs.py; what runs beside a script is local_runner.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import hpcflow
+from hpcflow.errors import SubmissionInDoubt, SubmissionRefused
+from hpcflow.model.state import AttemptState
+from hpcflow.schedulers import local_jobs
+from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.local_jobs import JobFolder
+from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_host
+from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
+from hpcflow.schedulers.slurm.run_command import clean_environment
+from hpcflow.sites.live import PartitionInfo
+
+_SUBMIT_TIMEOUT_S: Final = 120.0
+
+
+class LocalScheduler:
+    """A :class:`hpcflow.schedulers.base.Scheduler`.
+
+    Args:
+        home: HPCFLOW_HOME; jobs are remembered below its folder ``local``.
+        submit_timeout_s: how long starting a job may take.
+    """
+
+    name = "local"
+
+    def __init__(self, home: Path, *, submit_timeout_s: float = _SUBMIT_TIMEOUT_S) -> None:
+        self._folder = home.absolute() / "local"
+        self._submit_timeout_s = submit_timeout_s
+
+    def submit(self, request: SubmitRequest) -> JobRef:
+        if not request.script.is_file():
+            raise SubmissionRefused(f"there is no job script {request.script}")
+        argv = [sys.executable, "-m", "hpcflow.schedulers.local_submit", str(self._folder)]
+        argv += [str(request.script.absolute()), str(request.directory.absolute())]
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        process = subprocess.Popen(
+            [*argv, request.job_name],
+            cwd=self._folder,
+            env=_submitter_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            pass_fds=() if request.lock_fd is None else (request.lock_fd,),
+            start_new_session=True,
+        )
+        try:
+            stdout, _ = process.communicate(timeout=self._submit_timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            stdout, _ = process.communicate()
+        if process.returncode == 0 and stdout.strip().isdecimal():
+            return JobRef(stdout.strip())
+        raise SubmissionInDoubt(
+            f"the job may or may not exist: starting it ended with exit code {process.returncode}",
+            next_action=f"see what remains of it in {self._folder}",
+        )
+
+    def find(self, job_name: str, since: datetime) -> Lookup:
+        named = [each for each in self._jobs() if each.job().job_name == job_name]
+        return Lookup(tuple(_since(local_jobs.infos(named), since)))
+
+    def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        wanted = frozenset(job_ids)
+        return local_jobs.infos(
+            each for each in self._jobs() if not wanted or each.job_id in wanted
+        )
+
+    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
+        return _since(self.queue(job_ids), since) if job_ids else []
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        for job in self.queue(job_ids) if job_ids else []:
+            if job.state is not AttemptState.ENDED:
+                _cancel(JobFolder(self._folder / job.job_id))
+
+    def cluster_info(self) -> ClusterInfo:
+        host, _ = this_host()
+        gpus = Path("/proc/driver/nvidia/gpus")
+        partition = PartitionInfo(
+            name="local",
+            is_default=True,
+            is_up=True,
+            time_limit_max_min=None,
+            nodes=1,
+            cpus_per_node=os.cpu_count() or 1,
+            mem_mb_per_node=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
+            gpus_per_node=len(list(gpus.iterdir())) if gpus.is_dir() else 0,
+            gpu_types=(),
+        )
+        return ClusterInfo(host, hpcflow.__version__, (partition,), has_accounting=False)
+
+    def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
+        return None  # nobody is charged here
+
+    def _jobs(self) -> list[JobFolder]:
+        return local_jobs.all_jobs(self._folder)
+
+
+def _since(jobs: list[JobInfo], since: datetime) -> list[JobInfo]:
+    return [job for job in jobs if job.submitted_at is None or job.submitted_at >= since]
+
+
+def _cancel(folder: JobFolder) -> None:
+    """Leave word, then tell the supervisor, which ends the rest; without one, end them here."""
+    folder.cancel.touch()
+    mark = folder.job().mark
+    alive = carriers({mark})[mark]
+    started = folder.started()
+    if started is None:
+        return  # it will find the word before it starts anything
+    told = [started["pid"]] if started["pid"] in alive else alive
+    number = signal.SIGTERM if started["pid"] in alive else signal.SIGKILL
+    for pid in told:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _submitter_environment() -> dict[str, str]:
+    """This process's environment, with the job's mark, and this very hpcflow on PYTHONPATH.
+
+    What a surrounding Slurm job has set is taken out: the script must not take it for its own.
+    """
+    environment = clean_environment(os.environ)
+    changed = {name: environment.get(name) for name in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
+    package = str(Path(hpcflow.__file__).parents[1])
+    inherited = environment.get("PYTHONPATH")
+    return {
+        **environment,
+        "PYTHONPATH": f"{package}{os.pathsep}{inherited}" if inherited else package,
+        MARK_VARIABLE: secrets.token_hex(16),
+        RESTORE_VARIABLE: json.dumps(changed),
+    }

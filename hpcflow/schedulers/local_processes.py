@@ -1,0 +1,52 @@
+"""The processes of a local job, found by a mark that they all carry in their environment.
+
+From the process that submits a job to the last child of its script, whoever of them is killed or
+moves to another session keeps the mark. Process ids are used again, and prove nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+MARK_VARIABLE: Final = "HPCFLOW_LOCAL_MARK"
+
+_PROC: Final = Path("/proc")
+
+
+def this_host() -> tuple[str, str]:
+    """Name of this machine, and what changes whenever it is started."""
+    return socket.gethostname(), (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def carriers(marks: Collection[str]) -> dict[str, list[int]]:
+    """Mark -> ids of the living processes that carry it.
+
+    A process may start another and end while /proc is being read, so that neither is seen; hence a
+    mark that nobody carries is looked for twice.
+    """
+    found = _scan(marks)
+    unseen = [mark for mark, pids in found.items() if not pids]
+    return found | _scan(unseen) if unseen else found
+
+
+def _scan(marks: Collection[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {mark: [] for mark in marks}
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal() and (mark := _mark_of(entry)) in found:
+            found[mark].append(int(entry.name))
+    return found
+
+
+def _mark_of(process: Path) -> str:
+    try:
+        environment = (process / "environ").read_bytes()
+    except OSError:
+        return ""  # it has ended, or is another user's
+    prefix = f"{MARK_VARIABLE}=".encode()
+    for variable in environment.split(b"\0"):
+        if variable.startswith(prefix):
+            return variable[len(prefix) :].decode(errors="replace")
+    return ""

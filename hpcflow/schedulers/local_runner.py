@@ -1,0 +1,178 @@
+"""What submitit starts: a supervisor that runs a job's script to its end, as slurmstepd would.
+
+:func:`run_script` is pickled by its name and runs in a process of its own. It starts the script,
+gives notice before the time limit, ends all that the job has started, and writes down how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcflow.clock import Clock, SystemClock
+from hpcflow.schedulers.local_jobs import JOB_ID_VARIABLE, JobFolder
+from hpcflow.schedulers.local_processes import carriers
+from hpcflow.schedulers.slurm.times import parse_length_s
+
+#: Variables that the way here has changed, with their values before, as JSON.
+RESTORE_VARIABLE: Final = "HPCFLOW_LOCAL_RESTORE"
+
+#: Between the polite signal and the other one; as Slurm's KillWait.
+_GRACE_S: Final = 30.0
+_POLL_S: Final = 0.2
+_DIRECTIVE: Final = re.compile(r"#SBATCH\s+--([a-z-]+)(?:=|\s+)(\S+)")
+_SIGNAL: Final = re.compile(r"B:(?:SIG)?(\w+)@(\d+)")
+
+
+@dataclass(frozen=True)
+class Directives:
+    """What is obeyed here of the ``#SBATCH`` lines."""
+
+    output: str = "out.log"
+    time_limit_s: int | None = None
+    notice_signal: signal.Signals | None = None
+    notice_s: int = 0
+
+
+def run_script(folder: str) -> None:
+    """Run the script of the job in ``folder``."""
+    Supervisor(JobFolder(Path(folder)), SystemClock()).run()
+
+
+def read_directives(script: str) -> Directives:
+    """``--output``, ``--time`` and ``--signal=B:…`` of a script, from its first comment lines."""
+    found: dict[str, str] = {}
+    for line in script.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if match := _DIRECTIVE.match(line):
+            found[match[1]] = match[2]
+    notice = _SIGNAL.fullmatch(found.get("signal", ""))
+    return Directives(
+        output=found.get("output", "out.log"),
+        time_limit_s=parse_length_s(found.get("time", "")),
+        notice_signal=signal.Signals[f"SIG{notice[1]}"] if notice else None,
+        notice_s=int(notice[2]) if notice else 0,
+    )
+
+
+def job_environment(environment: Mapping[str, str], job_id: str) -> dict[str, str]:
+    """What the script finds: the submitter's own variables and the id of its job.
+
+    submitit's variables are taken out again, and what was changed on the way (CUDA_VISIBLE_DEVICES,
+    which submitit empties; PYTHONPATH) gets its value back.
+    """
+    job = {
+        name: value
+        for name, value in environment.items()
+        if name != RESTORE_VARIABLE and not name.startswith("SUBMITIT_")
+    }
+    for name, value in json.loads(environment.get(RESTORE_VARIABLE, "{}")).items():
+        job.pop(name, None)
+        if value is not None:
+            job[name] = value
+    return {**job, JOB_ID_VARIABLE: job_id}
+
+
+class Supervisor:
+    """One job, from its start to its end."""
+
+    def __init__(self, folder: JobFolder, clock: Clock) -> None:
+        self._folder = folder
+        self._job = folder.job()
+        self._clock = clock
+        self._is_told_to_end = False
+
+    def run(self) -> None:
+        # submitit sets handlers for functions that can checkpoint; this one is none. A signal must
+        # not be ignored, only handled: what is ignored here could never be trapped in the script.
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.signal(signal.SIGUSR2, self._on_notice)
+        self._folder.write_started(pid=os.getpid(), started_at=self._clock.now())
+        # After started.json: whoever cancels makes the file first and looks for us then.
+        if self._folder.cancel.exists():
+            self._end("CANCELLED", None)
+            return
+        directives = read_directives(Path(self._job.script).read_text(errors="replace"))
+        script = self._start(directives)
+        timed_out = self._watch(script, directives)
+        self._signal_others(signal.SIGKILL)  # what the script left behind, as Slurm does
+        if timed_out:
+            self._end("TIMEOUT", script.returncode)
+        elif self._folder.cancel.exists():
+            self._end("CANCELLED", script.returncode)
+        else:
+            self._end("FAILED" if script.returncode else "COMPLETED", script.returncode)
+
+    def _on_term(self, _number: int, _frame: object) -> None:
+        self._is_told_to_end = True
+
+    def _on_notice(self, _number: int, _frame: object) -> None:
+        """Whoever wants to give a job notice tells its script, not its supervisor."""
+
+    def _start(self, directives: Directives) -> subprocess.Popen[bytes]:
+        log = Path(self._job.directory, directives.output)
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                ["bash", self._job.script],
+                cwd=self._job.directory,
+                env=job_environment(os.environ, self._folder.job_id),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _watch(self, script: subprocess.Popen[bytes], directives: Directives) -> bool:
+        """Wait for the end of the script; whether the time limit made it end."""
+        began = self._clock.monotonic()
+        notice = directives.notice_signal
+        kill_at: float | None = None
+        timed_out = False
+        while not _has_ended(script):
+            elapsed_s = self._clock.monotonic() - began
+            left_s = float("inf")
+            if directives.time_limit_s is not None:
+                left_s = directives.time_limit_s - elapsed_s
+            if notice is not None and left_s <= directives.notice_s:
+                script.send_signal(notice)
+                notice = None
+            if kill_at is None and (left_s <= 0 or self._is_told_to_end):
+                timed_out = not self._is_told_to_end
+                self._signal_others(signal.SIGTERM)
+                kill_at = elapsed_s + _GRACE_S
+            if kill_at is not None and elapsed_s >= kill_at:
+                self._signal_others(signal.SIGKILL)
+        return timed_out
+
+    def _signal_others(self, number: signal.Signals) -> None:
+        """Reach every process of the job but this one and submitit's, wherever it has gone."""
+        for pid in carriers({self._job.mark})[self._job.mark]:
+            if pid not in (os.getpid(), os.getppid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+
+    def _end(self, raw_state: str, returncode: int | None) -> None:
+        by_signal = returncode is not None and returncode < 0
+        self._folder.write_ended(
+            raw_state,
+            exit_code=None if by_signal else returncode,
+            signal=-returncode if by_signal and returncode is not None else None,
+            ended_at=self._clock.now(),
+        )
+
+
+def _has_ended(script: subprocess.Popen[bytes]) -> bool:
+    try:
+        script.wait(timeout=_POLL_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -1,0 +1,60 @@
+"""``python -m hpcflow.schedulers.local_submit``: hand one job to submitit, print its id, and end.
+
+It runs in a session of its own, so that neither Ctrl-C nor the end of the terminal reaches the job;
+it holds the caller's submit lock while a job may still come of it; and it carries the job's mark,
+so that from its first moment to the script's last child the job can be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from hpcflow.clock import SystemClock, to_text
+from hpcflow.schedulers.local_jobs import LocalJob, create
+from hpcflow.schedulers.local_processes import MARK_VARIABLE, this_host
+from hpcflow.schedulers.local_runner import run_script
+
+#: The runner keeps the time limit of the script; submitit wants a number all the same.
+_TEN_YEARS_MIN: Final = 10 * 365 * 24 * 60
+
+
+def main(folder: str, script: str, directory: str, job_name: str) -> None:
+    """Create the job below ``folder`` and start it."""
+    answer = _keep_stdout()
+    host, boot_id = this_host()
+    job = LocalJob(
+        job_name=job_name,
+        script=script,
+        directory=directory,
+        submitted_at=to_text(SystemClock().now()),
+        mark=os.environ[MARK_VARIABLE],
+        host=host,
+        boot_id=boot_id,
+    )
+    # Imported before the job exists: a submitit that is broken leaves no job behind.
+    from submitit import LocalExecutor
+
+    created = create(Path(folder), job)
+    executor = LocalExecutor(created.submitit, max_num_timeout=0)
+    executor.update_parameters(timeout_min=_TEN_YEARS_MIN, stderr_to_stdout=True)
+    executor.submit(run_script, str(created.path))
+    os.write(answer, f"{created.job_id}\n".encode())
+    os.close(answer)
+
+
+def _keep_stdout() -> int:
+    """Move stdout out of the reach of the job's processes, or whoever reads it waits for them."""
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    return kept
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    # The job goes on without us: no destructor of submitit shall think otherwise.
+    os._exit(0)

@@ -1,0 +1,155 @@
+"""Slurm with queries and cancel through the pyslurm library, where it works.
+
+Kept as thin as possible, since a library of C inside this process can end it:
+
+- Importing pyslurm ends the process where Slurm has no configuration, and a pyslurm that was built
+  for another Slurm may crash. So it is tried once in a process of its own, at the first question.
+- Submission stays with sbatch: a job's options are the ``#SBATCH`` lines of its script, which only
+  sbatch reads.
+- Accounting stays with sacct: pyslurm keeps one record per job id, and what a requeued job has cost
+  before would be lost.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from types import ModuleType
+from typing import Any, Final
+
+from hpcflow.clock import Clock
+from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.parse_jobs import sensible_exit
+from hpcflow.schedulers.slurm.run_command import clean_environment
+
+_log = logging.getLogger(__name__)
+
+_TRIAL: Final = "import pyslurm; pyslurm.Jobs.load()"
+_TRIAL_TIMEOUT_S: Final = 30.0
+
+
+def works() -> bool:
+    """Whether pyslurm imports and gets an answer here, found out without risking this process."""
+    try:
+        trial = subprocess.run(
+            [sys.executable, "-c", _TRIAL],
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TRIAL_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        _log.debug("pyslurm did not answer within %s s", _TRIAL_TIMEOUT_S)
+        return False
+    if trial.returncode != 0:
+        _log.debug("pyslurm does not work here: %s", trial.stderr.strip()[-500:])
+    return trial.returncode == 0
+
+
+class SlurmWithPyslurm(SlurmCommands):
+    """As its base, with squeue and scancel replaced by calls of pyslurm while it works."""
+
+    def __init__(self, *, clock: Clock, has_accounting: bool = True) -> None:
+        super().__init__(clock=clock, has_accounting=has_accounting)
+        self._library: ModuleType | None = None
+        self._is_tried = False
+
+    @property
+    def uses_pyslurm(self) -> bool:
+        """Whether questions go through pyslurm; tries it at the first call."""
+        return self._pyslurm() is not None
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        pyslurm = self._pyslurm()
+        left = list(job_ids)
+        if pyslurm is not None:
+            left = [each for each in job_ids if not _cancel(pyslurm, each)]
+        if left:
+            super().cancel(left)
+
+    def _queue(self, job_name: str | None = None) -> list[JobInfo]:
+        pyslurm = self._pyslurm()
+        if pyslurm is None:
+            return super()._queue(job_name)
+        try:
+            loaded = pyslurm.Jobs.load()
+        except pyslurm.PyslurmError as error:
+            _log.debug("pyslurm: %s; asking squeue", error)
+            return super()._queue(job_name)
+        uid = os.geteuid()
+        mine = [job for job in loaded.values() if job.user_id == uid]
+        if job_name is not None:
+            mine = [job for job in mine if job.name == job_name]
+        if any(job.exit_code for job in mine):
+            # pyslurm takes 128 off large exit codes, and what is left may as well be a small one.
+            return super()._queue(job_name)
+        return [_job_info(job) for job in mine]
+
+    def _pyslurm(self) -> ModuleType | None:
+        if not self._is_tried:
+            self._is_tried = True
+            if works():
+                self._library = importlib.import_module("pyslurm")
+        return self._library
+
+
+def _cancel(pyslurm: ModuleType, job_id: str) -> bool:
+    """Whether pyslurm has cancelled it; array tasks and the like are left to scancel."""
+    if not job_id.isdecimal():
+        return False
+    try:
+        pyslurm.Job(int(job_id)).cancel()
+    except pyslurm.PyslurmError as error:
+        _log.debug("pyslurm could not cancel %s: %s; trying scancel", job_id, error)
+        return False
+    return True
+
+
+def _job_info(job: Any) -> JobInfo:
+    state = attempt_state(job.state)
+    nodes = expand(job.allocated_nodes or "")
+    has_ended = state is AttemptState.ENDED
+    exit_code, signal = None, None
+    if has_ended:
+        exit_code, signal = sensible_exit(job.exit_code or 0, job.exit_code_signal or 0, job.state)
+    return JobInfo(
+        job_id=_job_id(job),
+        job_name=job.name or "",
+        raw_state=job.state,
+        state=state,
+        reason=None if job.state_reason in (None, "None") else job.state_reason,
+        partition=job.partition,
+        account=job.account,
+        nodes=nodes,
+        exit_code=exit_code,
+        signal=signal,
+        restarts=job.requeue_count,
+        submitted_at=_moment(job.submit_time),
+        started_at=_moment(job.start_time) if nodes and state is not AttemptState.QUEUED else None,
+        ended_at=_moment(job.end_time) if has_ended else None,
+    )
+
+
+def _job_id(job: Any) -> str:
+    """As squeue would print it."""
+    if job.array_tasks_waiting:
+        return f"{job.array_id}_[{job.array_tasks_waiting}]"
+    if job.array_task_id is not None and job.array_id:
+        return f"{job.array_id}_{job.array_task_id}"
+    if job.heterogeneous_id:
+        return f"{job.heterogeneous_id}+{job.heterogeneous_offset}"
+    return str(job.id)
+
+
+def _moment(timestamp: int | None) -> datetime | None:
+    return datetime.fromtimestamp(timestamp, timezone.utc) if timestamp else None

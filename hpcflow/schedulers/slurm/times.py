@@ -1,0 +1,46 @@
+"""How Slurm writes moments and lengths of time."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Final
+
+_NO_TIME: Final = frozenset({"", "n/a", "unknown", "none", "null", "(null)", "nan"})
+
+
+def parse_time(text: str) -> datetime | None:
+    """A moment that a program printed with ``TZ=UTC`` and the standard format; None for none."""
+    if text.strip().lower() in _NO_TIME:
+        return None
+    try:
+        return datetime.fromisoformat(text.strip()).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+
+
+def format_time(moment: datetime) -> str:
+    """The inverse of :func:`parse_time`, as options such as ``sacct --starttime`` take it."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def parse_length_s(text: str) -> int | None:
+    """``1-12:00:00``, ``02:00:00``, ``30:00`` or ``30`` (minutes) in seconds; None: no limit."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip(), re.ASCII)
+    if match is None:
+        return None
+    days, first, second, third = (None if part is None else int(part) for part in match.groups())
+    assert first is not None
+    if days is not None:  # D-HH[:MM[:SS]]
+        hours, minutes, seconds = first, second or 0, third or 0
+    elif third is not None:  # HH:MM:SS
+        hours, minutes, seconds = first, second or 0, third
+    else:  # MM[:SS]
+        hours, minutes, seconds = 0, first, second or 0
+    return (((days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def parse_minutes(text: str) -> int | None:
+    """The same in minutes, rounded up; None: no limit."""
+    seconds = parse_length_s(text)
+    return None if seconds is None else -(-seconds // 60)
