@@ -1,0 +1,97 @@
+"""The program's words: ``command`` or ``script`` with ``args``, their ``{{ … }}`` filled in.
+
+A word may hold ``{{ params.NAME }}`` (and below a mapping ``{{ params.NAME.KEY }}``),
+``{{ run.id }}``, ``{{ run.name }}`` and ``{{ run.dir }}``: names and dots, nothing else. There are
+no expressions, so there is nothing to escape from, and what is filled in is not looked at again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hpcflow.errors import SpecError, Where
+from hpcflow.model.run import Run
+
+_HOLE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_NAMES: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*", re.ASCII)
+
+
+def program_argv(run: Run) -> list[str]:
+    """The words that execute ``run``'s program.
+
+    Raises:
+        SpecError: a word asks for a name that does not exist, or for more than a name.
+    """
+    spec = run.spec
+    names = {
+        "params": spec.params,
+        "run": {"id": run.run_id, "name": spec.name, "dir": run.run_dir},
+    }
+    file = run.provenance.config_path
+    program = [
+        _fill_in(word, names, Where(file=file, key=f"command[{index}]"))
+        if spec.command is not None
+        else word
+        for index, word in enumerate(spec.program)
+    ]
+    args = [
+        _fill_in(word, names, Where(file=file, key=f"args[{index}]"))
+        for index, word in enumerate(spec.args)
+    ]
+    return program + args
+
+
+def _fill_in(word: str, names: Mapping[str, Any], where: Where) -> str:
+    return _HOLE.sub(lambda hole: _look_up(hole[1], names, where), word)
+
+
+def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
+    match = _NAMES.fullmatch(inside)
+    if match is None:
+        shown = inside.strip()
+        raise SpecError(
+            f"{{{{ {shown[:80]} }}}} is not a name: only names with dots are filled in",
+            where=where,
+            next_action="write {{ params.NAME }}; a text that itself holds braces can be a "
+            "parameter, for what is filled in is not looked at again",
+        )
+    value: Any = names
+    path: list[str] = []
+    for name in match[1].split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            raise _unknown(path, name, value, where)
+        path.append(name)
+        value = value[name]
+    if path in (["params"], ["run"]):
+        raise SpecError(
+            f"{{{{ {path[0]} }}}} is all of them; one is meant",
+            where=where,
+            next_action=f"write one of: {', '.join(f'{path[0]}.{key}' for key in value)}"
+            if value
+            else "give the run `params` first",
+        )
+    return _as_text(value)
+
+
+def _unknown(path: list[str], name: str, value: object, where: Where) -> SpecError:
+    full = ".".join([*path, name])
+    known = [str(key) for key in value] if isinstance(value, Mapping) else []
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        next_action = f"did you mean {{{{ {'.'.join([*path, near[0]])} }}}}?"
+    elif known:
+        next_action = f"there is: {', '.join(sorted(known)[:20])}"
+    elif path == ["params"]:
+        next_action = f"add `{name}` to the run's `params`"
+    else:
+        next_action = "take away what follows the last good name"
+    return SpecError(f"there is no {full}", where=where, next_action=next_action)
+
+
+def _as_text(value: object) -> str:
+    """A text as it is; the rest as JSON writes it: ``true``, ``0.001``, ``[1, 2]``, ``null``."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

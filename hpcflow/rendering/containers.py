@@ -1,0 +1,82 @@
+"""A run's container: what is mounted, and what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hpcflow.errors import SpecError, Where
+from hpcflow.model.run import Run
+from hpcflow.model.spec import ContainerRuntime
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import SchedulerKind, Site
+
+#: Which option of ``apptainer exec`` brings the host's driver along.
+_GPU_OPTIONS: Final = {"nvidia": "--nv", "amd": "--rocm"}
+
+
+@dataclass(frozen=True)
+class JobContainer:
+    """A container as the templates see it.
+
+    Attributes:
+        mounts: ``SOURCE:TARGET[:ro]``, the run directory and the working directory first.
+        gpu_option: for apptainer; None where no driver is needed.
+        variables: names of those that win over what the image says.
+    """
+
+    runtime: str
+    image: str
+    mounts: tuple[str, ...]
+    gpu_option: str | None
+    variables: tuple[str, ...]
+
+
+def container_of(
+    run: Run, site: Site, placement: Placement, variables: Iterable[str]
+) -> JobContainer | None:
+    """The container of ``run``; None when it has none.
+
+    Args:
+        variables: names of the environment variables that site and run set.
+
+    Raises:
+        SpecError: the site cannot run it, or a path cannot be mounted.
+    """
+    container = run.spec.environment.container
+    if container is None:
+        return None
+    if container.runtime is ContainerRuntime.PYXIS and site.scheduler is SchedulerKind.LOCAL:
+        raise SpecError(
+            "pyxis is a part of srun, and this site has no Slurm",
+            where=_where(run, "environment.container.runtime"),
+            next_action="use `runtime: apptainer`",
+        )
+    folders = dict.fromkeys((run.run_dir, run.working_dir))
+    for folder in folders:
+        if ":" in folder or "," in folder:
+            raise SpecError(
+                f"a container cannot mount {folder!r}, for its path holds ':' or ','",
+                where=_where(run, "environment.container"),
+                next_action="move the folder, or run without a container",
+            )
+    for index, mount in enumerate(container.mounts):
+        if "," in mount:
+            raise SpecError(
+                f"a container cannot mount {mount!r}, for it holds ','",
+                where=_where(run, f"environment.container.mounts[{index}]"),
+                next_action="use a path without a comma",
+            )
+    gpu_type = site.gpu_types.get(placement.gpu_type or "")
+    return JobContainer(
+        runtime=container.runtime.value,
+        image=container.image,
+        mounts=(*(f"{folder}:{folder}" for folder in folders), *container.mounts),
+        gpu_option=_GPU_OPTIONS.get(gpu_type.vendor) if gpu_type else None,
+        variables=tuple(dict.fromkeys((*variables, "PYTHONPATH"))),
+    )
+
+
+def _where(run: Run, key: str) -> Where:
+    return Where(file=run.provenance.config_path, key=key)

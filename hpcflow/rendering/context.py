@@ -1,0 +1,134 @@
+"""All that a template may know about a job, beside the run, the site and the placement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.model.run import Run
+from hpcflow.model.spec import Launcher
+from hpcflow.model.state import RESUBMIT_EXIT_CODE
+from hpcflow.rendering.arguments import program_argv
+from hpcflow.rendering.containers import JobContainer, container_of
+from hpcflow.rendering.directives import directives, kept_variables, notice_s
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import SchedulerKind, Site
+
+#: Variables that bash keeps for itself: set to anything, they would not reach the program as they
+#: were given, or not at all.
+_OF_BASH: Final = re.compile(
+    r"_|BASH.*|COMP_WORDBREAKS|DIRSTACK|EPOCH(REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|LINENO"
+    r"|OPTARG|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt, made ready for the templates.
+
+    Attributes:
+        attempt_name: the attempt's folder below ``attempts/``.
+        directives: options of sbatch, each to stand after ``#SBATCH``.
+        kept_variables: ``SLURM_*`` variables that stay because an option of ours sets them.
+        argv: the words of the program, not quoted yet.
+        is_slurm: False where jobs run on this machine.
+        uses_srun: whether the program is started as a job step.
+        tasks_per_node: Slurm's tasks on every node: one for torchrun, one per rank for srun.
+        cpus_per_task: CPU cores of each of those.
+        world_size: ranks of the whole job.
+        resume_from: the checkpoint that was known at submission, relative to the run directory.
+        variables: of the site, its fabric and the run; the run's win.
+        notice_s: seconds that the program has to save once it is told to.
+        resubmit_exit_codes: which mean "send me again".
+    """
+
+    attempt: int
+    attempt_name: str
+    directives: tuple[str, ...]
+    kept_variables: tuple[str, ...]
+    argv: tuple[str, ...]
+    is_slurm: bool
+    uses_srun: bool
+    tasks_per_node: int
+    cpus_per_task: int
+    world_size: int
+    resume_from: str | None
+    modules: tuple[str, ...]
+    variables: Mapping[str, str]
+    container: JobContainer | None
+    notice_s: int
+    resubmit_exit_codes: tuple[int, ...]
+
+
+def make_job(
+    run: Run, site: Site, placement: Placement, *, attempt: int, resume_from: str | None
+) -> Job:
+    """What the templates are given as ``job``.
+
+    Raises:
+        SpecError: the run asks for something that cannot be put into a script for this site.
+    """
+    is_slurm = site.scheduler is SchedulerKind.SLURM
+    _check_local(run, placement, is_slurm=is_slurm)
+    by_srun = placement.launcher is Launcher.SRUN
+    tasks_per_node = placement.ranks_per_node if by_srun else 1
+    options = directives(run, site, placement, attempt=attempt, tasks_per_node=tasks_per_node)
+    _check_variables(run, site)
+    environment = run.spec.environment
+    variables = {**site.variables, **site.fabric.variables, **environment.variables}
+    container = container_of(run, site, placement, [*variables, *environment.secrets])
+    is_pyxis = container is not None and container.runtime == "pyxis"
+    return Job(
+        attempt=attempt,
+        attempt_name=f"{attempt:04d}",
+        directives=tuple(options),
+        kept_variables=tuple(kept_variables(site, options)),
+        argv=tuple(program_argv(run)),
+        is_slurm=is_slurm,
+        uses_srun=is_slurm and (placement.launcher is not Launcher.NONE or is_pyxis),
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=placement.cpus_per_task * placement.ranks_per_node // tasks_per_node,
+        world_size=placement.nodes * placement.ranks_per_node,
+        resume_from=resume_from,
+        modules=(*site.modules.load, *environment.modules),
+        variables=variables,
+        container=container,
+        notice_s=notice_s(run, placement),
+        resubmit_exit_codes=tuple(
+            sorted({RESUBMIT_EXIT_CODE, *run.spec.retry.resubmit_exit_codes})
+        ),
+    )
+
+
+def _check_local(run: Run, placement: Placement, *, is_slurm: bool) -> None:
+    if is_slurm:
+        return
+    if placement.nodes > 1:
+        raise InputError("a site without Slurm has one node", next_action="set resources.nodes: 1")
+    if placement.launcher is Launcher.SRUN and placement.ranks_per_node > 1:
+        raise SpecError(
+            f"there is no srun here to start {placement.ranks_per_node} ranks",
+            where=Where(file=run.provenance.config_path, key="launch.launcher"),
+            next_action="use `launcher: torchrun`, or `resources.tasks_per_node: 1`",
+        )
+
+
+def _check_variables(run: Run, site: Site) -> None:
+    environment = run.spec.environment
+    ours = {**environment.variables, **environment.secrets}
+    for name in (*site.variables, *site.fabric.variables, *ours):
+        if _OF_BASH.fullmatch(name):
+            section = "secrets" if name in environment.secrets else "variables"
+            raise SpecError(
+                f"{name} belongs to the shell that runs the job script, and cannot be set",
+                where=Where(
+                    file=run.provenance.config_path if name in ours else None,
+                    key=f"environment.{section}.{name}"
+                    if name in ours
+                    else f"variables.{name} of site {site.name}",
+                ),
+                next_action="take it away, or set it in the program itself",
+            )

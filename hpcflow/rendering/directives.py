@@ -1,0 +1,94 @@
+"""The options on the ``#SBATCH`` lines, in the dialect of the site."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hpcflow.model.ids import job_name
+from hpcflow.model.run import Run
+from hpcflow.model.units import format_minutes
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import GpuDialect, Site
+
+#: sbatch takes no more; see ``--signal`` in sbatch(1).
+_NOTICE_MAX_S: Final = 65535
+
+#: Those of our own options that srun takes for its defaults through a variable.
+_ALSO_FOR_SRUN: Final = frozenset({"ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem"})
+_OTHER_NAMES: Final = {"SLURM_MEM": "SLURM_MEM_PER_NODE"}
+
+
+def directives(
+    run: Run, site: Site, placement: Placement, *, attempt: int, tasks_per_node: int
+) -> list[str]:
+    """Every option, one an item, such as ``--nodes=2``.
+
+    The site's own options stand first, for sbatch lets the later one win: what the run asks for,
+    and what hpcflow itself depends on, is never taken back by a site file.
+
+    Args:
+        tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
+    """
+    found: list[str] = list(site.dialect.options)
+    placed = {
+        "account": placement.account,
+        "partition": placement.slurm_partition,
+        "qos": placement.qos,
+        "constraint": placement.constraint,
+        "exclude": run.spec.resources.exclude,
+        "nodes": placement.nodes,
+        "ntasks-per-node": tasks_per_node,
+        "cpus-per-task": placement.cpus_per_task * placement.ranks_per_node // tasks_per_node,
+        **_gpus(site, placement),
+        "mem": f"{placement.mem_mb}M" if placement.mem_mb and site.dialect.mem else None,
+        "time": format_minutes(placement.time_limit_min) if placement.time_limit_min else None,
+    }
+    found += [f"--{name}={value}" for name, value in placed.items() if value is not None]
+    found += [
+        f"--job-name={job_name(run.run_id, attempt)}",
+        "--output=out.log",
+        "--open-mode=append",
+        "--no-requeue",
+        f"--signal=B:USR2@{notice_s(run, placement)}",
+    ]
+    if site.dialect.export:
+        found.append("--export=NONE")
+    return found
+
+
+def notice_s(run: Run, placement: Placement) -> int:
+    """Seconds before the time limit at which the job gets its notice.
+
+    At most a quarter of the limit: Slurm sends it up to a minute early, and in a short job the
+    default would come right at the start, so that no attempt would ever get anywhere.
+    """
+    asked = min(run.spec.checkpoint.notice_s, _NOTICE_MAX_S)
+    if placement.time_limit_min is None:
+        return max(1, asked)
+    return max(1, min(asked, placement.time_limit_min * 60 // 4))
+
+
+def kept_variables(site: Site, options: list[str]) -> list[str]:
+    """The ``SLURM_*`` variables that sbatch itself sets in the job because of ``options``.
+
+    srun takes them for its own defaults, so they are to be kept. The same ones may leak from the
+    submitting shell, but then sbatch has put the job's own values over them.
+    """
+    theirs = {_name(option) for option in site.dialect.options}
+    kept = {_name(option) for option in options} & (theirs | _ALSO_FOR_SRUN)
+    variables = {f"SLURM_{name.upper().replace('-', '_')}" for name in kept}
+    return sorted({_OTHER_NAMES.get(each, each) for each in variables})
+
+
+def _name(option: str) -> str:
+    return option[2:].partition("=")[0]
+
+
+def _gpus(site: Site, placement: Placement) -> dict[str, str]:
+    count = placement.gpus_per_node
+    if not count or site.dialect.gpus is GpuDialect.IMPLIED:
+        return {}
+    kind = f"{placement.gres_name}:" if placement.gres_name else ""
+    if site.dialect.gpus is GpuDialect.GRES:
+        return {"gres": f"gpu:{kind}{count}"}
+    return {"gpus-per-node": f"{kind}{count}"}

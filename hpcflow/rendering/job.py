@@ -1,0 +1,42 @@
+"""The job script of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hpcflow.model.run import Run
+from hpcflow.rendering.context import make_job
+from hpcflow.rendering.templates import render
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import Site
+
+LAYOUT: Final = "job.sbatch.j2"
+
+
+def render_job(
+    run: Run,
+    site: Site,
+    placement: Placement,
+    *,
+    attempt: int,
+    resume_from: str | None,
+    template_dirs: Sequence[Path] = (),
+) -> str:
+    """The script that executes attempt ``attempt`` of ``run``: the same for the same arguments.
+
+    Args:
+        attempt: counted from 1.
+        resume_from: the newest complete checkpoint known now, relative to the run directory. The
+            script itself prefers a newer one that it finds when it starts.
+        template_dirs: folders whose files go before the shipped templates of the same name.
+
+    Raises:
+        SpecError: the run asks for what cannot be put into a script, such as ``{{ params.x }}``
+            without an ``x``.
+        InputError: a template is wrong.
+    """
+    job = make_job(run, site, placement, attempt=attempt, resume_from=resume_from)
+    context = {"run": run, "site": site, "placement": placement, "job": job}
+    return render(LAYOUT, context, template_dirs)

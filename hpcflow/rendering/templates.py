@@ -1,0 +1,89 @@
+"""Finding template files and rendering them; what is wrong in one becomes an error with its line.
+
+A user's own file of the same name goes before the shipped one. The templates see no more than they
+are given: Jinja's sandbox, no extensions, an undefined name is an error, an unquoted value too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, Final
+
+from jinja2 import (
+    FileSystemLoader,
+    StrictUndefined,
+    TemplateError,
+    TemplateNotFound,
+    TemplateSyntaxError,
+)
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from hpcflow.errors import InputError, Where
+from hpcflow.rendering.quoting import directive, only_quoted, sh
+from hpcflow.resources import resource_dir
+
+SUFFIX: Final = ".j2"
+
+
+def render(name: str, context: Mapping[str, Any], template_dirs: Sequence[Path] = ()) -> str:
+    """The text that the template ``name`` makes of ``context``.
+
+    Args:
+        template_dirs: folders that are looked into before the shipped templates, in this order.
+
+    Raises:
+        InputError: a template is missing, cannot be read, or is wrong; with its file and line.
+    """
+    environment = _environment(tuple(str(folder) for folder in template_dirs))
+    try:
+        return environment.get_template(name).render(context)
+    except TemplateNotFound as error:
+        raise InputError(
+            f"there is no template {error.message}",
+            next_action="the shipped ones are in " + str(resource_dir("templates")),
+        ) from error
+    except TemplateSyntaxError as error:
+        raise _in_template(error, error.filename, error.lineno) from error
+    except (TemplateError, TypeError, ValueError, AttributeError) as error:
+        file, line = _place(error)
+        raise _in_template(error, file, line) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"a template cannot be read: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _environment(folders: tuple[str, ...]) -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader([*folders, str(resource_dir("templates"))]),
+        undefined=StrictUndefined,
+        finalize=only_quoted,
+        autoescape=False,  # not HTML; `finalize` refuses what is not quoted for bash
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        comment_start_string="{##",  # `{#` is a part of bash's ${#array[@]}
+        comment_end_string="##}",
+    )
+    environment.filters["sh"] = sh
+    environment.filters["directive"] = directive
+    return environment
+
+
+def _place(error: BaseException) -> tuple[str | None, int | None]:
+    """File and line of the innermost template that ``error`` came through."""
+    place: tuple[str | None, int | None] = (None, None)
+    for frame, line in walk_tb(error.__traceback__):
+        if frame.f_code.co_filename.endswith(SUFFIX):
+            place = (frame.f_code.co_filename, line)
+    return place
+
+
+def _in_template(error: Exception, file: str | None, line: int | None) -> InputError:
+    return InputError(
+        f"the template is wrong: {error}",
+        where=Where(file=file, line=line),
+        next_action="correct it, and look at what it makes: hpcflow render CONFIG",
+    )
