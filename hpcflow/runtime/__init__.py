@@ -1,0 +1,72 @@
+"""What a training script imports inside a job: ``from hpcflow import runtime``.
+
+::
+
+    run = runtime.start()
+    run.restore(model=model, optimizer=optimizer)
+    for epoch in run.epochs(run.params.epochs):
+        for batch in run.batches(loader):
+            …
+            run.log(loss=loss)
+    run.finish(accuracy=accuracy)
+
+It resumes from the newest whole checkpoint, saves when that is due, and on notice (preemption, the
+end of the time limit) saves and leaves, on all ranks at the same train step. Outside of hpcflow the
+same script runs as if this were not there. Programs in other languages use the same through
+``python3 -m hpcflow.runtime``.
+
+A copy of this package alone goes into every run directory: it needs Python and nothing else, uses
+torch when the program did, and knows nothing of the rest of hpcflow.
+
+=====================  =============================================================
+run.py                 Run: what the script talks to
+ranks.py, notice.py    who is told to leave; how all ranks agree on the train step
+data_order.py, rng.py  going on in the middle of an epoch
+buckets.py             going on with the same bits on many ranks
+saving.py, objects.py  what all ranks do to save; how each kind of object is written
+store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
+events.py, metrics.py  what is reported
+job.py                 the environment that the job script sets
+=====================  =============================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hpcflow.runtime.job import job_from, read_params
+from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.parameters import Params
+from hpcflow.runtime.ranks import find_ranks
+from hpcflow.runtime.run import Run
+
+__all__ = ["CheckpointError", "Params", "Run", "params", "start"]
+
+if TYPE_CHECKING:
+    #: The run's parameters; empty outside of hpcflow.
+    params: Params
+
+
+def start(defaults: Mapping[str, Any] | None = None) -> Run:
+    """Begin: read the environment, and from now on take the notice instead of dying of it.
+
+    With several ranks, call it on all of them after ``torch.distributed.init_process_group()``.
+
+    Args:
+        defaults: parameters for where the run's config has none, and outside of hpcflow.
+
+    Raises:
+        RuntimeError: there are several ranks, but torch.distributed was not initialised.
+        ValueError: the environment is not what a job script of hpcflow sets.
+    """
+    job = job_from(os.environ)
+    given = Params({**(defaults or {}), **read_params(job.params_file)})
+    return Run(job, given, find_ranks(job.world_size))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "params":
+        return Params(read_params(job_from(os.environ).params_file))
+    raise AttributeError(f"module 'hpcflow.runtime' has no attribute {name!r}")

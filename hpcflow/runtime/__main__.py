@@ -1,0 +1,160 @@
+"""``python3 -m hpcflow.runtime``: the runtime for programs that are not Python, or not ours.
+
+::
+
+    python3 -m hpcflow.runtime resume-path               the newest whole checkpoint; exit 1: none
+    python3 -m hpcflow.runtime progress --train-step 120 loss=0.3
+    python3 -m hpcflow.runtime checkpoint FOLDER --train-step 120 loss=0.3
+    python3 -m hpcflow.runtime noticed                   exit 0 once the job was told to leave
+    python3 -m hpcflow.runtime finish --train-step 400 accuracy=0.97
+
+A program that has saved on notice leaves by itself, with the exit code in
+``$HPCFLOW_RESUBMIT_EXIT_CODE``. Only rank 0 reports: on others, what reports does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.files import files_below, remove_tree
+from hpcflow.runtime.job import Job, job_from
+from hpcflow.runtime.manifest import NAME, CheckpointError, finite, verify
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.warn import warn
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code: 2 for wrong arguments, 1 for what did not work."""
+    try:
+        job = job_from(os.environ)
+        return _run(_parser().parse_args(arguments), job)
+    except (CheckpointError, OSError, ValueError) as error:
+        warn(str(error))
+        return 1
+
+
+def _run(given: argparse.Namespace, job: Job) -> int:
+    if given.command == "resume-path":
+        return _resume_path(job)
+    if given.command == "noticed":
+        return 0 if job.notice is not None and job.notice.exists() else 1
+    if job.rank != 0:
+        return 0
+    events, metrics = EventLog(job.events), dict(given.metrics)
+    if given.command == "checkpoint":
+        return _checkpoint(given, job, events, metrics)
+    facts = {"train_step": given.train_step, "metrics": metrics}
+    if given.command == "progress":
+        total = given.total_train_steps
+        events.append("progress", **facts, epoch=given.epoch, total_train_steps=total)
+    else:
+        model = job.relative(given.model.absolute()) if given.model else None
+        events.append("finished", **facts, model=model)
+    return 1 if events.lost else 0
+
+
+def _resume_path(job: Job) -> int:
+    newest = _store(job).newest()
+    if newest is not None:
+        print(newest.path)
+        return 0
+    if job.resume_from is not None:
+        print(verify(job.resume_from).path)
+        return 0
+    return 1
+
+
+def _checkpoint(
+    given: argparse.Namespace, job: Job, events: EventLog, metrics: dict[str, float]
+) -> int:
+    store = _store(job)
+    if not store.has(given.train_step):
+        staged = store.stage(given.train_step, secrets.randbits(62))
+        facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
+        try:
+            _fill(staged, given.folder)
+            facts.update(run_id=job.run_id, attempt=job.attempt)
+            made = store.publish(staged, given.train_step, **facts)
+        except OSError:
+            remove_tree(staged)
+            raise
+        events.append(
+            "checkpoint",
+            train_step=made.train_step,
+            path=job.relative(made.path),
+            size_bytes=made.size_bytes,
+            epoch=given.epoch,
+            metrics=metrics,
+        )
+        if given.move:
+            remove_tree(given.folder)
+    print(store.path(given.train_step))
+    return 0
+
+
+def _fill(staged: Path, folder: Path) -> None:
+    for name, path in files_below(folder):
+        if name == NAME:
+            raise OSError(f"{path}: this name is taken, call the file something else")
+        target = staged / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _store(job: Job) -> CheckpointStore:
+    if job.checkpoint_dir is None:
+        raise ValueError("HPCFLOW_CHECKPOINT_DIR is not set: this does not run inside a job")
+    return CheckpointStore(job.checkpoint_dir)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m hpcflow.runtime", description="Report and resume from inside a job."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("resume-path", help="print the newest whole checkpoint; exit 1: none")
+    commands.add_parser("noticed", help="exit 0 once the job was told to save and leave")
+    progress = commands.add_parser("progress", help="report metrics")
+    progress.add_argument("--total-train-steps", type=_count)
+    checkpoint = commands.add_parser("checkpoint", help="make a folder of files a checkpoint")
+    checkpoint.add_argument("folder", type=_folder)
+    checkpoint.add_argument("--move", action="store_true", help="remove the folder afterwards")
+    finish = commands.add_parser("finish", help="report that the training is complete")
+    finish.add_argument("--model", type=Path, help="the final model")
+    for command in (progress, checkpoint, finish):
+        command.add_argument("--train-step", type=_count, required=True)
+        command.add_argument("metrics", nargs="*", type=_metric, metavar="NAME=NUMBER")
+    for command in (progress, checkpoint):
+        command.add_argument("--epoch", type=float)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of train steps")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder")
+    return Path(text)
+
+
+def _metric(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Appending to ``events.jsonl``: what the program has to say to the login side.
+
+A line is one ``write`` to a file opened for appending, so that lines of several writers (the job
+script writes too) never mix. The file is opened for each: over NFS that is what makes a line
+visible elsewhere at once, and there is at most about one line a second.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.manifest import now_text
+from hpcflow.runtime.warn import warn
+
+#: Readers skip a longer line.
+_MAX_LINE_BYTES = 1 << 20
+
+
+class EventLog:
+    """The event file of an attempt. Losing an event never ends a training."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._is_torn = False
+        self.lost = 0
+
+    def append(self, event: str, **facts: Any) -> None:
+        """Append one event; facts that are None are left out, numbers that are no number null."""
+        if self._path is None:
+            return
+        kept = {key: value for key, value in facts.items() if value is not None}
+        line = json.dumps(_plain({"at": now_text(), "event": event, **kept})).encode() + b"\n"
+        try:
+            if len(line) > _MAX_LINE_BYTES:
+                raise OSError(f"a line of {len(line)} bytes is too long")
+            self._write(line)
+        except OSError as error:
+            if not self.lost:
+                warn(f"{self._path}: {error}; events are lost, the training goes on")
+            self.lost += 1
+
+    def _write(self, line: bytes) -> None:
+        if self._is_torn:
+            line = b"\n" + line
+        descriptor = os.open(str(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            written = os.write(descriptor, line)
+            self._is_torn = written < len(line)
+            if self._is_torn:
+                raise OSError(f"only {written} of {len(line)} bytes could be written")
+        finally:
+            os.close(descriptor)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with NaN and infinities, which JSON does not have, as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,111 @@
+"""What the environment says about this job: the variables that the job script sets.
+
+Nothing is created or opened here. Every variable switches on one thing, so that a program under
+no hpcflow at all runs too, and ``HPCFLOW_CHECKPOINT_DIR=checkpoints python train.py`` is enough to
+try saving and resuming at a desk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: "Checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
+RESUBMIT_EXIT_CODE = 75
+
+
+@dataclass(frozen=True)
+class Job:
+    """This process and its place in the run.
+
+    Attributes:
+        run_dir: what paths in events are relative to.
+        attempt_dir: where the word "send me again" is left.
+        events: the file that events are appended to.
+        notice: exists once the job was told to save and leave.
+        checkpoint_dir: where checkpoints go; None when there are none to make.
+        resume_from: a checkpoint to begin from when ``checkpoint_dir`` holds none.
+        tensorboard_dir: where TensorBoard files go.
+        interval_s: save when so many seconds have passed; None for never by time.
+        every_train_steps: save after every so many train steps; None for never by count.
+        exit_code: what a process that leaves on notice exits with.
+        rank: index of this process among all, from 0.
+        world_size: number of processes.
+    """
+
+    run_id: str | None = None
+    attempt: int | None = None
+    run_dir: Path | None = None
+    attempt_dir: Path | None = None
+    events: Path | None = None
+    notice: Path | None = None
+    checkpoint_dir: Path | None = None
+    resume_from: Path | None = None
+    params_file: Path | None = None
+    tensorboard_dir: Path | None = None
+    interval_s: float | None = None
+    every_train_steps: int | None = None
+    exit_code: int = RESUBMIT_EXIT_CODE
+    rank: int = 0
+    world_size: int = 1
+
+    def relative(self, path: Path) -> str:
+        """``path`` as events name it: relative to the run directory where there is one."""
+        return os.path.relpath(str(path), str(self.run_dir)) if self.run_dir else str(path)
+
+
+def job_from(environ: Mapping[str, str]) -> Job:
+    """The job that ``environ`` describes.
+
+    Raises:
+        ValueError: a variable holds something else than it should; the text names it.
+    """
+
+    def path(name: str) -> Path | None:
+        return Path(os.path.abspath(environ[name])) if environ.get(name) else None  # noqa: PTH100
+
+    return Job(
+        run_id=environ.get("HPCFLOW_RUN_ID"),
+        attempt=_number(environ, "HPCFLOW_ATTEMPT"),
+        run_dir=path("HPCFLOW_RUN_DIR"),
+        attempt_dir=path("HPCFLOW_ATTEMPT_DIR"),
+        events=path("HPCFLOW_EVENTS"),
+        notice=path("HPCFLOW_NOTICE"),
+        checkpoint_dir=path("HPCFLOW_CHECKPOINT_DIR"),
+        resume_from=path("HPCFLOW_RESUME_FROM"),
+        params_file=path("HPCFLOW_PARAMS"),
+        tensorboard_dir=path("HPCFLOW_TENSORBOARD_DIR"),
+        interval_s=_number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),
+        every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
+        exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
+        rank=_number(environ, "RANK") or 0,
+        world_size=_number(environ, "WORLD_SIZE") or 1,
+    )
+
+
+def read_params(path: Path | None) -> dict[str, Any]:
+    """The run's parameters; none where no file holds any.
+
+    Raises:
+        ValueError: the file is not a JSON object.
+    """
+    if path is None:
+        return {}
+    params = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(params, dict):
+        raise ValueError(f"{path}: not a JSON object")
+    return params
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r}: not a whole number") from None

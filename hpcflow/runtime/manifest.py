@@ -1,0 +1,136 @@
+"""``manifest.json``: what makes a folder of files a complete checkpoint, and proves that it is one.
+
+::
+
+    {"format": 1, "train_step": 400, "epoch": 2.5, "world_size": 2, "run_id": …, "attempt": 1,
+     "created_at": "2026-01-01T00:00:00.000Z", "metrics": {"loss": 0.3},
+     "files": {"model.pt": {"size_bytes": 9000, "sha256": "…"}, …}}
+
+A manifest is data from a shared disk: nothing in it is believed before it was checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.files import files_below, sha256_of, write_new
+
+NAME = "manifest.json"
+FORMAT = 1
+
+#: A larger manifest is not one of ours. A file of each of 100,000 ranks still fits.
+_MAX_BYTES = 64 << 20
+
+
+class CheckpointError(Exception):
+    """A checkpoint could not be made, or is not what it claims to be; the text says why."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint: state after ``train_step`` train steps were done."""
+
+    path: Path
+    train_step: int
+    size_bytes: int
+    epoch: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def write_manifest(folder: Path, **facts: Any) -> int:
+    """Describe all files of ``folder`` in a new manifest; returns their size in bytes.
+
+    Raises:
+        OSError: the disk is full or gone, or the folder holds what is not a plain file.
+    """
+    files: dict[str, dict[str, Any]] = {
+        name: {"size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for name, path in files_below(folder)
+    }
+    manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": files}
+    write_new(folder / NAME, json.dumps(manifest, indent=1).encode())
+    return sum(entry["size_bytes"] for entry in files.values())
+
+
+def verify(folder: Path) -> Checkpoint:
+    """The checkpoint in ``folder``, once every file of it was read and found as it was written.
+
+    Raises:
+        CheckpointError: it is not complete, or not whole; the text says what is wrong.
+    """
+    manifest = _read(folder)
+    train_step, files = manifest.get("train_step"), manifest.get("files")
+    if not isinstance(train_step, int) or train_step < 0 or not isinstance(files, dict):
+        raise CheckpointError("its manifest lacks train_step or files")
+    size_bytes = sum(_check_file(folder, name, entry) for name, entry in files.items())
+    epoch, metrics = manifest.get("epoch"), manifest.get("metrics")
+    return Checkpoint(
+        path=folder,
+        train_step=train_step,
+        size_bytes=size_bytes,
+        epoch=epoch if isinstance(epoch, (int, float)) else None,
+        metrics=finite(metrics) if isinstance(metrics, dict) else {},
+    )
+
+
+def finite(metrics: dict[str, Any]) -> dict[str, float]:
+    """Those of ``metrics`` that are finite numbers."""
+    return {
+        str(name): float(value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and math.isfinite(value)
+    }
+
+
+def now_text() -> str:
+    """The time, as all files of hpcflow keep it: UTC, milliseconds, ``Z``."""
+    now = datetime.now(timezone.utc)
+    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / NAME
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise CheckpointError(f"its {NAME} is too large to be one")
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(f"it has no {NAME}, so it was never complete") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"its {NAME} cannot be read: {error}") from error
+    if not isinstance(manifest, dict):
+        raise CheckpointError(f"its {NAME} is not a JSON object")
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(f"it has format {manifest.get('format')!r}, this reads {FORMAT}")
+    return manifest
+
+
+def _check_file(folder: Path, name: str, entry: object) -> int:
+    parts = name.split("/")
+    if "" in parts or "." in parts or ".." in parts or "\0" in name:
+        raise CheckpointError(f"its manifest names a file outside of it: {name!r}")
+    if not isinstance(entry, dict):
+        raise CheckpointError(f"its manifest says nothing of {name!r}")
+    path = folder
+    try:
+        for part in parts:
+            path = path / part
+            if path.is_symlink():
+                raise CheckpointError(f"{name} is a link")
+        if not path.is_file():
+            raise CheckpointError(f"{name} is missing")
+        size_bytes = path.stat().st_size
+        if size_bytes != entry.get("size_bytes"):
+            raise CheckpointError(
+                f"{name} has {size_bytes} bytes, not {entry.get('size_bytes')}: it is torn"
+            )
+        if sha256_of(path) != entry.get("sha256"):
+            raise CheckpointError(f"{name} is not what was written: its checksum differs")
+    except OSError as error:
+        raise CheckpointError(f"{name} cannot be read: {error}") from error
+    return size_bytes

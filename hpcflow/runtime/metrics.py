@@ -1,0 +1,125 @@
+"""Metrics on their way from the train-step loop to events and TensorBoard, about once a second.
+
+A number on a GPU is fetched only when it is written, so that logging in every train step does not
+make the CPU wait for the GPU in every train step. A million train steps do not make a million
+events; TensorBoard gets every value.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.manifest import finite
+from hpcflow.runtime.warn import warn
+
+_EVERY_S = 1.0
+
+
+class Metrics:
+    """What was logged: the latest values, and those that were not written yet."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        tensorboard_dir: Path | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._events = events
+        self._tensorboard = _TensorBoard(tensorboard_dir)
+        self._monotonic = monotonic
+        self._waiting: list[tuple[int, dict[str, Any]]] = []
+        self._facts: dict[str, Any] = {}
+        self._written_at: float | None = None
+        self._latest: dict[str, float] = {}
+
+    def log(self, train_step: int, values: dict[str, Any], **facts: Any) -> None:
+        """Take the values of one train step; ``facts`` go into the event beside them.
+
+        Raises:
+            TypeError: a value is not one number.
+        """
+        self._waiting.append((train_step, {k: _held(k, value) for k, value in values.items()}))
+        self._facts = facts
+        now = self._monotonic()
+        if self._written_at is None or now - self._written_at >= _EVERY_S:
+            self._written_at = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits: the latest value of each metric as one event, all to TensorBoard."""
+        if not self._waiting:
+            return
+        event: dict[str, float] = {}
+        for train_step, held in self._waiting:
+            values = {name: float(value) for name, value in held.items()}
+            self._tensorboard.add(train_step, values)
+            event.update(values)
+        train_step = self._waiting[-1][0]
+        self._waiting = []
+        self._latest.update(event)
+        self._events.append("progress", train_step=train_step, metrics=event, **self._facts)
+
+    def latest(self) -> dict[str, float]:
+        """The latest finite value of every metric so far."""
+        self.flush()
+        return finite(self._latest)
+
+    def close(self) -> None:
+        """Write what waits, and nothing after."""
+        self.flush()
+        self._tensorboard.close()
+
+
+def _held(name: str, value: Any) -> Any:
+    """``value`` such that it neither changes later nor keeps a graph alive, still unfetched."""
+    if hasattr(value, "detach"):
+        if value.numel() != 1:
+            raise TypeError(f"metric {name!r} has {value.numel()} values; log one number")
+        return value.detach().clone()
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"metric {name!r} is {type(value).__name__}; log a number")
+    return float(value)
+
+
+class _TensorBoard:
+    """Scalars for TensorBoard, as long as that works; opened with the first of them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._writer: Any = None
+
+    def add(self, train_step: int, values: dict[str, float]) -> None:
+        try:
+            writer = self._open(train_step)
+            if writer is not None:
+                for name, value in values.items():
+                    writer.add_scalar(name, value, train_step)
+        except OSError as error:
+            self._give_up(str(error))
+
+    def close(self) -> None:
+        writer, self._writer, self._folder = self._writer, None, None
+        if writer is not None:
+            try:
+                writer.close()
+            except OSError as error:
+                warn(f"TensorBoard: {error}")
+
+    def _open(self, train_step: int) -> Any:
+        if self._writer is None and self._folder is not None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                self._give_up(f"{error}; pip install tensorboard torch")
+                return None
+            # What an earlier attempt wrote past its last checkpoint is told again from here on.
+            self._writer = SummaryWriter(log_dir=str(self._folder), purge_step=train_step)
+        return self._writer
+
+    def _give_up(self, reason: str) -> None:
+        warn(f"no TensorBoard files: {reason}")
+        self._writer, self._folder = None, None

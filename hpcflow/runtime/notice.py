@@ -1,0 +1,86 @@
+"""The notice: somebody tells this job to save and leave.
+
+It comes as SIGTERM (preemption, the end of a job), as SIGUSR2 (shortly before the time limit), or
+as a file that the job script creates. A signal only sets a flag here: saving happens at the end of
+a train step, on all ranks at the same one, which :mod:`hpcflow.runtime.ranks` sees to.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NOTHING, SAVE, FLAG, USR2, TERM = range(5)
+
+#: What a notice is called in events.
+NAMES = {FLAG: "flag", USR2: "USR2", TERM: "TERM"}
+
+_SIGNALS = {signal.SIGUSR2: USR2, signal.SIGTERM: TERM}
+_POLL_S = 1.0
+
+
+class Notice:
+    """Whether the notice came to this process.
+
+    Args:
+        flag: the file to look for, at most once a second; None on all ranks but one.
+    """
+
+    def __init__(self, flag: Path | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._flag = flag
+        self._monotonic = monotonic
+        self._polled_at: float | None = None
+        self._seen = NOTHING
+        self._previous: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Take the signals; only the main thread can, elsewhere the file alone counts."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._previous[number] = signal.signal(number, self._on_signal)
+
+    def stop_listening(self) -> None:
+        """Give the signals back to whoever had them."""
+        while self._previous:
+            number, handler = self._previous.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def seen(self) -> int:
+        """NOTHING, or by what the notice came."""
+        if self._seen == NOTHING and self._flag is not None:
+            now = self._monotonic()
+            if self._polled_at is None or now - self._polled_at >= _POLL_S:
+                self._polled_at = now
+                if self._flag.exists():
+                    self._seen = FLAG
+        return self._seen
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._seen = max(self._seen, _SIGNALS[signal.Signals(number)])
+
+
+def spare_workers(loader: Any) -> None:
+    """Keep the notice from killing the worker processes of a torch DataLoader.
+
+    Slurm signals every process of a job step. A worker that died of SIGTERM would take the training
+    down in the middle of the train step after which it was going to save.
+    """
+    if getattr(loader, "num_workers", 0) and not isinstance(loader.worker_init_fn, _Spared):
+        loader.worker_init_fn = _Spared(loader.worker_init_fn)
+
+
+class _Spared:
+    """A ``worker_init_fn`` that ignores the notice, then does what the program's own one does."""
+
+    def __init__(self, then: Callable[[int], Any] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        if self._then is not None:
+            self._then(worker)

@@ -1,0 +1,45 @@
+"""Where in the data a training is: epoch, and batches of it that are done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Position:
+    """``batch`` of the ``batches`` of epoch ``epoch``, counted from 0, are done.
+
+    ``batches`` is None when the loader does not know its length.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    batches: int | None = None
+
+    @property
+    def as_epochs(self) -> float:
+        """Epochs done, with the part of the one under way."""
+        part = self.batch / self.batches if self.batches else 0.0
+        return round(self.epoch + part, 4)
+
+    def among(self, batches: int | None) -> Position:
+        """The same place in the data when an epoch has ``batches`` batches now."""
+        if not batches or not self.batches or batches == self.batches:
+            return replace(self, batches=batches)
+        return Position(self.epoch, round(self.batch * batches / self.batches), batches)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def position_from(data: dict[str, Any]) -> Position:
+    """The inverse of :meth:`Position.as_json`.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is not that.
+    """
+    batches = data["batches"]
+    return Position(
+        int(data["epoch"]), int(data["batch"]), None if batches is None else int(batches)
+    )

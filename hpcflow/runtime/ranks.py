@@ -1,0 +1,131 @@
+"""How the ranks of a training agree: everything they decide together goes through one maximum.
+
+Each rank contributes an integer at the end of every train step; at the end of the next one all
+read the same maximum. So all ranks save at the same train step, and the exchange runs beside the
+train step in between instead of holding it up. It has a gloo group of its own: it runs on the CPU
+and never mixes with the program's collectives.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+from hpcflow.runtime.notice import NOTHING
+
+
+class Ranks(Protocol):
+    """All processes of a training, seen from one of them."""
+
+    rank: int
+    world_size: int
+
+    def agree(self, wish: int) -> int:
+        """Contribute ``wish``; returns what all agreed on, with many ranks one call later."""
+        ...
+
+    def settle(self) -> None:
+        """Wait for the exchange under way, so that all may stop here."""
+        ...
+
+    def max(self, value: int) -> int:
+        """The maximum of ``value`` over all ranks, at once; also a barrier."""
+        ...
+
+    def leave(self) -> None:
+        """The process is about to exit on purpose."""
+        ...
+
+
+class Alone:
+    """A training of one process."""
+
+    rank = 0
+    world_size = 1
+
+    def agree(self, wish: int) -> int:
+        return wish
+
+    def settle(self) -> None:
+        return None
+
+    def max(self, value: int) -> int:
+        return value
+
+    def leave(self) -> None:
+        return None
+
+
+class TorchRanks:
+    """The ranks of torch.distributed. Creating it is collective: every rank does."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self._torch, self._dist = torch, dist
+        self.rank: int = dist.get_rank()
+        self.world_size: int = dist.get_world_size()
+        self._group = dist.new_group(backend="gloo")
+        self._work: Any = None
+        self._value: Any = None
+
+    def agree(self, wish: int) -> int:
+        agreed = self._finish()
+        self._value = self._torch.tensor([wish], dtype=self._torch.int64)
+        self._work = self._all_reduce(async_op=True)
+        return agreed
+
+    def settle(self) -> None:
+        self._finish()
+
+    def max(self, value: int) -> int:
+        tensor = self._torch.tensor([value], dtype=self._torch.int64)
+        self._dist.all_reduce(tensor, op=self._dist.ReduceOp.MAX, group=self._group)
+        return int(tensor.item())
+
+    def leave(self) -> None:
+        # Not now: a `finally` of the program may do it too, and torch calls the second time an
+        # error, which would replace the exit code.
+        import atexit
+
+        atexit.register(self._destroy)
+
+    def _destroy(self) -> None:
+        if self._dist.is_initialized():
+            self._dist.destroy_process_group()
+
+    def _all_reduce(self, *, async_op: bool) -> Any:
+        maximum = self._dist.ReduceOp.MAX
+        return self._dist.all_reduce(self._value, op=maximum, group=self._group, async_op=async_op)
+
+    def _finish(self) -> int:
+        if self._work is None:
+            return NOTHING
+        self._work.wait()
+        self._work = None
+        return int(self._value.item())
+
+
+def find_ranks(world_size: int) -> Ranks:
+    """The ranks of this training.
+
+    Args:
+        world_size: how many there should be, as the environment has it.
+
+    Raises:
+        RuntimeError: there should be several, but torch.distributed was not initialised.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available():
+        dist = torch.distributed
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            return TorchRanks()
+        if dist.is_initialized():
+            return Alone()
+    if world_size > 1:
+        raise RuntimeError(
+            f"WORLD_SIZE is {world_size}, but the ranks do not know each other yet: call "
+            "torch.distributed.init_process_group() before runtime.start()"
+        )
+    return Alone()

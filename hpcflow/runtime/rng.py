@@ -1,0 +1,66 @@
+"""The state of the random number generators of this process, as JSON values.
+
+Python's own, numpy's global one and torch's (CPU, and the GPU in use). Generators that the program
+made itself are its own to save.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+
+def capture_rng() -> dict[str, Any]:
+    """The state of every generator that this process has loaded."""
+    state: dict[str, Any] = {"python": random.getstate()}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        legacy = numpy.random.get_state(legacy=False)
+        legacy["state"] = {"key": legacy["state"]["key"].tolist(), "pos": legacy["state"]["pos"]}
+        state["numpy"] = legacy
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        state["torch"] = torch.get_rng_state().tolist()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state().tolist()
+    return state
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Put the generators into the state that :func:`capture_rng` saw.
+
+    Raises:
+        ValueError, TypeError, KeyError, RuntimeError: it never saw such a state.
+    """
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    if "numpy" in state:
+        import numpy
+
+        numpy.random.set_state(state["numpy"])
+    if "torch" in state:
+        import torch
+
+        torch.set_rng_state(_bytes(state["torch"]))
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(_bytes(state["cuda"]))
+
+
+def capture_generator(loader: Any) -> list[int] | None:
+    """The state of a torch DataLoader's own generator; None when it has none."""
+    generator = getattr(loader, "generator", None)
+    return None if generator is None else list(generator.get_state().tolist())
+
+
+def restore_generator(loader: Any, state: list[int] | None) -> None:
+    """The inverse of :func:`capture_generator`."""
+    generator = getattr(loader, "generator", None)
+    if generator is not None and state is not None:
+        generator.set_state(_bytes(state))
+
+
+def _bytes(values: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.uint8)

@@ -1,0 +1,260 @@
+"""A training under way: :class:`Run`, what a training script talks to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hpcflow.runtime.buckets import settle_buckets
+from hpcflow.runtime.data_order import DataOrder
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.job import Job
+from hpcflow.runtime.leaving import leave
+from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.metrics import Metrics
+from hpcflow.runtime.notice import NAMES, NOTHING, SAVE, Notice, spare_workers
+from hpcflow.runtime.parameters import Params
+from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.saving import Saving
+from hpcflow.runtime.schedule import Schedule
+from hpcflow.runtime.warn import warn
+
+
+class Run:
+    """One training, from here to :meth:`finish`. Made by :func:`hpcflow.runtime.start`.
+
+    Train steps are counted from 1: inside the loop, ``train_step`` is the one being done.
+
+    Attributes:
+        params: the run's parameters, over the defaults given to ``start``.
+        rank: index of this process, from 0. Only rank 0 reports; all ranks call everything.
+        world_size: number of processes.
+        train_step: train steps done, the one being done included.
+    """
+
+    def __init__(self, job: Job, params: Params, ranks: Ranks) -> None:
+        self.params = params
+        self.rank = ranks.rank
+        self.world_size = ranks.world_size
+        self.train_step = 0
+        self._job = job
+        self._ranks = ranks
+        is_first = self.rank == 0
+        self._events = EventLog(job.events if is_first else None)
+        self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
+        self._notice = Notice(job.notice if is_first else None)
+        self._schedule = Schedule(job.interval_s if is_first else None, job.every_train_steps)
+        self._order = DataOrder()
+        self._saving: Saving | None = None
+        if job.checkpoint_dir is not None:
+            self._saving = Saving(job, job.checkpoint_dir, ranks)
+            self._notice.listen()
+        self._epochs: int | None = None
+        self._total: int | None = None
+        self._resumed_from: str | None = None
+        self._saved_at: int | None = None
+        self._is_restored = self._has_begun = self._is_finished = False
+
+    def restore(self, **objects: Any) -> int:
+        """Name what belongs into a checkpoint, and load the newest one that is whole.
+
+        Call it once, before the loop, with everything that training changes: the model (also
+        inside DistributedDataParallel), the optimizer, a scheduler, a GradScaler: whatever has
+        ``state_dict`` and ``load_state_dict``; dicts of JSON values; objects with ``save(folder)``
+        and ``load(folder)``. Random number generators and the place in the data are kept without
+        being named.
+
+        Returns:
+            The train steps that are done already; 0 in a fresh training.
+
+        Raises:
+            TypeError: an object is of none of these kinds.
+            CheckpointError: the checkpoint holds other objects than these.
+        """
+        if self._has_begun or self._is_restored:
+            raise RuntimeError("call run.restore() once, before the training loop")
+        self._is_restored = True
+        if self._saving is None:
+            return 0
+        self._saving.register(objects)
+        restored = self._saving.restore()
+        for obj in objects.values():
+            settle_buckets(obj)
+        if restored is not None:
+            self.train_step = restored.train_step
+            self._saved_at = restored.train_step if restored.is_own else None
+            self._resumed_from = self._job.relative(restored.path)
+            self._order.resume(restored.shared_state, restored.rank_state)
+        return self.train_step
+
+    def train_steps(self, total: int) -> Iterator[int]:
+        """The train steps that are still to do: ``1 … total``, without those done before.
+
+        For a script that finds its data by the number of the train step. Between two train steps
+        the runtime saves when that is due, and on notice saves and leaves.
+        """
+        self._begin(total)
+        if self.train_step <= total:
+            self._order.enter_loop()
+        while self.train_step < total:
+            self.train_step += 1
+            yield self.train_step
+            self._after_train_step()
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs that are still to do, from 0; the one that was interrupted comes again.
+
+        In it :meth:`batches` leaves out what was done; what follows the batches, such as
+        ``scheduler.step()``, is done exactly once.
+        """
+        self._epochs = count
+        while self._order.position.epoch < count:
+            self._order.enter_epoch()
+            yield self._order.position.epoch
+            self._order.leave_epoch()
+        self._order.enter_loop()
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of ``loader`` that are still to do in this epoch; one train step each.
+
+        After a resume in the middle of an epoch, the batches done before are read again and
+        dropped, with the random numbers that they were read with the first time, so that every
+        shuffle comes out the same.
+        """
+        spare_workers(loader)
+        batches = self._order.open(loader)
+        self._begin(self._total_train_steps())
+        for batch in batches:
+            self.train_step += 1
+            yield batch
+            self._after_train_step()
+
+    def log(self, **metrics: Any) -> None:
+        """Report numbers of this train step; a tensor is fetched only when it is written.
+
+        About once a second they go into an event, all of them into TensorBoard. NaN is reported as
+        no number. On other ranks than 0 nothing happens.
+
+        Raises:
+            TypeError: a value is not one number.
+        """
+        if self.rank == 0:
+            self._metrics.log(self.train_step, metrics, **self._progress())
+
+    def finish(self, **metrics: Any) -> None:
+        """The training is complete: save the final state, report it and its last metrics.
+
+        Raises:
+            CheckpointError: the final state could not be saved.
+        """
+        if self._is_finished:
+            return
+        self._begin(None)
+        self._ranks.settle()
+        self._save()
+        self._is_finished = True
+        self._notice.stop_listening()
+        if self.rank == 0:
+            if metrics:
+                self._metrics.log(self.train_step, metrics, **self._progress())
+            self._metrics.close()
+            self._events.append(
+                "finished",
+                train_step=self.train_step,
+                metrics={name: float(value) for name, value in metrics.items()},
+                model=self._model(),
+            )
+
+    def _begin(self, total: int | None) -> None:
+        if total is not None:
+            self._total = total
+        if self._has_begun:
+            return
+        if self._saving is not None and not self._is_restored:
+            raise RuntimeError(
+                "nothing would be saved: call run.restore(model=model, optimizer=optimizer, …) "
+                "before the training loop (run.restore() alone, if there is nothing to save)"
+            )
+        self._has_begun = True
+        self._schedule.restart()
+        self._events.append(
+            "train_started",
+            world_size=self.world_size,
+            framework="pytorch" if "torch" in sys.modules else "none",
+            total_train_steps=self._total,
+            resumed_from=self._resumed_from,
+            train_step=self.train_step,
+        )
+
+    def _total_train_steps(self) -> int | None:
+        position = self._order.position
+        if self._epochs is None or position.batches is None:
+            return position.batches
+        epochs_left = max(0, self._epochs - position.epoch)
+        return self.train_step - position.batch + position.batches * epochs_left
+
+    def _progress(self) -> dict[str, Any]:
+        epoch = self._order.position.as_epochs if self._order.is_used else None
+        return {"epoch": epoch, "total_train_steps": self._total}
+
+    def _after_train_step(self) -> None:
+        """The boundary between two train steps: the only place where ranks save and leave."""
+        if self._saving is None:
+            return
+        if self.train_step == self._total:
+            # Whoever gets a notice now finishes: there is nothing left to be sent again for.
+            self._ranks.settle()
+            self._try_to_save()
+            return
+        agreed = self._ranks.agree(self._wish())
+        if agreed > SAVE:
+            self._leave(agreed)
+        elif agreed == SAVE or self._schedule.is_due_by_count(self.train_step):
+            self._try_to_save()
+
+    def _wish(self) -> int:
+        seen = self._notice.seen()
+        if seen != NOTHING:
+            return seen
+        return SAVE if self._schedule.is_due_by_time() else NOTHING
+
+    def _leave(self, notice: int) -> None:
+        self._metrics.flush()
+        self._events.append("notice", signal=NAMES[notice])
+        self._ranks.settle()
+        self._save()
+        self._metrics.close()
+        leave(self._job, self._ranks)
+
+    def _try_to_save(self) -> None:
+        """A checkpoint that fails now is no reason to end a training that has older ones."""
+        try:
+            self._save()
+        except CheckpointError as error:
+            if self.rank == 0:
+                warn(f"no checkpoint at train step {self.train_step}, training goes on: {error}")
+            self._schedule.restart()
+
+    def _save(self) -> None:
+        if self._saving is None or self._saved_at == self.train_step:
+            return
+        metrics = self._metrics.latest()
+        epoch = self._progress()["epoch"]
+        made = self._saving.save(self.train_step, self._order.state(), epoch, metrics=metrics)
+        self._saved_at = self.train_step
+        self._schedule.restart()
+        if made is not None:
+            self._events.append(
+                "checkpoint",
+                train_step=made.train_step,
+                path=self._job.relative(made.path),
+                size_bytes=made.size_bytes,
+                epoch=epoch,
+                metrics=metrics,
+            )
+
+    def _model(self) -> str | None:
+        if self._saving is None:
+            return None
+        return self._job.relative(self._saving.model_path(self.train_step))

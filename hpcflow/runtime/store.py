@@ -1,0 +1,122 @@
+"""The folder ``checkpoints/``: how a checkpoint appears in it all at once, and which is the newest.
+
+::
+
+    checkpoints/
+      000000400/  manifest.json  model.pt …      complete
+      .000000500.7f3a….tmp/                      being written, or left behind by a kill
+      .000000400.19bc….broken/                   found torn when it was to be made again
+
+A checkpoint is written under a hidden name, described by its manifest, synced to disk, and renamed:
+whoever looks sees all of it or nothing. One process, rank 0, calls what is here; what the ranks do
+together is in :mod:`hpcflow.runtime.saving`.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.files import remove_tree, sync, sync_tree
+from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify, write_manifest
+from hpcflow.runtime.warn import warn
+
+_COMPLETE = re.compile(r"\d{9,18}", re.ASCII)
+_LEFT_BEHIND = re.compile(r"\.\d+\.[0-9a-f]+\.(tmp|old)", re.ASCII)
+
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known_good: set[int] = set()
+
+    def path(self, train_step: int) -> Path:
+        """Where the checkpoint of ``train_step`` is, or would be."""
+        return self.folder / f"{train_step:09d}"
+
+    def staging_path(self, train_step: int, token: int) -> Path:
+        """The hidden folder that all ranks write their files of this checkpoint into."""
+        return self.folder / f".{train_step:09d}.{token:016x}.tmp"
+
+    def stage(self, train_step: int, token: int) -> Path:
+        """Create the hidden folder.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        path = self.staging_path(train_step, token)
+        path.mkdir(parents=True)
+        return path
+
+    def has(self, train_step: int) -> bool:
+        """Whether a whole checkpoint of ``train_step`` exists; reads it, unless that was done."""
+        if train_step not in self._known_good:
+            try:
+                self._check(self.path(train_step))
+            except CheckpointError:
+                return False
+        return True
+
+    def publish(self, staged: Path, train_step: int, **facts: Any) -> Checkpoint:
+        """Make the files in ``staged`` the checkpoint of ``train_step``, visible all at once.
+
+        Raises:
+            OSError: the disk is full or gone; nothing became visible.
+        """
+        size_bytes = write_manifest(staged, train_step=train_step, **facts)
+        sync_tree(staged)
+        path = self.path(train_step)
+        if path.is_symlink() or path.exists():
+            path.rename(self._hidden(path.name, "broken"))
+        staged.rename(path)
+        sync(self.folder)
+        self._known_good.add(train_step)
+        return Checkpoint(path, train_step, size_bytes, facts.get("epoch"))
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; each newer one that is not gets a warning."""
+        for path in self._candidates():
+            try:
+                return self._check(path)
+            except CheckpointError as error:  # noqa: PERF203 - one torn among a few
+                warn(f"skipped checkpoint {path}: {error}")
+        return None
+
+    def clean(self) -> None:
+        """Remove what a killed save left behind.
+
+        Renamed first: should that save still be alive somewhere, it can no longer publish half.
+        """
+        for path in self._entries():
+            if _LEFT_BEHIND.fullmatch(path.name):
+                doomed = self._hidden(path.name.split(".")[1], "old")
+                try:
+                    path.rename(doomed)
+                except OSError:
+                    continue
+                remove_tree(doomed)
+
+    def _check(self, path: Path) -> Checkpoint:
+        checkpoint = verify(path)
+        if self.path(checkpoint.train_step) != path:
+            raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
+        self._known_good.add(checkpoint.train_step)
+        return checkpoint
+
+    def _candidates(self) -> list[Path]:
+        names = (path for path in self._entries() if _COMPLETE.fullmatch(path.name))
+        return sorted(names, key=lambda path: int(path.name), reverse=True)
+
+    def _entries(self) -> Iterator[Path]:
+        try:
+            yield from list(self.folder.iterdir())
+        except OSError:
+            return
+
+    def _hidden(self, stem: str, suffix: str) -> Path:
+        return self.folder / f".{stem}.{secrets.token_hex(8)}.{suffix}"
