@@ -49,7 +49,7 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
 
 
 def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
-    """Print the log as it grows. The end is looked for first, so that nothing after it is missed."""
+    """Print the log as it grows; the end is looked for first, so that nothing is missed."""
     file: BinaryIO | None = None
     polls = 0
     try:

@@ -67,9 +67,7 @@ def make_plan(
     spec = with_default_environment(loaded.spec, settings.environ)
     created_at = clock.now()
     run_id = make_run_id(spec.name, created_at, os.urandom(8))
-    scratch = expand_scratch(
-        site, settings.environ, user=settings.user, account=placement.account
-    )
+    scratch = expand_scratch(site, settings.environ, user=settings.user, account=placement.account)
     state = code_state(loaded.base_dir)
     run = Run(
         run_id=run_id,
@@ -149,7 +147,7 @@ def with_default_environment(spec: RunSpec, environ: Mapping[str, str]) -> RunSp
 
 
 def estimate_cost_usd(placement: Placement) -> str | None:
-    """What one attempt costs if it uses its whole time limit; None where price or limit is unknown."""
+    """What one attempt costs with its whole time limit; None where price or limit is unknown."""
     price, limit_min = placement.options.price, placement.time_limit_min
     if price is None or limit_min is None:
         return None

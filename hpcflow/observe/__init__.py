@@ -1,4 +1,4 @@
-"""Seeing what became of jobs: one batched question to each scheduler, and the journal of the answer.
+"""Seeing what became of jobs: one batched question to each scheduler, and its answer journaled.
 
 - :mod:`.judge`: pure; what an answer says about an attempt
 - :mod:`.refresh`: asking, journaling, projecting

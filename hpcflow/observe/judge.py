@@ -36,7 +36,8 @@ def judge(
     job: JobInfo | None,
     *,
     resubmit_exit_codes: tuple[int, ...],
-    missing_since: datetime | None,
+    cancel_requested: bool = False,
+    missing_since: datetime | None = None,
     now: datetime,
 ) -> list[JournalRecord]:
     """The journal records that follow from an answer.
@@ -44,10 +45,29 @@ def judge(
     Args:
         attempt: what is known so far; it has a job id and has not ended.
         job: what the queue or accounting says; None when both answered and neither knows it.
+        cancel_requested: whether somebody wants the run to stop; then whatever is not completed
+            is cancelled, also a job that found the wish when it started, and one that TERM failed.
         missing_since: when that was first seen to be so.
     """
     if job is None:
-        return _judge_absence(attempt, resubmit_exit_codes, missing_since, now)
+        records = _judge_absence(attempt, resubmit_exit_codes, missing_since, now)
+    else:
+        records = _judge_answer(attempt, job, resubmit_exit_codes, now)
+    if cancel_requested:
+        return [_as_cancelled(record) for record in records]
+    return records
+
+
+def _as_cancelled(record: JournalRecord) -> JournalRecord:
+    if isinstance(record, Ended) and record.cause is not Cause.COMPLETED:
+        rule = f"cancel was requested; {record.rule}"
+        return record.model_copy(update={"cause": Cause.CANCELLED, "rule": rule})
+    return record
+
+
+def _judge_answer(
+    attempt: AttemptView, job: JobInfo, resubmit_exit_codes: tuple[int, ...], now: datetime
+) -> list[JournalRecord]:
     records: list[JournalRecord] = []
     seen = _observed(attempt.attempt, job, now)
     if _is_news(attempt, seen):

@@ -13,10 +13,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionInDoubt
-from hpcflow.launch.submission import settle
+from hpcflow.errors import (
+    HpcflowError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionInDoubt,
+)
+from hpcflow.launch.submission import read_claim, settle
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.journal import Observed
+from hpcflow.model.journal import Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
 from hpcflow.observe.judge import MISSING, judge
@@ -82,20 +87,22 @@ def _settle(
     result: Refreshed,
 ) -> list[RunDir]:
     """Look up the jobs of open intents, unless somebody is submitting them at this moment."""
-    settled = []
-    for run, attempt in pairs:
-        if attempt.state is not AttemptState.INTENDED:
-            continue
-        run_dir = RunDir(Path(run.run_dir))
-        try:
-            with submit_lock(run_dir, wait_s=0) as lock:
-                settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-        except SubmissionInDoubt as doubt:
-            result.warnings.append(doubt.message)
-        except HpcflowError:
-            continue  # its submission is under way right now
-        settled.append(run_dir)
-    return settled
+    open_intents = [run for run, attempt in pairs if attempt.state is AttemptState.INTENDED]
+    run_dirs = [RunDir(Path(run.run_dir)) for run in open_intents]
+    return [run_dir for run_dir in run_dirs if _settle_one(run_dir, scheduler, clock, result)]
+
+
+def _settle_one(run_dir: RunDir, scheduler: Scheduler, clock: Clock, result: Refreshed) -> bool:
+    """Whether the intent is settled now."""
+    try:
+        with submit_lock(run_dir, wait_s=0) as lock:
+            settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+    except SubmissionInDoubt as doubt:
+        result.warnings.append(doubt.message)
+        return False
+    except StorageError:
+        return False  # its submission is under way right now
+    return True
 
 
 def _observe(
@@ -146,10 +153,23 @@ def _by_job(jobs: Iterable[JobInfo]) -> dict[tuple[str, str], JobInfo]:
 
 
 def _write(run: RunView, attempt: AttemptView, job: JobInfo | None, now: datetime) -> bool:
+    """Journal what is new about an attempt; whether anything was."""
     run_dir = RunDir(Path(run.run_dir))
+    claim = read_claim(run_dir, attempt.attempt)
+    if claim is not None and claim != attempt.job_id:
+        # Two jobs were sent after all, and the other one has the attempt; ours left at once.
+        adopted = Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")
+        journal.append(run_dir, adopted)
+        return True
     codes = tuple(read_run(run_dir).spec.retry.resubmit_exit_codes)
-    missing_since = _missing_since(run_dir, attempt) if job is None else None
-    records = judge(attempt, job, resubmit_exit_codes=codes, missing_since=missing_since, now=now)
+    records = judge(
+        attempt,
+        job,
+        resubmit_exit_codes=codes,
+        cancel_requested=run_dir.cancel.exists(),
+        missing_since=_missing_since(run_dir, attempt) if job is None else None,
+        now=now,
+    )
     for record in records:
         journal.append(run_dir, record)
     return bool(records)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcflow.testing.cluster import Cluster, poll
+from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 
 pytestmark = pytest.mark.cluster
@@ -18,7 +18,7 @@ TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
 
 @pytest.fixture(scope="module")
 def undisturbed_weights() -> dict[str, Any]:
-    """The final weights of the first run, which nobody killed; the others must end with the same."""
+    """The final weights of the first run, which nobody killed: what the others must end with."""
     return {}
 
 
@@ -81,7 +81,7 @@ def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
 
 @pytest.mark.parametrize("how", [(), ("--signal=KILL", "--full")], ids=["scancel", "sigkill"])
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(
-    hpcflow: Hpcflow, cluster: Cluster, undisturbed_weights: dict[str, Any], how: tuple[str, ...]
+    hpcflow: Hpcflow, undisturbed_weights: dict[str, Any], how: tuple[str, ...]
 ) -> None:
     run = hpcflow.json("run", hpcflow.digits, *TWO_NODES)
 

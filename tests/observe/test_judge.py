@@ -115,3 +115,20 @@ def test_the_jobs_own_last_word_counts_when_slurm_forgot_it(exit_code: int, caus
     (ended,) = judged(None, replace(RUNNING, exit_code=exit_code))
     assert isinstance(ended, Ended)
     assert ended.cause is cause
+
+
+def test_after_a_wish_to_cancel_whatever_is_not_completed_is_cancelled() -> None:
+    for raw_state in ("FAILED", "TIMEOUT", "PREEMPTED"):
+        job = answer(raw_state, exit_code=143)
+        records = judge(RUNNING, job, resubmit_exit_codes=(75,), cancel_requested=True, now=NOW)
+        assert isinstance(records[-1], Ended)
+        assert records[-1].cause is Cause.CANCELLED
+    done = judge(
+        RUNNING,
+        answer("COMPLETED", exit_code=0),
+        resubmit_exit_codes=(75,),
+        cancel_requested=True,
+        now=NOW,
+    )
+    assert isinstance(done[-1], Ended)
+    assert done[-1].cause is Cause.COMPLETED
