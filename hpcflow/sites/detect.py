@@ -49,8 +49,8 @@ def detect(info: ClusterInfo, *, host: str | None = None, environ: Mapping[str, 
     """
     return "\n".join(
         [
-            f"# Site file of {_comment(info.name)} (Slurm {_comment(info.version)}), written by "
-            "`hpcflow site detect`.",
+            f"# {_printable(info.name)}, Slurm {_printable(info.version)}; "
+            "written by `hpcflow site detect`.",
             "# Go through the comments, fill in what Slurm does not know, then: hpcflow site check",
             f"name: {_text(site_name(info))}",
             f"description: {_text(info.name)}",
@@ -113,16 +113,25 @@ def _dialect(info: ClusterInfo) -> list[str]:
 
 
 def _partitions(info: ClusterInfo) -> Iterator[str]:
-    usable = [each for each in info.partitions if _WORD.fullmatch(each.name) and each.nodes]
+    usable = [each for each in info.partitions if _is_usable(each)]
     for each in info.partitions:
         if each not in usable:
-            yield f"  # {_comment(each.name)}: has no nodes, or a name that hpcflow cannot use"
+            yield f"  # {_printable(each.name)}: too few nodes for a job, or a name of odd letters"
     if not usable:
         yield "  none: {cpus_per_node: 1, auto: false} # Slurm showed no partition"
     for each in sorted(usable, key=lambda each: not each.is_default):
         yield f"  {_text(each.name)}:"
         for line in _partition(each, info):
             yield f"    {line}"
+
+
+def _is_usable(partition: PartitionInfo) -> bool:
+    fewest = max(1, partition.job_nodes_min or 1)
+    return _WORD.fullmatch(partition.name) is not None and fewest <= _job_nodes_max(partition)
+
+
+def _job_nodes_max(partition: PartitionInfo) -> int:
+    return min(partition.nodes, partition.job_nodes_max or partition.nodes)
 
 
 def _partition(partition: PartitionInfo, info: ClusterInfo) -> Iterator[str]:
@@ -135,10 +144,9 @@ def _partition(partition: PartitionInfo, info: ClusterInfo) -> Iterator[str]:
     yield f"cpus_per_node: {max(1, partition.cpus_per_node)}"
     if partition.mem_mb_per_node > 0:
         yield f"mem_per_node: {_memory(partition.mem_mb_per_node)}"
-    most = min(partition.nodes, partition.job_nodes_max or partition.nodes)
-    if 1 < (partition.job_nodes_min or 1) <= most:
+    if (partition.job_nodes_min or 1) > 1:
         yield f"nodes_min: {partition.job_nodes_min}"
-    yield f"nodes_max: {most}"
+    yield f"nodes_max: {_job_nodes_max(partition)}"
     longest, default = partition.time_limit_max_min, partition.time_limit_default_min
     if longest:
         yield f"time_limit_max: {_duration(longest)}"
@@ -208,9 +216,8 @@ def _text(text: str) -> str:
     """``text`` so that every reader of YAML reads that text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN:
         return text
-    return json.dumps(text)
+    return json.dumps(_printable(text), ensure_ascii=False)
 
 
-def _comment(text: str) -> str:
-    """``text`` so that it cannot leave its comment."""
-    return text if text.isprintable() else ascii(text)
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import SpecError, Where
@@ -12,7 +13,6 @@ from hpcflow.sites.schema import Partition, SchedulerKind, Site
 
 if TYPE_CHECKING:
     from hpcflow.documents import Document
-    from hpcflow.sites.placement import Placement
 
 _FEATURE: Final = re.compile(r"[A-Za-z0-9_.:=+-]+")
 _CONJUNCTION: Final = re.compile(r"[A-Za-z0-9_.:=+-]+(?:&[A-Za-z0-9_.:=+-]+)*")
@@ -184,24 +184,26 @@ def combined_constraint(asked: str | None, needed: str | None, name: str) -> str
     return "&".join([*missing, asked])
 
 
-def check_dialect(placement: Placement, site: Site) -> None:
-    """What this site's sbatch refuses, or wants to hear.
+def check_refused_words(resources: Resources, site: Site) -> None:
+    """What this site's sbatch may not be told.
 
     Raises:
-        Complaint: ``mem`` where it may not be said; a must-have that neither run nor site gives.
+        Complaint: ``mem`` where ``--mem`` is refused.
     """
-    if placement.mem_mb is not None and not site.dialect.mem:
+    if resources.mem_mb is not None and not site.dialect.mem:
         raise Complaint(
             "resources.mem",
             f"sbatch on site {site.name} refuses --mem: a job gets the memory of its nodes",
             "leave resources.mem out",
         )
-    given: dict[str, object] = {
-        "account": placement.account,
-        "qos": placement.qos,
-        "constraint": placement.constraint,
-        "time_limit": placement.time_limit_min,
-    }
+
+
+def check_required(given: Mapping[str, object], site: Site) -> None:
+    """What this site's sbatch must be told; ``given`` holds what it would be.
+
+    Raises:
+        Complaint: neither the run nor the site says it.
+    """
     for key in site.dialect.required:
         if key in given and given[key] is None:
             raise Complaint(

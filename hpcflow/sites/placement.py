@@ -12,9 +12,10 @@ from hpcflow.model.scalars import shortened
 from hpcflow.model.spec import Launcher, RunSpec
 from hpcflow.sites.limits import (
     Complaint,
-    check_dialect,
     check_machine,
     check_nodes,
+    check_refused_words,
+    check_required,
     combined_constraint,
     default_cpus_per_task,
     launcher_and_ranks,
@@ -78,8 +79,10 @@ def place(spec: RunSpec, site: Site, document: Document | None = None) -> Placem
 
 
 def _check_words(spec: RunSpec, site: Site) -> None:
-    """Names that the whole site must know, whichever partition it becomes."""
+    """What the site knows, wants or refuses whichever partition it becomes."""
     resources = spec.resources
+    check_refused_words(resources, site)
+    check_required({"account": resources.account or site.default_account}, site)
     if resources.gpu_type is not None and resources.gpu_type not in site.gpu_types:
         raise Complaint(
             "resources.gpu_type",
@@ -155,25 +158,27 @@ def _fit(spec: RunSpec, site: Site, name: str) -> Placement:
         resources, options, ranks_per_node
     )
     check_machine(resources, site, name, ranks_per_node, cpus_per_task)
-    placement = Placement(
+    limit_min = time_limit(resources, site, name)
+    qos = resources.qos or options.qos
+    constraint = combined_constraint(resources.constraint, options.constraint, name)
+    check_required({"time_limit": limit_min, "qos": qos, "constraint": constraint}, site)
+    return Placement(
         partition=name,
         options=options,
         slurm_partition=site.slurm_partition(name),
         gpu_type=gpu_type,
         gres_name=_gres_name(site, gpu_type),
         account=resources.account or site.default_account,
-        qos=resources.qos or options.qos,
-        constraint=combined_constraint(resources.constraint, options.constraint, name),
+        qos=qos,
+        constraint=constraint,
         nodes=resources.nodes,
         gpus_per_node=resources.gpus_per_node,
         ranks_per_node=ranks_per_node,
         cpus_per_task=cpus_per_task,
         mem_mb=resources.mem_mb,
-        time_limit_min=time_limit(resources, site, name),
+        time_limit_min=limit_min,
         launcher=launcher,
     )
-    check_dialect(placement, site)
-    return placement
 
 
 def _gpu_type(spec: RunSpec, site: Site, name: str) -> str | None:

@@ -91,9 +91,14 @@ def look_around(environ: Mapping[str, str] = os.environ) -> Surroundings:
         config, problem = _show_config(scontrol, environ)
         # The commands may be installed on a machine that belongs to no cluster.
         has_slurm = _NO_CLUSTER not in problem
-    # The full name may cost a DNS timeout where there is no DNS, as on a laptop.
-    host = socket.getfqdn() if has_slurm else socket.gethostname()
-    return Surroundings(has_slurm, cluster_name(config), host)
+    return Surroundings(has_slurm, cluster_name(config), _host_name(has_slurm))
+
+
+def _host_name(has_slurm: bool) -> str:
+    """The host's name, in full on a cluster: where there is no DNS, asking it costs a timeout."""
+    short = socket.gethostname()
+    full = socket.getfqdn() if has_slurm else short
+    return short if full.startswith("localhost") else full
 
 
 def cluster_name(config: str | None) -> str | None:

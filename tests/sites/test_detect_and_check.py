@@ -1,0 +1,267 @@
+"""`site detect` writes the file of a live cluster, and `site check` holds a file against one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcflow.clock import SystemClock
+from hpcflow.documents import parse_document, validate
+from hpcflow.errors import SiteError
+from hpcflow.resources import resource_dir
+from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.sites.check import Finding, Level, check
+from hpcflow.sites.detect import detect, site_name
+from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.loader import load_site, search_path
+from hpcflow.sites.placement import place
+from hpcflow.sites.recognize import recognize
+from hpcflow.sites.schema import Site
+from hpcflow.testing.cluster import Cluster
+from tests.sites.build import spec
+
+GPU = PartitionInfo(
+    name="gpu",
+    is_default=True,
+    is_up=True,
+    time_limit_max_min=1440,
+    nodes=4,
+    cpus_per_node=8,
+    mem_mb_per_node=8192,
+    gpus_per_node=4,
+    gpu_types=("a100",),
+    preempt_mode="OFF",
+    time_limit_default_min=60,
+    priority_tier=10,
+)
+SPOT = dataclasses.replace(
+    GPU, name="spot", is_default=False, preempt_mode="REQUEUE", grace_s=5, priority_tier=1
+)
+SHORT = dataclasses.replace(
+    GPU, name="short", is_default=False, time_limit_max_min=2, time_limit_default_min=1
+)
+#: The development cluster, as it says it is.
+DEV = ClusterInfo(
+    name="devcluster",
+    version="22.05.8",
+    partitions=(GPU, SPOT, SHORT),
+    settings={"MaxArraySize": "1001", "MinJobAge": "300 sec", "PreemptMode": "REQUEUE"},
+)
+
+
+def devcluster() -> Site:
+    """The shipped file of the development cluster."""
+    return load_site("devcluster", search=[resource_dir("site_configs")])
+
+
+def read(text: str) -> Site:
+    """The site in a text that `detect` wrote."""
+    return validate(Site, parse_document(text, Path("x.yaml"), SiteError), SiteError)
+
+
+def info_with(**changes: Any) -> ClusterInfo:
+    """The development cluster whose partition gpu is a little different."""
+    return dataclasses.replace(DEV, partitions=(dataclasses.replace(GPU, **changes), SPOT, SHORT))
+
+
+def not_ok(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Level and key of what is not in order."""
+    return [(each.level.value, each.key) for each in findings if each.level is not Level.OK]
+
+
+# --- detect ----------------------------------------------------------------------------------
+
+
+def test_a_detected_site_can_be_used_as_it_is() -> None:
+    text = detect(DEV, host="login3.example.org", environ={"SCRATCH": "/scratch/ada"})
+    found = read(text)
+    assert found.name == "devcluster"
+    assert found.cluster_name == "devcluster"
+    assert found.hosts == ["login*.example.org"]
+    assert found.scratch.path == "$SCRATCH"
+    assert list(found.partitions) == ["gpu", "spot", "short"]
+    placement = place(spec(nodes=4, gpus_per_node=4), found)
+    assert (placement.partition, placement.gres_name) == ("gpu", "a100")
+    assert placement.time_limit_min == 60
+    spot = found.partitions["spot"]
+    assert (spot.preemptible, spot.grace_s, spot.auto) == (True, 5, False)
+
+
+def test_what_slurm_cannot_know_is_asked_for_in_comments() -> None:
+    text = detect(DEV, environ={})
+    for word in ("price:", "fabric:", "purge_days:", "accounts:", "modules:", "add mem"):
+        assert any(word in line and "#" in line for line in text.splitlines()), word
+
+
+def test_the_default_partition_comes_first() -> None:
+    other = dataclasses.replace(SPOT, is_default=True)
+    info = dataclasses.replace(DEV, partitions=(dataclasses.replace(GPU, is_default=False), other))
+    assert next(iter(read(detect(info, environ={})).partitions)) == "spot"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mem_mb"),
+    [("h100", 81920), ("nvidia_a100_80gb_pcie", 81920), ("a100", None), ("t4", 16384)],
+)
+def test_the_memory_of_a_gpu_is_given_only_where_its_name_leaves_no_doubt(
+    gpu: str, mem_mb: int | None
+) -> None:
+    found = read(detect(info_with(gpu_types=(gpu,)), environ={}))
+    assert found.gpu_types[gpu].mem_mb == mem_mb
+
+
+def test_mixed_gpus_may_all_be_asked_for() -> None:
+    found = read(detect(info_with(gpu_types=("a100", "v100")), environ={}))
+    assert found.partitions["gpu"].gpu_type is None
+    run = spec(gpu_type="v100", gpus_per_node=1, partition="gpu")
+    assert place(run, found).gres_name == "v100"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name"),
+    [("Alps", "alps"), ("my cluster!", "my-cluster"), ("..", "cluster"), ("", "cluster")],
+)
+def test_the_name_of_the_site_is_the_clusters_as_far_as_it_can_be(cluster: str, name: str) -> None:
+    assert site_name(dataclasses.replace(DEV, name=cluster)) == name
+
+
+hostile = st.text(max_size=20) | st.sampled_from(
+    ["no", "null", "1e3", "on", "a: b", "#x", "x\ny: z", "- a", "{}", "a100", "gpu", "'", '"']
+)
+counts = st.integers(0, 200_000)
+
+
+@st.composite
+def partition_infos(draw: st.DrawFn) -> PartitionInfo:
+    """A partition as some Slurm may show it."""
+    return PartitionInfo(
+        name=draw(hostile),
+        is_default=draw(st.booleans()),
+        is_up=draw(st.booleans()),
+        time_limit_max_min=draw(st.none() | counts),
+        nodes=draw(st.integers(0, 20_000)),
+        cpus_per_node=draw(st.integers(0, 1024)),
+        mem_mb_per_node=draw(st.integers(0, 1 << 23)),
+        gpus_per_node=draw(st.integers(0, 16)),
+        gpu_types=tuple(draw(st.lists(hostile, max_size=3, unique=True))),
+        preempt_mode=draw(st.sampled_from([None, "OFF", "REQUEUE", "CANCEL", "GANG,SUSPEND"])),
+        grace_s=draw(st.none() | counts),
+        time_limit_default_min=draw(st.none() | counts),
+        job_nodes_min=draw(st.none() | st.integers(0, 64)),
+        job_nodes_max=draw(st.none() | st.integers(0, 64)),
+        is_exclusive=draw(st.booleans()),
+        priority_tier=draw(st.none() | st.integers(0, 3)),
+    )
+
+
+clusters = st.builds(
+    ClusterInfo,
+    name=hostile,
+    version=hostile,
+    partitions=st.lists(partition_infos(), max_size=4, unique_by=lambda each: each.name).map(tuple),
+    settings=st.dictionaries(
+        st.sampled_from(["PreemptType", "MinJobAge", "MaxArraySize"]), hostile
+    ),
+    has_accounting=st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters, st.none() | hostile, st.dictionaries(st.just("SCRATCH"), hostile))
+def test_whatever_a_cluster_says_its_detected_file_loads_and_agrees_with_it(
+    info: ClusterInfo, host: str | None, environ: dict[str, str]
+) -> None:
+    found = read(detect(info, host=host, environ=environ))
+    errors = [each for each in check(found, info) if each.level is Level.ERROR]
+    # A cluster none of whose partitions can be used has nothing that a file could name.
+    assert not errors or list(found.partitions) == ["none"]
+
+
+# --- check -----------------------------------------------------------------------------------
+
+
+def test_the_shipped_file_agrees_with_the_development_cluster() -> None:
+    assert not_ok(check(devcluster(), DEV)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "key"),
+    [
+        ({"time_limit_max_min": 600}, "error", "time_limit_max"),
+        ({"time_limit_max_min": 6000}, "warning", "time_limit_max"),
+        ({"nodes": 3}, "error", "nodes_max"),
+        ({"job_nodes_max": 2}, "error", "nodes_max"),
+        ({"job_nodes_min": 2}, "error", "nodes_min"),
+        ({"cpus_per_node": 4}, "error", "cpus_per_node"),
+        ({"mem_mb_per_node": 8000}, "error", "mem_per_node"),
+        ({"gpus_per_node": 2}, "error", "gpus_per_node"),
+        ({"gpus_per_node": 8}, "warning", "gpus_per_node"),
+        ({"gpu_types": ("h100",)}, "error", "gpu_type"),
+        ({"gpu_types": ()}, "error", "gpu_type"),
+        ({"preempt_mode": "CANCEL", "priority_tier": 1}, "warning", "preemptible"),
+    ],
+)
+def test_every_difference_is_found(changes: dict[str, Any], level: str, key: str) -> None:
+    assert not_ok(check(devcluster(), info_with(**changes))) == [(level, f"partitions.gpu.{key}")]
+
+
+def test_a_partition_that_is_gone_is_an_error_and_a_new_one_a_warning() -> None:
+    renamed = info_with(name="gpu2")
+    assert not_ok(check(devcluster(), renamed)) == [
+        ("error", "partitions.gpu"),
+        ("warning", "partitions.gpu2"),
+    ]
+
+
+def test_a_partition_that_is_down_is_worth_a_word() -> None:
+    assert not_ok(check(devcluster(), info_with(is_up=False))) == [("warning", "partitions.gpu")]
+
+
+def test_the_grace_time_and_the_end_of_preemption_are_noticed() -> None:
+    slower = dataclasses.replace(SPOT, grace_s=30)
+    info = dataclasses.replace(DEV, partitions=(GPU, slower, SHORT))
+    assert not_ok(check(devcluster(), info)) == [("warning", "partitions.spot.grace")]
+    safe = dataclasses.replace(SPOT, preempt_mode="OFF")
+    info = dataclasses.replace(DEV, partitions=(GPU, safe, SHORT))
+    assert not_ok(check(devcluster(), info)) == [("warning", "partitions.spot.preemptible")]
+
+
+def test_another_cluster_is_not_this_one() -> None:
+    info = dataclasses.replace(DEV, name="other", has_accounting=False)
+    assert not_ok(check(devcluster(), info)) == [
+        ("error", "cluster_name"),
+        ("error", "has_accounting"),
+    ]
+
+
+def test_a_slurm_that_forgets_at_once_is_worth_a_word() -> None:
+    info = dataclasses.replace(DEV, has_accounting=False, settings={"MinJobAge": "2 sec"})
+    assert ("warning", "MinJobAge") in not_ok(check(devcluster(), info))
+
+
+def test_a_partition_of_the_highest_tier_is_never_preempted() -> None:
+    inherits = dataclasses.replace(GPU, preempt_mode="REQUEUE")
+    assert not DEV.is_preemptible(inherits)
+    assert DEV.is_preemptible(dataclasses.replace(inherits, priority_tier=1))
+    never = dataclasses.replace(DEV, settings={"PreemptType": "preempt/none"})
+    assert not never.is_preemptible(SPOT)
+
+
+# --- the real one ----------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_the_running_development_cluster_agrees_with_its_file_and_with_its_own_detection(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in cluster.env().items():
+        monkeypatch.setenv(name, value)
+    live = SlurmCommands(clock=SystemClock()).cluster_info()
+    assert not_ok(check(devcluster(), live)) == []
+    assert not_ok(check(read(detect(live, environ={})), live)) == []
+    assert recognize(search_path(tmp_path)).name == "devcluster"
