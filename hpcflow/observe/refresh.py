@@ -67,17 +67,32 @@ def refresh(
     by_site: dict[str, list[tuple[RunView, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
         by_site[run.site].append((run, attempt))
-    changed: list[RunDir] = []
-    for site, pairs in by_site.items():
-        try:
-            scheduler = connect(site)
-            changed += _settle(pairs, scheduler, clock, result)
-            changed += _observe(pairs, scheduler, clock, result)
-        except HpcflowError as error:
-            result.warnings.append(f"{site}: {error.message}; showing what was known before")
+    changed = [
+        run_dir
+        for site, pairs in by_site.items()
+        for run_dir in _refresh_site(site, pairs, connect, clock, result)
+    ]
     if changed:
         catch_up(ledger, changed)
     return result
+
+
+def _refresh_site(
+    site: str,
+    pairs: list[tuple[RunView, AttemptView]],
+    connect: Callable[[str], Scheduler],
+    clock: Clock,
+    result: Refreshed,
+) -> list[RunDir]:
+    """The runs of a site about which something new was journaled."""
+    changed: list[RunDir] = []
+    try:
+        scheduler = connect(site)
+        changed += _settle(pairs, scheduler, clock, result)
+        changed += _observe(pairs, scheduler, clock, result)
+    except HpcflowError as error:
+        result.warnings.append(f"{site}: {error.message}; showing what was known before")
+    return changed
 
 
 def _settle(
