@@ -1,9 +1,9 @@
 """Session fixtures for the real parts: a Slurm cluster, its two users, Postgres, S3.
 
 Loaded by tests/conftest.py as a plugin. A running cluster is used; one that does not run is
-started and, when the last pytest process (xdist has several) is done with it, stopped again. In CI,
-and with ``HPCFLOW_REQUIRE_CLUSTER=1``, a part that cannot be had is an error; elsewhere it is a skip
-that says what is missing. What the cluster is and how it works: hpcflow/testing/cluster.
+started and, when the last pytest process (xdist has several) is done with it, stopped again. In CI
+and with ``HPCFLOW_REQUIRE_CLUSTER=1``, a part that cannot be had is an error; elsewhere it is a
+skip that says what is missing. What the cluster is and how it works: docs/cluster.md.
 """
 
 from __future__ import annotations

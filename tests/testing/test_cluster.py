@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 from hpcflow.errors import InputError
 from hpcflow.testing.cluster import Cluster, CommandFailed, Size, User, machine, packages, poll
 from hpcflow.testing.cluster.processes import Identity, arguments, environment, pids
-from tests.cluster_fixture import need
+from tests.cluster_fixture import TREE, need
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("own-cluster")]
 
@@ -142,6 +144,20 @@ def test_spot_is_preempted_by_gpu_after_the_grace_time(
 
 
 # --- what an operator (and a test) may do to it --------------------------------------------------
+
+
+def test_users_run_hpcflow_from_this_tree_though_they_cannot_read_it(
+    own: Cluster, ada: User
+) -> None:
+    """Installed as at a site, quick when nothing changed."""
+    software = own.software(TREE)
+    where = ada.run(["python", "-c", "import hpcflow; print(hpcflow.__file__)"]).stdout
+    assert where.startswith(str(software.venv))
+    assert ada.run(["which", "hpcflow"]).stdout.strip() == str(software.bin / "hpcflow")
+    assert own.directory in software.examples.parents
+    began = time.monotonic()
+    assert own.software(TREE) == software
+    assert time.monotonic() - began < 2
 
 
 def test_up_again_changes_nothing(own: Cluster) -> None:
@@ -332,6 +348,31 @@ def test_an_unusable_folder_is_refused(folder: str) -> None:
     """A socket's path must fit into 107 bytes, and Slurm's files know no quoting."""
     with pytest.raises(InputError, match="folder"):
         Cluster(folder)
+
+
+@pytest.fixture
+def private() -> Iterator[Path]:
+    """Someone's private folder, with a path short enough for a cluster."""
+    need(packages.require)
+    with tempfile.TemporaryDirectory(prefix="hpcf-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_folder_that_is_not_a_clusters_is_left_alone(private: Path) -> None:
+    """Neither its mode is changed nor is it deleted, whatever --dir says."""
+    (private / "thesis.tex").write_text("ten years")
+    for act in (Cluster(private).up, lambda: Cluster(private).down(purge=True)):
+        with pytest.raises(InputError, match=r"not a cluster's folder: it holds thesis\.tex"):
+            act()
+    assert private.stat().st_mode & 0o777 == 0o700
+    assert (private / "thesis.tex").exists()
+
+
+def test_a_folder_that_users_cannot_reach_is_refused(private: Path) -> None:
+    """As below /root."""
+    with pytest.raises(InputError, match="closed to ordinary users"):
+        Cluster(private / "cluster").up()
+    assert not (private / "cluster").exists()
 
 
 def test_the_environment_marker_is_inherited(own: Cluster) -> None:

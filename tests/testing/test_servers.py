@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 import pytest
 import s3fs
 
 from hpcflow.testing.cluster import S3, Postgres
+from tests.cluster_fixture import shared
 
 
 def connect(url: str) -> psycopg.Connection:
@@ -69,3 +72,13 @@ def test_s3_wants_the_keys(s3_server: S3) -> None:
     s3_server.create_bucket("private")
     with pytest.raises(PermissionError):
         store(s3_server, secret="guessed").ls("private")
+
+
+def test_the_last_test_process_out_stops_what_they_shared(tmp_path: Path) -> None:
+    """Not the one that started it: others may still be at work."""
+    stopped: list[str] = []
+    with shared(tmp_path / "f", lambda: stopped.append("first")):
+        with shared(tmp_path / "f", lambda: stopped.append("second")):
+            pass
+        assert stopped == []
+    assert stopped == ["first"]

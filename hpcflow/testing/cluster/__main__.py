@@ -17,6 +17,7 @@ from hpcflow.testing.cluster.progress import Progress
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE, Settings, Size, cluster_directory
 
 _PROGRAM = "python -m hpcflow.testing.cluster"
+_TREE = Path(__file__).resolve().parents[3]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -66,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     add("restart", _restart, "down, then up", size)
     add("status", _status, "what runs; exit code 1 unless all of it does")
     add("env", _env, "print shell exports, for eval")
+    software = add("software", _software, "install hpcflow from a tree where the users can run it")
+    software.add_argument("--tree", type=Path, default=_TREE, help="default: %(default)s")
     lacking = add("packages", _packages, "print the Debian packages that are missing; exit code 2")
     lacking.add_argument("--install", action="store_true", help="install them, as root")
     run_as = add("run-as", _run_as, "run a command as one of the cluster's users, in its scratch")
@@ -142,6 +145,13 @@ def _status(arguments: argparse.Namespace) -> int:
 def _env(arguments: argparse.Namespace) -> int:
     for name, value in _cluster(arguments).env().items():
         print(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+def _software(arguments: argparse.Namespace) -> int:
+    software = _cluster(arguments).software(arguments.tree.resolve())
+    for label, path in (("programs", software.bin), ("examples", software.examples)):
+        print(f"  {label:<16} {path}")
     return 0
 
 

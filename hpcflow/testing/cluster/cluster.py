@@ -22,7 +22,12 @@ from hpcflow.testing.cluster.polling import poll
 from hpcflow.testing.cluster.postgres import Postgres
 from hpcflow.testing.cluster.progress import Progress
 from hpcflow.testing.cluster.s3 import S3
-from hpcflow.testing.cluster.settings import Settings, Size, cluster_directory
+from hpcflow.testing.cluster.settings import (
+    Settings,
+    Size,
+    cluster_directory,
+    require_own_folder,
+)
 from hpcflow.testing.cluster.software import Software, refresh
 from hpcflow.testing.cluster.users import User
 
@@ -48,6 +53,7 @@ class Cluster:
         ``size`` defaults to what it was the last time; another one restarts Slurm.
         """
         packages.require()
+        require_own_folder(self.directory)
         began = time.monotonic()
         make_directory(self.directory)
         with self._lock():
@@ -62,11 +68,12 @@ class Cluster:
         then seen as lost with its node. ``purge`` also deletes the folder and its Unix users.
         """
         if self.directory.exists():
+            require_own_folder(self.directory)
             with self._lock():
                 shutdown.stop_everything(self.directory, self.progress)
                 machine.remove_host_names(self.directory)
                 if purge:
-                    self._delete()
+                    shutil.rmtree(self.directory)
         if purge:
             machine.remove_users(USERS, self.directory)
 
@@ -216,12 +223,3 @@ class Cluster:
     def _lock(self) -> AbstractContextManager[None]:
         """One ``up``, ``down`` or refresh at a time in this folder."""
         return locked(self.directory / "lock")
-
-    def _delete(self) -> None:
-        """Only what is a cluster's, should someone have pointed --dir at something else."""
-        if not (self.directory / "cluster.json").exists():
-            raise InputError(
-                f"{self.directory} holds no cluster, so it is not deleted",
-                next_action=f"see what it is: ls {self.directory}",
-            )
-        shutil.rmtree(self.directory)

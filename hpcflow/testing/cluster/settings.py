@@ -21,6 +21,11 @@ _LONGEST_DIRECTORY = 70
 """A Unix socket's path may have 107 bytes, and the longest below the folder takes about 30."""
 
 
+_BEFORE_SETTINGS = {"lock", "in-use", "started-by-tests", "log", "run", "software",
+                    "postgres", "postgres.lock", "s3", "s3.lock"}  # fmt: skip
+"""What may lie in a folder in which no cluster was started yet."""
+
+
 def cluster_directory(given: str | Path | None = None) -> Path:
     """The cluster's folder: what was given, else the environment's, else the default."""
     path = Path(given or os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY).resolve()
@@ -32,6 +37,32 @@ def cluster_directory(given: str | Path | None = None) -> Path:
             next_action=f"choose another: --dir {DEFAULT_DIRECTORY}",
         )
     return path
+
+
+def require_own_folder(folder: Path) -> None:
+    """InputError when the folder is something else than a cluster's, or closed to ordinary users.
+
+    ``up`` sets its mode and ``down --purge`` deletes it; neither may ever happen to ``--dir /``.
+    """
+    if folder.is_dir() and not (folder / "cluster.json").exists():
+        foreign = sorted(
+            path.name for path in folder.iterdir() if path.name not in _BEFORE_SETTINGS
+        )
+        if foreign:
+            raise InputError(
+                f"{folder} is not a cluster's folder: it holds {', '.join(foreign[:3])}",
+                next_action=f"choose a new one, such as {folder}/hpcflow-devcluster",
+            )
+    closed = [above for above in folder.parents if above.exists() and not _is_open(above)]
+    if closed:
+        raise InputError(
+            f"{closed[-1]} is closed to ordinary users, who must reach the cluster's folder",
+            next_action=f"choose another: --dir {DEFAULT_DIRECTORY}",
+        )
+
+
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & 0o001)
 
 
 @dataclass(frozen=True)

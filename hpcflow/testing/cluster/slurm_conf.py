@@ -72,6 +72,7 @@ _SCHEDULING = [
     "PriorityDecayHalfLife=1-00:00:00",
     "GresTypes=gpu",
     "MpiDefault=none",
+    "MailProg=/bin/true",
     "ReturnToService=2",
     # Between SIGTERM and SIGKILL at the time limit and on scancel; the default is 30.
     "KillWait=5",
