@@ -43,6 +43,7 @@ class LocalScheduler:
     name = "local"
 
     def __init__(self, home: Path, *, submit_timeout_s: float = _SUBMIT_TIMEOUT_S) -> None:
+        self.home = home
         self._folder = home.absolute() / "local"
         self._submit_timeout_s = submit_timeout_s
 
@@ -121,18 +122,15 @@ def _since(jobs: list[JobInfo], since: datetime) -> list[JobInfo]:
 
 
 def _cancel(folder: JobFolder) -> None:
-    """Leave word, then tell the supervisor, which ends the rest; without one, end them here."""
+    """Leave word for the supervisor, which ends the rest; where it was killed, end them here."""
     folder.cancel.touch()
+    started = folder.started()
     mark = folder.job().mark
     alive = carriers({mark})[mark]
-    started = folder.started()
-    if started is None:
-        return  # it will find the word before it starts anything
-    told = [started["pid"]] if started["pid"] in alive else alive
-    number = signal.SIGTERM if started["pid"] in alive else signal.SIGKILL
-    for pid in told:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+    if started is not None and started["pid"] not in alive:
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _submitter_environment() -> dict[str, str]:

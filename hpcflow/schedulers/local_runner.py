@@ -96,21 +96,25 @@ class Supervisor:
         # not be ignored, only handled: what is ignored here could never be trapped in the script.
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGUSR2, self._on_notice)
-        self._folder.write_started(pid=os.getpid(), started_at=self._clock.now())
-        # After started.json: whoever cancels makes the file first and looks for us then.
         if self._folder.cancel.exists():
             self._end("CANCELLED", None)
             return
+        self._folder.write_started(pid=os.getpid(), started_at=self._clock.now())
         directives = read_directives(Path(self._job.script).read_text(errors="replace"))
         script = self._start(directives)
         timed_out = self._watch(script, directives)
         self._signal_others(signal.SIGKILL)  # what the script left behind, as Slurm does
+        self._end(self._raw_state(script.returncode, timed_out=timed_out), script.returncode)
+
+    def _raw_state(self, returncode: int, *, timed_out: bool) -> str:
+        """In Slurm's words. Told to end, but not by us: the machine is going down."""
         if timed_out:
-            self._end("TIMEOUT", script.returncode)
-        elif self._folder.cancel.exists():
-            self._end("CANCELLED", script.returncode)
-        else:
-            self._end("FAILED" if script.returncode else "COMPLETED", script.returncode)
+            return "TIMEOUT"
+        if self._folder.cancel.exists():
+            return "CANCELLED"
+        if self._is_told_to_end:
+            return "PREEMPTED"
+        return "FAILED" if returncode else "COMPLETED"
 
     def _on_term(self, _number: int, _frame: object) -> None:
         self._is_told_to_end = True
@@ -145,8 +149,9 @@ class Supervisor:
             if notice is not None and left_s <= directives.notice_s:
                 script.send_signal(notice)
                 notice = None
-            if kill_at is None and (left_s <= 0 or self._is_told_to_end):
-                timed_out = not self._is_told_to_end
+            is_told = self._is_told_to_end or self._folder.cancel.exists()
+            if kill_at is None and (left_s <= 0 or is_told):
+                timed_out = not is_told
                 self._signal_others(signal.SIGTERM)
                 kill_at = elapsed_s + _GRACE_S
             if kill_at is not None and elapsed_s >= kill_at:

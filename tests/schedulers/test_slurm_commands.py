@@ -1,0 +1,40 @@
+"""Slurm by its commands, on the real cluster, as an ordinary user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.testing.cluster import User
+from hpcflow.testing.scheduler_contract import LostAnswerContract
+from tests.schedulers.as_user import AsUser
+
+pytestmark = pytest.mark.cluster
+
+
+class TestContract(LostAnswerContract):
+    @pytest.fixture
+    def scheduler(self, researcher: User) -> Scheduler:
+        return AsUser(SlurmCommands(clock=SystemClock()), researcher)
+
+    @pytest.fixture
+    def forgetful(self, researcher: User, tmp_path: Path) -> Scheduler:
+        return AsUser(
+            SlurmCommands(clock=SystemClock()), researcher, {"PATH": losing_path(tmp_path)}
+        )
+
+
+def losing_path(folder: Path) -> str:
+    """A PATH with an sbatch that does its work and then prints nonsense."""
+    programs = folder / "bin"
+    programs.mkdir()
+    sbatch = programs / "sbatch"
+    sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null\necho "%%% garbled"\n')
+    sbatch.chmod(0o755)
+    for parent in (programs, *programs.parents[:3]):
+        parent.chmod(0o755)
+    return f"{programs}:/usr/bin:/bin"
