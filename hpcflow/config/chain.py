@@ -45,7 +45,7 @@ def _extended(document: Document, path: Path) -> Path | None:
     value = document.data.get(_KEY)
     if value is None:
         return None
-    if not isinstance(value, str) or not value or "\0" in value:
+    if not isinstance(value, str) or not value :
         raise SpecError(
             f"expected the path of a YAML file, got {shown(value)}",
             where=document.where((_KEY,)),
@@ -53,7 +53,7 @@ def _extended(document: Document, path: Path) -> Path | None:
         )
     target = Path(os.path.expanduser(value))  # noqa: PTH111 - Path raises for an unknown ~user
     target = path.parent / target
-    if not os.path.lexists(target):
+    if not os.path.isfile(target):  # noqa: PTH113 - Path raises for a name that is too long
         raise SpecError(
             f"there is no file {printable(str(target))}",
             where=document.where((_KEY,)),

@@ -22,6 +22,10 @@ def parse_override(text: str) -> Document:
     """
     key, equals, value = text.partition("=")
     keys = key.strip().split(".")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # what a shell passes on as bytes
+        raise _wrong(f"not UTF-8 text: {shortened(text)}", None) from None
     if not equals or not all(keys):
         raise _wrong(f"expected KEY=VALUE, got {shortened(text)}", None)
     data, place = _value(value.strip(), printable(key.strip()))
@@ -31,10 +35,6 @@ def parse_override(text: str) -> Document:
 
 
 def _value(text: str, key: str) -> tuple[Any, Place]:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _wrong("not UTF-8 text", key) from None
     try:
         if text.startswith(("[", "{", '"', "'")):
             return parse_value(text, SpecError)

@@ -195,12 +195,12 @@ class _Reader:
         self._grow(1 + len(event.value), event)
         if event.tag not in _STR_TAGS:
             self._refuse_tag(event)
-        if not event.implicit[0]:
+        if event.tag is not None or not event.implicit[0]:
             return event.value
         try:
             return read_plain(event.value)
         except ValueError as problem:
-            self._fail(str(problem), self._line(event), None)
+            self._fail(str(problem), self._line(event), "put it in quotes if it is a text")
 
     def _list(self, place: Place, depth: int) -> list[Any]:
         items: list[Any] = []

@@ -38,6 +38,8 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
             return "not YAML: a tab where the line begins", line, "indent with spaces"
         return f"not YAML: a text begins with {char!r}", line, _QUOTES
     context = getattr(problem, "context", None)
+    if context is not None and "quoted scalar" in context:  # where the quote was opened
+        line = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
     words = f"{context}, {said}" if context else said
     hint = next((hint for part, hint in _HINTS if part in words), _QUOTES)
     return f"not YAML: {words}", line, hint

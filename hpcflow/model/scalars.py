@@ -74,7 +74,7 @@ def read_plain(text: str) -> Scalar:
 
 def _check_length(text: str) -> None:
     if len(text) > MAX_NUMBER_CHARS:
-        raise ValueError(f"a number of {len(text)} characters; if it is a text, put it in quotes")
+        raise ValueError(f"a number of {len(text)} characters")
 
 
 def number_as_text(number: int | float) -> str:
@@ -113,4 +113,6 @@ def shortened(text: str) -> str:
 
 def printable(text: str) -> str:
     """``text`` itself when a terminal can show it without harm, else in quotes and escaped."""
-    return text if text.isprintable() and len(text) <= 4096 else shortened(text)
+    if len(text) > 4096:
+        return shortened(text)
+    return text if text.isprintable() else repr(text)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hpcflow.model.spec import RunSpec
 from hpcflow.reference.fields import human_default
+from hpcflow.sites import machine
 from hpcflow.sites.schema import Site
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -45,7 +46,14 @@ def run_schema() -> dict[str, Any]:
 
 def site_schema() -> dict[str, Any]:
     """The schema of a site's file."""
-    return _schema(Site, "hpcflow site")
+    schema = _schema(Site, "hpcflow site")
+    properties = schema["$defs"]["Partition"]["properties"]
+    # Which keys a local site may leave to the machine is asked of the code that fills them in.
+    partition = dict.fromkeys(properties, machine.WORD)
+    machine.fill_in({"partitions": {"any": partition}}, machine.Machine(cpus=1, mem_mb=1, gpus=0))
+    for key in [key for key, value in partition.items() if value != machine.WORD]:
+        properties[key] = _or(properties[key], {"const": machine.WORD})
+    return schema
 
 
 def _schema(model: type[RunSpec] | type[Site], title: str) -> dict[str, Any]:
@@ -92,9 +100,12 @@ def _allow_null(section: dict[str, Any]) -> None:
 
 
 def _or_null(value: dict[str, Any]) -> dict[str, Any]:
-    if _NULL in value.get("anyOf", ()):
-        return value
+    return value if _NULL in value.get("anyOf", ()) else _or(value, _NULL)
+
+
+def _or(value: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """``value`` widened to take ``other`` as well."""
     kept = {key: value[key] for key in _ANNOTATIONS if key in value}
     bare = {key: part for key, part in value.items() if key not in kept}
     options = bare["anyOf"] if set(bare) == {"anyOf"} else [bare]
-    return {"anyOf": [*options, _NULL], **kept}
+    return {"anyOf": [*options, other], **kept}

@@ -45,7 +45,31 @@ def test_numbers(text: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    "no yes on off y n 1:30:00 1_000 0755 00.5 2026-01-31 1e e3 - + . -. 0x 0xg 0o8 inf = 1.2.3".split(),
+    [
+        "no",
+        "yes",
+        "on",
+        "off",
+        "y",
+        "n",
+        "1:30:00",
+        "1_000",
+        "0755",
+        "00.5",
+        "2026-01-31",
+        "=",
+        "1e",
+        "e3",
+        "-",
+        "+",
+        ".",
+        "-.",
+        "0x",
+        "0xg",
+        "0o8",
+        "inf",
+        "1.2.3",
+    ],
 )
 def test_what_other_readers_take_for_something_else_stays_text(text: str) -> None:
     assert read_plain(text) == text
@@ -53,7 +77,7 @@ def test_what_other_readers_take_for_something_else_stays_text(text: str) -> Non
 
 def test_a_number_of_a_thousand_digits_is_no_number() -> None:
     for text in ("1" * 5000, "0." + "1" * 5000):
-        with pytest.raises(ValueError, match="put it in quotes"):
+        with pytest.raises(ValueError, match=r"a number of 500. characters"):
             read_plain(text)
 
 
@@ -67,8 +91,15 @@ def test_names_of_secrets(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "TOKENIZERS_PARALLELISM MAX_TOKENS PATH API_KEY_FILE HF_TOKEN_PATH OMP_NUM_THREADS "
-    "GOOGLE_APPLICATION_CREDENTIALS".split(),
+    [
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "PATH",
+        "API_KEY_FILE",
+        "HF_TOKEN_PATH",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "OMP_NUM_THREADS",
+    ],
 )
 def test_names_of_things_that_are_no_secrets(name: str) -> None:
     assert not looks_secret(name)
