@@ -1,0 +1,130 @@
+"""What a cluster does to its users: a controller that is down, a refusal, a cancel, the notice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpcflow.testing.cluster import Cluster, poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = pytest.mark.cluster
+
+SLEEPER = """
+name: sleeper
+command: [sleep, "300"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m}
+"""
+
+
+def jobs_named(hpcflow: Hpcflow, run_id: str) -> list[str]:
+    """States of all jobs that the queue remembers of a run."""
+    shown = hpcflow.user.run(["squeue", "--me", "--states=all", "--noheader", "--format=%T %j"])
+    return [line.split()[0] for line in shown.stdout.splitlines() if run_id in line]
+
+
+def test_slurmctld_down_keeps_the_run_and_resume_sends_it(
+    hpcflow: Hpcflow, cluster: Cluster
+) -> None:
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    with cluster.without("slurmctld"):
+        done = hpcflow("run", config, "--site", "devcluster", check=False)
+        assert done.returncode == 1
+        assert "the run is kept; send it with: hpcflow resume sleeper-" in done.stderr
+    (run,) = hpcflow.json("ls")
+    assert (run["state"], run["job_id"]) == ("created", None)
+    sent = hpcflow.json("resume", run["run_id"])
+    assert sent["attempt"] == 1
+    assert len(jobs_named(hpcflow, run["run_id"])) == 1
+    hpcflow("cancel", run["run_id"])
+
+
+def test_cancel_ends_the_job_and_the_run(hpcflow: Hpcflow) -> None:
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    run = hpcflow.json("run", config, "--site", "devcluster")
+    poll(
+        lambda: hpcflow.json("show", run["run_id"])["state"] == "running",
+        60,
+        "the sleeper never ran",
+    )
+    (cancelled,) = hpcflow.json("cancel", run["run_id"])
+    assert cancelled == {"run_id": run["run_id"], "job_id": run["job_id"]}
+    assert hpcflow("wait", run["run_id"], check=False).returncode == 1
+    shown = hpcflow.json("show", run["run_id"])
+    assert (shown["state"], shown["cause"]) == ("cancelled", "cancelled")
+
+
+def test_a_run_that_is_alive_is_not_sent_twice(hpcflow: Hpcflow) -> None:
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    run = hpcflow.json("run", config, "--site", "devcluster")
+    refused = hpcflow("resume", run["run_id"], "--json", check=False)
+    assert refused.returncode == 2
+    assert run["job_id"] in json.loads(refused.stdout)["error"]["message"]
+    assert len(jobs_named(hpcflow, run["run_id"])) == 1
+    hpcflow("cancel", run["run_id"])
+
+
+def test_what_sbatch_refuses_leaves_nothing_behind(hpcflow: Hpcflow) -> None:
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    done = hpcflow(
+        "run", config, "--site", "devcluster", "--set", "resources.qos=nonesuch", check=False
+    )
+    assert done.returncode == 2
+    assert "resources.qos" in done.stderr
+    assert hpcflow.json("ls") == []
+
+
+def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpcflow) -> None:
+    run = hpcflow.json(
+        "run",
+        hpcflow.digits,
+        "--site",
+        "devcluster",
+        *("--set", "resources.nodes=2", "--set", "resources.time_limit=1m"),
+        *("--set", "params.epochs=100000", "--set", "checkpoint.notice=40s"),
+        *("--set", "checkpoint.interval=1h", "--set", "checkpoint.every_train_steps=null"),
+    )
+    assert hpcflow("wait", run["run_id"], check=False).returncode == 1
+    shown = hpcflow.json("show", run["run_id"])
+    assert (shown["state"], shown["cause"]) == ("waiting", "checkpointed")
+    (checkpoint,) = shown["checkpoints"]
+    assert checkpoint["train_step"] == shown["train_step"] > 0
+    hpcflow("resume", run["run_id"])
+
+    def resumed() -> bool:
+        return bool(hpcflow.json("show", run["run_id"])["train_step"] > checkpoint["train_step"])
+
+    poll(resumed, 90, "the run did not go on from its checkpoint")
+    hpcflow("cancel", run["run_id"])
+
+
+def test_a_preempted_run_saved_within_the_grace_time(hpcflow: Hpcflow) -> None:
+    run = hpcflow.json(
+        "run",
+        hpcflow.digits,
+        "--site",
+        "devcluster",
+        *("--set", "resources.partition=spot", "--set", "resources.nodes=4"),
+        *("--set", "resources.gpus_per_node=1", "--set", "params.epochs=100000"),
+        *("--set", "checkpoint.interval=1h", "--set", "checkpoint.every_train_steps=null"),
+    )
+
+    def training() -> bool:
+        return bool(hpcflow.json("show", run["run_id"])["train_step"])
+
+    poll(training, 120, "the run never trained")
+    greedy = SLEEPER.replace("sleeper", "greedy").replace("10m", "5m, nodes: 4, gpus_per_node: 4")
+    taker = hpcflow.json(
+        "run",
+        hpcflow.write_config("greedy.yaml", greedy.replace("none}", "srun}")),
+        "--site",
+        "devcluster",
+    )
+    assert hpcflow("wait", run["run_id"], check=False).returncode == 1
+    shown = hpcflow.json("show", run["run_id"])
+    assert (shown["state"], shown["cause"]) == ("waiting", "preempted")
+    assert shown["attempts"][0]["raw_state"] == "PREEMPTED"
+    hpcflow("cancel", taker["run_id"])
+    assert shown["checkpoints"], "the notice came too late to save"

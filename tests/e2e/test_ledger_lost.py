@@ -1,0 +1,69 @@
+"""The ledger is an index: lost, it is made again; down, nothing stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hpcflow.testing.cluster import Postgres
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = pytest.mark.cluster
+
+SMALL = """
+name: small
+command: ["true"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 1m}
+"""
+
+BROKEN = SMALL.replace("small", "broken").replace('"true"', '"false"')
+
+
+def two_runs(hpcflow: Hpcflow) -> None:
+    """One run that completes and one that fails."""
+    small = hpcflow.write_config("small.yaml", SMALL)
+    broken = hpcflow.write_config("broken.yaml", BROKEN)
+    assert hpcflow("run", small, "--site", "devcluster", "--wait").returncode == 0
+    assert hpcflow("run", broken, "--site", "devcluster", "--wait", check=False).returncode == 1
+
+
+def test_a_deleted_sqlite_file_is_rebuilt_identically(hpcflow: Hpcflow) -> None:
+    two_runs(hpcflow)
+    before = hpcflow("ls", "--json").stdout
+    for path in hpcflow.home.glob("ledger.sqlite*"):
+        path.unlink()
+    hpcflow("ledger", "rebuild")
+    assert hpcflow("ls", "--json").stdout == before
+    assert hpcflow("ledger", "check").returncode == 0
+
+
+def test_postgres_holds_the_same_and_is_rebuilt_identically(
+    hpcflow: Hpcflow, postgres_server: Postgres
+) -> None:
+    postgres = replace(
+        hpcflow, env={**hpcflow.env, "HPCFLOW_LEDGER": postgres_server.create_database("e2e")}
+    )
+    two_runs(postgres)
+    before = postgres.json("ls")
+    states = [(run["name"], run["state"]) for run in before]
+    assert states == [("broken", "failed"), ("small", "completed")]
+    postgres_server.drop_database("e2e")
+    postgres_server.create_database("e2e")
+    postgres("ledger", "rebuild")
+    assert postgres.json("ls") == before
+    assert hpcflow.json("ls") == before, "SQLite, made from the same files, says something else"
+
+
+def test_a_ledger_that_is_down_delays_nothing_but_the_view(hpcflow: Hpcflow) -> None:
+    down = replace(
+        hpcflow,
+        env={**hpcflow.env, "HPCFLOW_LEDGER": "postgresql://nobody@127.0.0.1:1/nothing"},
+    )
+    config = hpcflow.write_config("small.yaml", SMALL)
+    done = down("run", config, "--site", "devcluster", "--json")
+    assert done.returncode == 0
+    assert "the ledger will catch up later" in done.stderr
+    (listed,) = hpcflow.json("ls")
+    assert listed["name"] == "small"
