@@ -46,7 +46,8 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("at"), str):
         return None
-    return event if event.get("event") in EVENTS else None
+    kind = event.get("event")
+    return event if isinstance(kind, str) and kind in EVENTS else None
 
 
 def complete_lines(data: bytes) -> tuple[list[bytes], int]:

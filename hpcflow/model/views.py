@@ -9,7 +9,7 @@ from typing import Any
 from hpcflow.model.state import AttemptState, Cause, RunState
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AttemptView:
     """One attempt."""
 
@@ -28,9 +28,10 @@ class AttemptView:
     ended_at: datetime | None
     exit_code: int | None
     resume_from: str | None
+    rule: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CheckpointView:
     """One complete checkpoint."""
 
@@ -45,7 +46,7 @@ class CheckpointView:
     created_at: datetime
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunView:
     """One run, as `ls` shows it."""
 
@@ -80,7 +81,7 @@ class RunView:
     parent_sweep: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunDetail:
     """One run with all that belongs to it, as `show` shows it."""
 

@@ -1,0 +1,188 @@
+"""SQL over sqlite3 or psycopg: connect, execute, transactions, errors for people.
+
+The statements are written once, with ``?`` for parameters, in the SQL that both databases share.
+Parameters are text, numbers, booleans and None; ``codec.py`` knows what they mean. Importing this
+imports no database driver.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hpcflow.errors import LedgerError
+from hpcflow.ledger.filesystem import is_shared
+from hpcflow.ledger.url import DatabaseUrl
+
+if TYPE_CHECKING:
+    import sqlite3
+
+CONNECT_TIMEOUT_S = 3
+#: How long SQLite waits for another writer; each of ours takes milliseconds.
+BUSY_TIMEOUT_S = 10.0
+
+
+class Cursor(Protocol):
+    """What this package needs of a DB-API cursor."""
+
+    rowcount: int
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection:
+    """One open database; not to be shared between threads."""
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        """Open the database.
+
+        Raises:
+            LedgerError: it cannot be opened, or does not answer within seconds.
+        """
+        self.url = url
+        self.is_sqlite = url.kind == "sqlite"
+        self.is_broken = False
+        self._raw: Any
+        with self._errors():
+            self._raw = _open_sqlite(url) if self.is_sqlite else _open_postgres(url)
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> Cursor:
+        """Run one statement.
+
+        Raises:
+            LedgerError: the database failed.
+        """
+        with self._errors():
+            cursor: Cursor = self._raw.execute(self._native(sql), tuple(parameters))
+            return cursor
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run one statement for every row.
+
+        Raises:
+            LedgerError: the database failed.
+        """
+        with self._errors():
+            self._raw.cursor().executemany(self._native(sql), list(rows))
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
+        """All rows that a statement gives.
+
+        Raises:
+            LedgerError: the database failed.
+        """
+        with self._errors():
+            found: list[Any] = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
+            return found
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[None]:
+        """All statements in the block, or none; what is read in it belongs together.
+
+        Raises:
+            LedgerError: the database failed.
+        """
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        if write:
+            # At once, so that SQLite need not turn a reader into a writer, which can fail.
+            begin = "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN"
+        elif self.is_sqlite:
+            begin = "BEGIN"
+        self.execute(begin)
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._raw.close()
+
+    @property
+    def raw(self) -> Any:
+        """The driver's own connection, for migrations."""
+        return self._raw
+
+    def _roll_back(self) -> None:
+        try:
+            self.execute("ROLLBACK")
+        except LedgerError:
+            self.is_broken = True  # a lost connection has rolled back by itself
+
+    def _native(self, sql: str) -> str:
+        return sql if self.is_sqlite else sql.replace("?", "%s")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Whatever the driver or the file system raises, as a LedgerError without a password."""
+        try:
+            yield
+        except (OSError, _driver_error(self.is_sqlite)) as error:
+            self.is_broken = not self.is_sqlite
+            raise _ledger_error(self.url, error) from None
+
+
+def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
+    import sqlite3
+
+    path = url.path
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it 0644
+    raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+    try:
+        # The write-ahead log lives in memory that only the processes of one machine share. It is
+        # an index: what a power failure takes from it is read again from the files.
+        raw.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared(path) else 'WAL'}")
+        raw.execute("PRAGMA synchronous = NORMAL")
+        raw.execute("PRAGMA foreign_keys = ON")
+    except sqlite3.Error:
+        raw.close()
+        raise
+    return raw
+
+
+def _open_postgres(url: DatabaseUrl) -> Any:
+    try:
+        import psycopg
+        from psycopg.types.string import TextLoader
+    except ImportError:
+        raise LedgerError(
+            "this installation of hpcflow cannot speak to Postgres",
+            next_action="install its driver: pip install 'hpcflow[postgres]'",
+        ) from None
+    raw = psycopg.connect(url.dsn, connect_timeout=CONNECT_TIMEOUT_S, autocommit=True)
+    raw.adapters.register_loader("json", TextLoader)  # decoded in one place for both databases
+    return raw
+
+
+def _driver_error(is_sqlite: bool) -> type[Exception]:
+    if is_sqlite:
+        import sqlite3
+
+        return sqlite3.Error
+    try:
+        import psycopg
+    except ImportError:
+        return OSError
+    return psycopg.Error
+
+
+def _ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
+    text = str(error).strip().split("\n")[0]
+    if type(error).__name__ == "ProgrammingError" and "token" in text:  # quotes parts of the URL
+        text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
+    elif url.kind == "postgresql":
+        hint = "is the server up? The files have everything; the ledger catches up later"
+    elif "locked" in text:
+        hint = "another command is writing; send this one again"
+    elif any(word in text for word in ("malformed", "not a database", "corrupt")):
+        hint = "make it anew from the files: hpcflow ledger rebuild"
+    else:
+        hint = f"see who owns it and whether the disk is full: ls -la {url.path.parent}"
+    return LedgerError(f"the ledger {url} does not work: {text}", next_action=hint)

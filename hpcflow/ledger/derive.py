@@ -1,0 +1,206 @@
+"""What is known of a run -> its rows. Pure; the rules of precedence are all here.
+
+Where the journal, which has the scheduler's word, and the job's own events both say something, the
+scheduler wins; the events fill in what it has not said, or not said yet. See docs/ledger.md.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcflow.clock import from_text
+from hpcflow.ledger.fold import AttemptFold, RunFold, clean
+from hpcflow.ledger.rows import AttemptRow, RunRow
+from hpcflow.model.state import AttemptState, Cause, RunState, run_state_after
+
+if TYPE_CHECKING:
+    from hpcflow.model.run import Run
+
+#: State of the last attempt -> state of the run, while the attempt is neither ended nor withdrawn.
+_LIVE: Final = {
+    AttemptState.INTENDED: RunState.SUBMITTING,
+    AttemptState.QUEUED: RunState.QUEUED,
+    AttemptState.UNKNOWN: RunState.QUEUED,
+    AttemptState.RUNNING: RunState.RUNNING,
+    AttemptState.SUSPENDED: RunState.RUNNING,
+    AttemptState.COMPLETING: RunState.RUNNING,
+}
+
+
+def run_row(run: Run) -> RunRow:
+    """The part of a run's row that ``run.json`` says."""
+    spec = run.spec
+    container = spec.environment.container
+    resources = spec.resources.model_dump(mode="json")
+    return RunRow(
+        run_id=run.run_id,
+        name=spec.name,
+        user_name=clean(run.user),
+        project=spec.project,
+        site=clean(run.site),
+        framework=spec.launch.framework.value,
+        run_dir=clean(run.run_dir),
+        partition=clean(run.partition),
+        nodes=spec.resources.nodes,
+        gpus=spec.resources.nodes * spec.resources.gpus_per_node,
+        gpu_type=run.gpu_type and clean(run.gpu_type),
+        image=clean(container.image) if container else None,
+        parent_sweep=run.parent_sweep and clean(run.parent_sweep),
+        estimated_cost_usd=money(run.estimated_cost_usd),
+        created_at=run.created_at.astimezone(timezone.utc),
+        resources=resources,
+        command=[*spec.program, *spec.args],
+        params=dict(spec.params),
+        data=dict(run.provenance.data),
+        tags=list(spec.tags),
+    )
+
+
+def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow:
+    """The row of one attempt."""
+    journal, report = attempt.journal, attempt.report
+    intended, submitted = journal.get("intended", {}), journal.get("submitted", {})
+    observed, ended = journal.get("observed", {}), journal.get("ended", {})
+    void = journal.get("withdrawn") or journal.get("refused") or {}
+    resume_from = report.get("resumed_from", intended.get("resume_from"))
+    return AttemptRow(
+        run_id=run_id,
+        attempt=number,
+        job_name=clean(intended.get("job_name", "")),
+        job_id=_text(_first("job_id", submitted, observed, report)),
+        state=_attempt_state(journal, report).value,
+        raw_state=_text(_first("raw_state", ended, observed)),
+        cause=ended.get("cause"),
+        reason=_text(_first("reason", void, observed)),
+        rule=_text(ended.get("rule")),
+        partition=_text(intended.get("partition")),
+        nodes=[clean(node) for node in _first("nodes", observed, report) or []],
+        submitted_at=_moment(observed.get("submitted_at") or submitted.get("at")),
+        started_at=_moment(_first("started_at", observed, report)),
+        ended_at=_moment(
+            _first("ended_at", ended, observed) or report.get("exited_at") or ended.get("at")
+        ),
+        exit_code=_small(_first("exit_code", ended, observed, report)),
+        resume_from=_text(resume_from),
+        journal=journal,
+        report=report,
+    )
+
+
+def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
+    """Fill in what follows from journal and events.
+
+    Args:
+        row: from :func:`run_row`, or an older state of the same row.
+        attempts: all attempts, by number.
+    """
+    wishes = fold.journal
+    executed = [attempt for attempt in attempts if attempt.state != AttemptState.WITHDRAWN.value]
+    reported = [attempt for attempt in attempts if _has_progress(attempt.report)]
+    state = _run_state(attempts, executed, wishes)
+    row.state = state.value
+    row.cause = executed[-1].cause if executed else None
+    row.started_at = next((a.started_at for a in attempts if a.started_at), None)
+    row.completed_at = _completed_at(state, executed, wishes)
+    row.attempts = len(attempts)
+    row.job_id = next((a.job_id for a in reversed(attempts) if a.job_id), None)
+    latest = reported[-1].report if reported else {}
+    row.train_step = latest.get("train_step")
+    row.total_train_steps = latest.get("total_train_steps")
+    row.epoch = latest.get("epoch")
+    metrics = latest.get("metrics", {})
+    row.metrics = {clean(name): value for name, value in metrics.items() if value is not None}
+    row.final_model = next(
+        (a.report["model"] for a in attempts[::-1] if a.report.get("model")), None
+    )
+    row.gpu_hours = _gpu_hours(row.gpus, attempts)
+    row.journal = wishes
+    row.journal_at = _moment(wishes.get("at"))
+
+
+def _attempt_state(journal: dict[str, Any], report: dict[str, Any]) -> AttemptState:
+    if "ended" in journal:
+        return AttemptState.ENDED
+    if "exited_at" in report:  # the job is over, but the scheduler has not said so yet
+        return AttemptState.COMPLETING
+    said = AttemptState(journal["observed"]["state"]) if "observed" in journal else None
+    if said is AttemptState.ENDED:  # seen, but not judged yet
+        return AttemptState.COMPLETING
+    if "started_at" in report:
+        waits = said in (None, AttemptState.QUEUED, AttemptState.UNKNOWN, AttemptState.INTENDED)
+        return AttemptState.RUNNING if said is None or waits else said
+    if "withdrawn" in journal or "refused" in journal:
+        return AttemptState.WITHDRAWN
+    if said is not None:
+        return said
+    return AttemptState.QUEUED if "submitted" in journal else AttemptState.INTENDED
+
+
+def _run_state(
+    attempts: list[AttemptRow], executed: list[AttemptRow], wishes: dict[str, Any]
+) -> RunState:
+    last = attempts[-1] if attempts else None
+    if last is not None and (live := _LIVE.get(AttemptState(last.state))):
+        return live
+    # Nothing is under way: what the last end means, unless somebody wishes otherwise.
+    after = RunState.WAITING if executed else RunState.CREATED
+    if last is not None and last.cause is not None:
+        after = run_state_after(Cause(last.cause))
+    if "cancel_requested_at" in wishes and after is not RunState.COMPLETED:
+        return RunState.CANCELLED
+    if "resumed_at" in wishes and after.is_final:
+        return RunState.WAITING
+    return after
+
+
+def _completed_at(
+    state: RunState, executed: list[AttemptRow], wishes: dict[str, Any]
+) -> datetime | None:
+    if not state.is_final:
+        return None
+    end = executed[-1].ended_at if executed else None
+    wish = _moment(wishes.get("cancel_requested_at")) if state is RunState.CANCELLED else None
+    return max((moment for moment in (end, wish) if moment), default=None)
+
+
+def _gpu_hours(gpus: int, attempts: list[AttemptRow]) -> float | None:
+    """An estimate: every attempt from its start to its end, times the GPUs that were asked for."""
+    seconds = [
+        max(0.0, (attempt.ended_at - attempt.started_at).total_seconds())
+        for attempt in attempts
+        if attempt.started_at and attempt.ended_at
+    ]
+    return round(math.fsum(seconds) * gpus / 3600, 6) if seconds else None
+
+
+def _has_progress(report: dict[str, Any]) -> bool:
+    return "train_step" in report or "metrics" in report
+
+
+def money(text: str | None) -> str | None:
+    """A decimal number in plain digits; None when it is not one."""
+    try:
+        amount = Decimal(text) if text else None
+    except InvalidOperation:
+        return None
+    return f"{amount:f}" if amount is not None and amount.is_finite() else None
+
+
+def _first(name: str, *said: dict[str, Any]) -> Any:
+    """The first of several words on ``name``, in order of precedence."""
+    return next((words[name] for words in said if words.get(name) is not None), None)
+
+
+def _text(value: object) -> str | None:
+    return clean(str(value)) if value is not None else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    return from_text(text) if text else None
+
+
+def _small(value: object) -> int | None:
+    return value if isinstance(value, int) and abs(value) < 2**31 else None

@@ -1,0 +1,39 @@
+"""Which kind of file system a path lies on: SQLite's write-ahead log needs shared memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+#: Seen by several machines at once. What FUSE serves may be, so it counts.
+SHARED: Final = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "smbfs", "afs", "9p"}
+    | {"wekafs", "panfs", "pvfs2", "orangefs", "ocfs2", "gfs2", "glusterfs", "fuse"}
+)
+
+
+def is_shared(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether other machines may see the file system that ``path``, or its folder, lies on.
+
+    When the kernel does not tell, the answer is True: it is the safe one.
+    """
+    try:
+        lines = mountinfo.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return True
+    target = str(path.resolve())
+    best, kind = "", ""
+    for line in lines:
+        mount, _, tail = line.partition(" - ")
+        point = _unescape(mount.split(" ")[4])
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # a later mount on the same point hides the earlier
+            best, kind = point, tail.split(" ")[0]
+    return not kind or kind.partition(".")[0] in SHARED
+
+
+def _unescape(text: str) -> str:
+    """Undo the kernel's octal escapes of blank, tab, newline and backslash."""
+    for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
+        text = text.replace(f"\\{code}", character)
+    return text

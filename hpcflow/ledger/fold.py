@@ -1,0 +1,225 @@
+"""Journal records and events -> what is known of a run. Pure: no file, clock or database.
+
+Each file has an accumulator of its own, and only its own lines, in their order, change it: the
+journal the run's ``journal`` and every attempt's ``journal``; an event file its attempt's
+``report``. What a run *is* follows from all of them together in :mod:`hpcflow.ledger.derive`. So it
+does not matter in which order the files are read, or in which portions: a ledger that followed a
+run line by line and one rebuilt in a second are the same.
+
+Accumulators hold JSON values only, for they are stored in the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from hpcflow.clock import from_text, to_text
+from hpcflow.ledger.rows import CheckpointRow
+from hpcflow.model.events import finite, finite_metrics, parse_event
+
+#: More names than anybody looks at; a job that makes up names without end is cut off here.
+MAX_METRICS: Final = 500
+MAX_ATTEMPT: Final = 999_999
+_MAX_TEXT: Final = 10_000
+_MAX_INT: Final = 2**63 - 1
+
+
+@dataclass(slots=True)
+class AttemptFold:
+    """What the two sides said about one attempt."""
+
+    journal: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RunFold:
+    """What journal and events said about a run, apart from run.json."""
+
+    run_id: str
+    journal: dict[str, Any] = field(default_factory=dict)
+    attempts: dict[int, AttemptFold] = field(default_factory=dict)
+    checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
+    changed_attempts: set[int] = field(default_factory=set)
+
+
+def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
+    """Add whole lines of the journal, in order; returns how many say nothing."""
+    skipped = 0
+    for line in lines:
+        said = _parse_record(line)
+        if said is None:
+            skipped += 1
+            continue
+        fold.journal["at"] = max(said["at"], fold.journal.get("at", ""))
+        number = said.get("attempt")
+        if number is None:
+            _fold_wish(fold.journal, said)
+        elif 1 <= number <= MAX_ATTEMPT:
+            _fold_attempt(fold, number, said)
+        else:
+            skipped += 1
+    return skipped
+
+
+def _parse_record(line: bytes) -> dict[str, Any] | None:
+    from hpcflow.model.journal import parse_record  # pydantic: only where a journal grew
+
+    try:
+        return parse_record(line).model_dump(mode="json", exclude_none=True)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _fold_wish(journal: dict[str, Any], said: dict[str, Any]) -> None:
+    if said["record"] == "cancel_requested":
+        journal["cancel_requested_at"] = said["at"]
+        journal.pop("resumed_at", None)
+    elif said["record"] == "resumed":
+        journal["resumed_at"] = said["at"]
+        journal.pop("cancel_requested_at", None)
+
+
+def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
+    attempt = fold.attempts.setdefault(number, AttemptFold())
+    fold.changed_attempts.add(number)
+    kind = said.pop("record")
+    if kind == "intended":
+        attempt.journal = {"intended": said}  # a number is used again after a refusal
+        fold.journal.pop("resumed_at", None)
+    elif kind == "observed":
+        # A later observation may know less (accounting has no reason, the queue no end).
+        attempt.journal["observed"] = {
+            **{k: v for k, v in attempt.journal.get("observed", {}).items() if k != "reason"},
+            **said,
+        }
+    else:
+        attempt.journal[kind] = said
+        if kind == "submitted":  # found after all
+            attempt.journal.pop("refused", None)
+            attempt.journal.pop("withdrawn", None)
+
+
+def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
+    """Add whole lines of attempt ``number``'s events, in order; returns how many say nothing."""
+    attempt = fold.attempts.setdefault(number, AttemptFold())
+    fold.changed_attempts.add(number)
+    report, skipped = attempt.report, 0
+    for line in lines:
+        event = parse_event(line)
+        if event is None:
+            skipped += 1
+        elif event["event"] == "progress":
+            _fold_progress(report, event)
+        else:
+            try:
+                _FOLDERS[event["event"]](fold, number, report, event)
+            except ValueError:
+                skipped += 1
+    return skipped
+
+
+def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
+    """The latest values; by far the most frequent event."""
+    for name in ("train_step", "total_train_steps"):
+        value = _count(event.get(name))
+        if value is not None:
+            report[name] = value
+    epoch = finite(event.get("epoch"))
+    if epoch is not None:
+        report["epoch"] = epoch
+    said = event.get("metrics")
+    if isinstance(said, dict):
+        metrics = report.setdefault("metrics", {})
+        for name, value in said.items():
+            if name not in metrics and (len(metrics) >= MAX_METRICS or len(name) > 200):
+                continue
+            metrics[name] = finite(value)  # None replaces: an old loss must not hide a NaN
+
+
+def _fold_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
+    report.setdefault("started_at", _time(event["at"]))
+    report["job_id"] = _text(event.get("job_id"))
+    nodes = event.get("nodes")
+    report["nodes"] = [clean(str(node)) for node in nodes] if isinstance(nodes, list) else []
+    report.pop("exited_at", None)  # Slurm restarted the job: its first exit was not the last
+    report.pop("exit_code", None)
+
+
+def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
+    report["resumed_from"] = _text(event.get("resumed_from"))
+    _fold_progress(report, {**event, "metrics": None})
+
+
+def _fold_checkpoint(fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]) -> None:
+    path, train_step = _text(event.get("path")), _count(event.get("train_step"))
+    if not path or train_step is None or not _is_inside(path):
+        raise ValueError("not a checkpoint of this run")
+    before = fold.checkpoints.get(path)
+    if before is None or before.attempt <= number:
+        fold.checkpoints[path] = CheckpointRow(
+            run_id=fold.run_id,
+            path=path,
+            attempt=number,
+            train_step=train_step,
+            epoch=finite(event.get("epoch")),
+            size_bytes=_count(event.get("size_bytes")) or 0,
+            metrics=dict(finite_metrics(event.get("metrics"))),
+            is_best=False,
+            created_at=from_text(_time(event["at"])),
+        )
+
+
+def _fold_notice(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
+    report["notice_at"] = _time(event["at"])
+
+
+def _fold_finished(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
+    report["finished_at"] = _time(event["at"])
+    report["model"] = _text(event.get("model"))
+    _fold_progress(report, event)
+
+
+def _fold_exited(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
+    code = event.get("exit_code")
+    report["exited_at"] = _time(event["at"])
+    report["exit_code"] = code if type(code) is int and abs(code) < 2**31 else None
+
+
+_FOLDERS: Final = {
+    "started": _fold_started,
+    "train_started": _fold_train_started,
+    "checkpoint": _fold_checkpoint,
+    "notice": _fold_notice,
+    "finished": _fold_finished,
+    "exited": _fold_exited,
+}
+
+
+def clean(text: str) -> str:
+    """``text`` as every database stores it: no NUL, nothing that is not Unicode, not endless."""
+    return text[:_MAX_TEXT].replace("\0", "�").encode("utf-8", "replace").decode()
+
+
+def _text(value: object) -> str | None:
+    return clean(value) if isinstance(value, str) else None
+
+
+def _time(text: str) -> str:
+    """``text`` in the one form that all times have; ValueError when it is not a time."""
+    try:
+        return to_text(from_text(text))
+    except OverflowError as error:
+        raise ValueError(f"not a time: {text!r}") from error
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= _MAX_INT else None
+
+
+def _is_inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return not path.startswith("/") and ".." not in parts

@@ -1,0 +1,155 @@
+"""What the ledger is asked: runs, one run, what is under way. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from hpcflow.clock import to_text
+from hpcflow.errors import NotFoundError
+from hpcflow.ledger.codec import columns, decode_all
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunRow
+from hpcflow.model.state import AttemptState, Cause, RunState
+from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
+
+View = TypeVar("View")
+
+#: How long after the last journal record lines of a run may still come to light: a job that is
+#: being cleared away, and file systems that show another machine's writes late.
+SETTLING = timedelta(minutes=10)
+
+#: The columns that a view is made of, in its order. `user` alone is a function in SQL.
+_RUN: Final = tuple("user_name" if name == "user" else name for name in columns(RunView))
+_ATTEMPT: Final = columns(AttemptView)
+_CHECKPOINT: Final = columns(CheckpointView)
+_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+
+
+def runs(
+    connection: Connection,
+    *,
+    limit: int | None,
+    states: Iterable[RunState] | None,
+    project: str | None,
+    user: str | None,
+    tag: str | None,
+) -> list[RunView]:
+    """Runs, newest first."""
+    where: list[str] = []
+    values: list[object] = []
+    if states is not None:
+        wanted = [RunState(state).value for state in states]
+        where.append(f"state IN ({_marks(wanted)})" if wanted else "1 = 0")
+        values += wanted
+    for column, value in (("project", project), ("user_name", user)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            values.append(value)
+    if tag is not None:  # tags are names, so one in quotes is found in the JSON as it stands
+        find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
+        where.append(f"{find} > 0")
+        values.append(f'"{tag}"')
+    sql = f"SELECT {', '.join(_RUN)} FROM run"  # noqa: S608
+    if where:
+        sql += f" WHERE {' AND '.join(where)}"
+    sql += " ORDER BY created_at DESC, run_id"
+    if limit is not None:
+        sql += " LIMIT ?"
+        values.append(limit)
+    return decode_all(RunRow, _RUN, connection.rows(sql, values), _run_view)
+
+
+def run(connection: Connection, run_id: str) -> RunDetail:
+    """One run with everything that belongs to it."""
+    names = (*_RUN, "resources", "command", "image")
+    with connection.transaction(write=False):
+        found = _select(connection, "run", names, "run_id = ?", [run_id])
+        attempts = _attempts(connection, "run_id = ? ORDER BY attempt", [run_id])
+        saved = _select(
+            connection,
+            "checkpoint",
+            _CHECKPOINT,
+            "run_id = ? ORDER BY train_step, created_at, path",
+            [run_id],
+        )
+    details = decode_all(
+        RunRow,
+        names,
+        found,
+        lambda *values: RunDetail(_run_view(*values[:-3]), *values[-3:]),
+    )
+    if not details:
+        raise NotFoundError(
+            f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
+        )
+    details[0].attempts.extend(attempts)
+    details[0].checkpoints.extend(decode_all(CheckpointRow, _CHECKPOINT, saved, CheckpointView))
+    return details[0]
+
+
+def live_attempts(connection: Connection) -> list[tuple[RunView, AttemptView]]:
+    """Every attempt that is neither ended nor withdrawn, with its run."""
+    with connection.transaction(write=False):
+        attempts = _attempts(
+            connection, f"state NOT IN ({_marks(_OVER)}) ORDER BY run_id, attempt", _OVER
+        )
+        inner = f"SELECT run_id FROM attempt WHERE state NOT IN ({_marks(_OVER)})"  # noqa: S608
+        found = _select(connection, "run", _RUN, f"run_id IN ({inner})", _OVER)
+    by_id = {view.run_id: view for view in decode_all(RunRow, _RUN, found, _run_view)}
+    return [(by_id[attempt.run_id], attempt) for attempt in attempts]
+
+
+def run_ids(connection: Connection) -> set[str]:
+    """The ids of all runs."""
+    return {run_id for (run_id,) in connection.rows("SELECT run_id FROM run")}
+
+
+def unsettled(connection: Connection, now: datetime) -> set[str]:
+    """Ids of the runs whose files may still grow: not at rest, or only for a short while."""
+    moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
+    sql = f"SELECT run_id FROM run WHERE state IN ({_marks(moving)}) OR journal_at > ?"  # noqa: S608
+    fresh = to_text(now - SETTLING)
+    # What was just created has no journal yet: its first record may be on its way.
+    sql += " OR (journal_at IS NULL AND created_at > ?)"
+    return {run_id for (run_id,) in connection.rows(sql, [*moving, fresh, fresh])}
+
+
+def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:
+    found = _select(connection, "attempt", _ATTEMPT, where, values)
+    return decode_all(AttemptRow, _ATTEMPT, found, _attempt_view)
+
+
+def _select(
+    connection: Connection,
+    table: str,
+    names: Sequence[str],
+    where: str,
+    values: Sequence[object],
+) -> list[Any]:
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE {where}"  # noqa: S608
+    return connection.rows(sql, values)
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _run_view(*values: Any) -> RunView:
+    return _with_words(RunView, _RUN, RunState, values)
+
+
+def _attempt_view(*values: Any) -> AttemptView:
+    return _with_words(AttemptView, _ATTEMPT, AttemptState, values)
+
+
+def _with_words(
+    make: Callable[..., View], names: tuple[str, ...], state: type[Enum], values: tuple[Any, ...]
+) -> View:
+    """A view whose state and cause are enumerations again."""
+    view = list(values)
+    at, why = names.index("state"), names.index("cause")
+    view[at], view[why] = state(view[at]), view[why] and Cause(view[why])
+    return make(*view)

@@ -1,0 +1,119 @@
+"""The rows of the ledger as plain values. ``tables.py`` describes the same columns to a database.
+
+A field's ``metadata`` says what it is in a database, where that is not its own type: ``TIME``
+(aware UTC), ``JSON`` (a list or an object), ``MONEY`` (a decimal number, as text) or ``BOOL``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+TIME: Final = {"kind": "time"}
+JSON: Final = {"kind": "json"}
+MONEY: Final = {"kind": "money"}
+BOOL: Final = {"kind": "bool"}
+
+
+@dataclass(slots=True)
+class RunRow:
+    """A run: from run.json above the line, derived from journal and events below it."""
+
+    run_id: str
+    name: str
+    user_name: str
+    project: str
+    site: str
+    framework: str
+    run_dir: str
+    partition: str
+    nodes: int
+    gpus: int
+    gpu_type: str | None
+    image: str | None
+    parent_sweep: str | None
+    estimated_cost_usd: str | None = field(metadata=MONEY)
+    created_at: datetime = field(metadata=TIME)
+    resources: dict[str, Any] = field(metadata=JSON)
+    command: list[str] = field(metadata=JSON)
+    params: dict[str, Any] = field(metadata=JSON)
+    data: dict[str, str] = field(metadata=JSON)
+    tags: list[str] = field(metadata=JSON)
+    # ---
+    state: str = "created"
+    cause: str | None = None
+    started_at: datetime | None = field(default=None, metadata=TIME)
+    completed_at: datetime | None = field(default=None, metadata=TIME)
+    attempts: int = 0
+    job_id: str | None = None
+    train_step: int | None = None
+    total_train_steps: int | None = None
+    epoch: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict, metadata=JSON)
+    best_metric: float | None = None
+    final_model: str | None = None
+    gpu_hours: float | None = None
+    cost_usd: str | None = field(default=None, metadata=MONEY)
+    journal: dict[str, Any] = field(default_factory=dict, metadata=JSON)
+    journal_at: datetime | None = field(default=None, metadata=TIME)
+    bytes_read: int = 0
+
+
+@dataclass(slots=True)
+class AttemptRow:
+    """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows."""
+
+    run_id: str
+    attempt: int
+    job_name: str
+    job_id: str | None
+    state: str
+    raw_state: str | None
+    cause: str | None
+    reason: str | None
+    rule: str | None
+    partition: str | None
+    nodes: list[str] = field(metadata=JSON)
+    submitted_at: datetime | None = field(metadata=TIME)
+    started_at: datetime | None = field(metadata=TIME)
+    ended_at: datetime | None = field(metadata=TIME)
+    exit_code: int | None
+    resume_from: str | None
+    journal: dict[str, Any] = field(metadata=JSON)
+    report: dict[str, Any] = field(metadata=JSON)
+
+
+@dataclass(slots=True)
+class CheckpointRow:
+    """A complete checkpoint. One path holds one checkpoint: the last that was written there."""
+
+    run_id: str
+    path: str
+    attempt: int
+    train_step: int
+    epoch: float | None
+    size_bytes: int
+    metrics: dict[str, float] = field(metadata=JSON)
+    is_best: bool = field(metadata=BOOL)
+    created_at: datetime = field(metadata=TIME)
+
+
+@dataclass(slots=True)
+class SourceRow:
+    """How far a file was read: ``path`` is relative to the run directory."""
+
+    run_id: str
+    path: str
+    offset_bytes: int
+    in_long_line: bool = field(metadata=BOOL)
+    skipped_lines: int
+
+
+#: Table name -> the rows in it, in the order in which they can be inserted.
+ROWS: Final = {
+    "run": RunRow,
+    "attempt": AttemptRow,
+    "checkpoint": CheckpointRow,
+    "source": SourceRow,
+}

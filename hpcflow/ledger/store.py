@@ -1,0 +1,220 @@
+"""The ledger as an object: its only writer, and the door to what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from types import TracebackType
+from typing import Any, TypeVar
+
+from hpcflow.ledger import queries
+from hpcflow.ledger.codec import columns, decode_all, encode
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.rows import ROWS, AttemptRow, CheckpointRow, RunRow, SourceRow
+from hpcflow.ledger.upgrade import require_head
+from hpcflow.ledger.url import DatabaseUrl, parse_url
+from hpcflow.model.state import RunState
+from hpcflow.model.views import AttemptView, RunDetail, RunView
+
+Row = TypeVar("Row")
+
+
+@dataclass(slots=True)
+class Known:
+    """What the ledger holds of a run, as far as folding goes on from it."""
+
+    run: RunRow
+    attempts: list[AttemptRow] = field(default_factory=list)
+    sources: list[SourceRow] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Change:
+    """New rows of one run, and what they were computed from.
+
+    Attributes:
+        bytes_before: ``run.bytes_read`` of the row that this goes on from; None if there was none.
+        from_zero: everything was read anew: what else the ledger has of the run is deleted.
+    """
+
+    run: RunRow
+    attempts: list[AttemptRow]
+    checkpoints: list[CheckpointRow]
+    sources: list[SourceRow]
+    bytes_before: int | None
+    from_zero: bool = False
+
+
+def open_ledger(url: str) -> Ledger:
+    """Open a ledger; an empty or missing database is created.
+
+    Args:
+        url: ``sqlite:////absolute/path``, ``postgresql://user@host/name``, or a path.
+
+    Raises:
+        InputError: not such a URL.
+        LedgerVersionError: its tables are older or newer than this hpcflow.
+        LedgerError: it does not answer; nothing is lost, for the files have everything.
+    """
+    ledger = Ledger(parse_url(url))
+    ledger.connection()
+    return ledger
+
+
+class Ledger:
+    """One open ledger; not to be shared between threads. Every method may raise LedgerError.
+
+    A connection that broke is opened anew by the next call.
+    """
+
+    def __init__(self, url: DatabaseUrl) -> None:
+        self.url = url
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def connection(self) -> Connection:
+        """The open connection, to a database whose tables are this version's."""
+        if self._connection is not None and self._connection.is_broken:
+            self.close()
+        if self._connection is None:
+            connection = Connection(self.url)
+            try:
+                require_head(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def runs(
+        self,
+        *,
+        limit: int | None = None,
+        states: Iterable[RunState] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        tag: str | None = None,
+    ) -> list[RunView]:
+        """The runs that fit, newest first."""
+        return queries.runs(
+            self.connection(), limit=limit, states=states, project=project, user=user, tag=tag
+        )
+
+    def run(self, run_id: str) -> RunDetail:
+        """One run.
+
+        Raises:
+            NotFoundError: the ledger does not know it.
+        """
+        return queries.run(self.connection(), run_id)
+
+    def live_attempts(self) -> list[tuple[RunView, AttemptView]]:
+        """Every attempt that is neither ended nor withdrawn, with its run."""
+        return queries.live_attempts(self.connection())
+
+    def run_ids(self) -> set[str]:
+        """The ids of all runs."""
+        return queries.run_ids(self.connection())
+
+    def unsettled(self, now: datetime) -> set[str]:
+        """Ids of the runs whose files may still grow."""
+        return queries.unsettled(self.connection(), now)
+
+    def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
+        """What the ledger holds of these runs, at one moment; unknown ones are missing."""
+        connection = self.connection()
+        with connection.transaction(write=False):
+            found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
+            for row in _load(connection, "attempt", run_ids):
+                found[row.run_id].attempts.append(row)
+            for row in _load(connection, "source", run_ids):
+                found[row.run_id].sources.append(row)
+        return found
+
+    def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
+        """The checkpoints of these runs."""
+        found: list[CheckpointRow] = _load(self.connection(), "checkpoint", run_ids)
+        return found
+
+    def apply(self, changes: Sequence[Change]) -> list[str]:
+        """Write changes, each wholly or not at all, together with how far the files were read.
+
+        A change counts only if nobody has written to its run since the rows that it goes on from
+        were read; so two readers of the same lines never count them twice.
+
+        Returns:
+            Ids of the runs where somebody else was faster; nothing of theirs was written.
+        """
+        connection = self.connection()
+        with connection.transaction(write=True):
+            mine = [change for change in changes if _claim(connection, change)]
+            for change in mine:
+                if change.from_zero:
+                    for table in ("attempt", "checkpoint", "source"):
+                        sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608
+                        connection.execute(sql, [change.run.run_id])
+            _write(connection, "attempt", [row for change in mine for row in change.attempts])
+            _write(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
+            _write(connection, "source", [row for change in mine for row in change.sources])
+        written = {id(change) for change in mine}
+        return [change.run.run_id for change in changes if id(change) not in written]
+
+
+def _claim(connection: Connection, change: Change) -> bool:
+    """Write the run's own row, if it still is as it was; whether it was."""
+    values = encode(change.run)
+    if change.bytes_before is None:
+        return connection.execute(_insert("run") + " ON CONFLICT DO NOTHING", values).rowcount == 1
+    assignments = ", ".join(f"{name} = ?" for name in columns(RunRow))
+    sql = f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608
+    return connection.execute(sql, [*values, change.run.run_id, change.bytes_before]).rowcount == 1
+
+
+def _write(connection: Connection, table: str, rows: list[Any]) -> None:
+    if rows:
+        connection.execute_many(_upsert(table), [encode(row) for row in rows])
+
+
+@cache
+def _insert(table: str) -> str:
+    names = columns(ROWS[table])
+    marks = ", ".join("?" * len(names))
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+
+
+@cache
+def _upsert(table: str) -> str:
+    """Of two checkpoints at one path, that of the later attempt stays, whichever comes first."""
+    key = {"attempt": "attempt"}.get(table, "path")
+    names = [name for name in columns(ROWS[table]) if name not in ("run_id", key)]
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in names)
+    newer = " WHERE excluded.attempt >= checkpoint.attempt" if table == "checkpoint" else ""
+    return f"{_insert(table)} ON CONFLICT (run_id, {key}) DO UPDATE SET {assignments}{newer}"
+
+
+def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[Any]:
+    """The rows of these runs, in the order of their keys."""
+    row_type = ROWS[table]
+    names = columns(row_type)
+    key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
+    marks = ", ".join("?" * len(run_ids))
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id IN ({marks}) ORDER BY {key}"  # noqa: S608
+    return decode_all(row_type, names, connection.rows(sql, run_ids), row_type)

@@ -1,0 +1,139 @@
+"""The tables of the ledger, for alembic, which compares them with a database, and for ORM queries.
+
+The same columns, as plain values, are in ``rows.py``; a test keeps the two together. Nothing else
+in hpcflow imports this, for sqlmodel takes a third of a second. Every value in here can be made
+again from run.json, journal and events; a new column comes with a migration.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Index
+from sqlmodel import Field, SQLModel
+
+from hpcflow.ledger.types import Money, UtcTime
+
+
+def _run_id(**options: Any) -> Any:
+    return Field(primary_key=True, foreign_key="run.run_id", ondelete="CASCADE", **options)
+
+
+class Run(SQLModel, table=True):
+    """One run. Cost and GPU hours are estimates until accounting has spoken."""
+
+    __tablename__ = "run"
+    __table_args__ = (
+        Index("run_by_created_at", "created_at"),
+        Index("run_by_state", "state", "journal_at"),
+    )
+
+    run_id: str = Field(primary_key=True)
+    name: str
+    user_name: str
+    project: str
+    site: str
+    framework: str
+    run_dir: str
+    partition: str
+    nodes: int
+    gpus: int
+    gpu_type: str | None
+    image: str | None
+    parent_sweep: str | None
+    estimated_cost_usd: Decimal | None = Field(sa_type=Money)
+    created_at: datetime = Field(sa_type=UtcTime)
+    resources: dict[str, Any] = Field(sa_type=JSON)
+    command: list[str] = Field(sa_type=JSON)
+    params: dict[str, Any] = Field(sa_type=JSON)
+    data: dict[str, str] = Field(sa_type=JSON)
+    tags: list[str] = Field(sa_type=JSON)
+    state: str
+    cause: str | None
+    started_at: datetime | None = Field(sa_type=UtcTime)
+    completed_at: datetime | None = Field(sa_type=UtcTime)
+    attempts: int
+    job_id: str | None
+    train_step: int | None = Field(sa_type=BigInteger)
+    total_train_steps: int | None = Field(sa_type=BigInteger)
+    epoch: float | None
+    metrics: dict[str, float] = Field(sa_type=JSON)
+    best_metric: float | None
+    final_model: str | None
+    gpu_hours: float | None
+    cost_usd: Decimal | None = Field(sa_type=Money)
+    journal: dict[str, Any] = Field(sa_type=JSON)
+    journal_at: datetime | None = Field(sa_type=UtcTime)
+    bytes_read: int = Field(sa_type=BigInteger)
+
+
+class Attempt(SQLModel, table=True):
+    """One attempt: one Slurm job."""
+
+    __tablename__ = "attempt"
+    __table_args__ = (Index("attempt_by_state", "state"),)
+
+    run_id: str = _run_id()
+    attempt: int = Field(primary_key=True)
+    job_name: str
+    job_id: str | None
+    state: str
+    raw_state: str | None
+    cause: str | None
+    reason: str | None
+    rule: str | None
+    partition: str | None
+    nodes: list[str] = Field(sa_type=JSON)
+    submitted_at: datetime | None = Field(sa_type=UtcTime)
+    started_at: datetime | None = Field(sa_type=UtcTime)
+    ended_at: datetime | None = Field(sa_type=UtcTime)
+    exit_code: int | None
+    resume_from: str | None
+    journal: dict[str, Any] = Field(sa_type=JSON)
+    report: dict[str, Any] = Field(sa_type=JSON)
+
+
+class Checkpoint(SQLModel, table=True):
+    """One complete checkpoint."""
+
+    __tablename__ = "checkpoint"
+
+    run_id: str = _run_id()
+    path: str = Field(primary_key=True)
+    attempt: int
+    train_step: int = Field(sa_type=BigInteger)
+    epoch: float | None
+    size_bytes: int = Field(sa_type=BigInteger)
+    metrics: dict[str, float] = Field(sa_type=JSON)
+    is_best: bool
+    created_at: datetime = Field(sa_type=UtcTime)
+
+
+class CostEntry(SQLModel, table=True):
+    """A part of the bill of one attempt: so much of ``unit`` in a period, and what it costs."""
+
+    __tablename__ = "cost_entry"
+
+    run_id: str = _run_id()
+    attempt: int = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    period_start: datetime = Field(primary_key=True, sa_type=UtcTime)
+    period_end: datetime = Field(sa_type=UtcTime)
+    amount: Decimal = Field(sa_type=Money)
+    unit: str
+    cost_usd: Decimal | None = Field(sa_type=Money)
+    is_estimate: bool
+
+
+class Source(SQLModel, table=True):
+    """How far a file of a run directory was read; written together with what was read."""
+
+    __tablename__ = "source"
+
+    run_id: str = _run_id()
+    path: str = Field(primary_key=True)
+    offset_bytes: int = Field(sa_type=BigInteger)
+    in_long_line: bool
+    skipped_lines: int

@@ -1,0 +1,125 @@
+"""The version of a database's tables: look it up in plain SQL; create and migrate with alembic.
+
+An empty database gets its tables when it is opened. One with older tables is never changed on the
+way: somebody has to type ``hpcflow ledger upgrade``, for older programs may still be using it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hpcflow.errors import LedgerError, LedgerVersionError
+from hpcflow.ledger.connection import CONNECT_TIMEOUT_S, Connection
+from hpcflow.ledger.url import DatabaseUrl
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
+    from sqlalchemy import Engine
+
+#: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
+HEAD: Final = "0001"
+VERSION_TABLE: Final = "hpcflow_version"
+
+#: Any number, the same in all versions of hpcflow: whoever has this lock may change tables.
+_ADVISORY_LOCK: Final = 0x68706366
+
+
+def version(connection: Connection) -> str | None:
+    """The version of the tables; None for a database that has none of ours.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    exists = "SELECT to_regclass(?) IS NOT NULL"
+    if connection.is_sqlite:
+        exists = "SELECT count(*) FROM sqlite_master WHERE name = ?"
+    if not connection.execute(exists, [VERSION_TABLE]).fetchone()[0]:
+        return None
+    found = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608
+    return str(found[0]) if found else None
+
+
+def require_head(connection: Connection) -> None:
+    """Create the tables of an empty database; refuse one whose tables are not this version's.
+
+    Raises:
+        LedgerVersionError: they are older or newer; the error says what to do.
+        LedgerError: the database failed.
+    """
+    found = version(connection)
+    if found is None:
+        upgrade(connection.url)
+    elif found < HEAD:
+        raise LedgerVersionError(
+            f"the ledger {connection.url} has tables of version {found}; this hpcflow needs {HEAD}",
+            next_action="once nobody uses an older hpcflow with it: hpcflow ledger upgrade",
+        )
+    elif found > HEAD:
+        raise _too_new(connection.url, found)
+
+
+def upgrade(url: DatabaseUrl) -> None:
+    """Create the tables, or bring them up to date: wholly or not at all, one process at a time.
+
+    Raises:
+        LedgerVersionError: the database is newer than this hpcflow.
+        LedgerError: the database failed.
+    """
+    import alembic.command
+    import alembic.config
+    from sqlalchemy.exc import SQLAlchemyError
+
+    engine = make_engine(url)
+    config = alembic.config.Config()
+    config.set_main_option("script_location", "hpcflow.ledger:migrations")
+    try:
+        with engine.begin() as connection:
+            found = _lock_and_look(connection)
+            if found is not None and found > HEAD:
+                raise _too_new(url, found)
+            config.attributes["connection"] = connection
+            alembic.command.upgrade(config, "head")
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", error)).split("\n")[0]
+        raise LedgerError(
+            f"the tables of the ledger {url} could not be made: {reason}",
+            next_action="the files have everything; try again, or use another database",
+        ) from None
+    finally:
+        engine.dispose()
+
+
+def make_engine(url: DatabaseUrl) -> Engine:
+    """The database for SQLAlchemy, for migrations and ORM queries; nothing is opened yet."""
+    from sqlalchemy import create_engine, event
+
+    if url.kind == "postgresql":
+        options = {"connect_timeout": CONNECT_TIMEOUT_S}
+        return create_engine(url.sqlalchemy, connect_args=options)
+    engine = create_engine("sqlite://", creator=lambda: Connection(url).raw)
+
+    # Python's driver opens transactions where it likes, and not before DDL.
+    @event.listens_for(engine, "begin")
+    def _begin(connection: AlchemyConnection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _lock_and_look(connection: AlchemyConnection) -> str | None:
+    """Keep other upgrades out until the transaction ends; the version that there is now."""
+    from sqlalchemy import inspect, text
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
+    return None if found is None else str(found)
+
+
+def _too_new(url: DatabaseUrl, found: str) -> LedgerVersionError:
+    return LedgerVersionError(
+        f"the ledger {url} has tables of version {found}, newer than this hpcflow knows",
+        next_action="update it: pip install --upgrade hpcflow",
+    )

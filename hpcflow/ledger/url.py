@@ -1,0 +1,70 @@
+"""The URL of a database: what may stand in it, and how it is shown without its password."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpcflow.errors import InputError
+
+_POSTGRES = re.compile(r"(?:postgresql|postgres)(?:\+psycopg)?://")
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True)
+class DatabaseUrl:
+    """A database.
+
+    Attributes:
+        path: file of a SQLite database.
+        dsn: what libpq connects to; empty for SQLite.
+    """
+
+    kind: Literal["sqlite", "postgresql"]
+    path: Path = Path()
+    dsn: str = ""
+
+    def __str__(self) -> str:
+        """For people: without password."""
+        return str(self.path) if self.kind == "sqlite" else redact(self.dsn)
+
+    def __repr__(self) -> str:
+        return f"<database {self}>"
+
+    @property
+    def sqlalchemy(self) -> str:
+        """The same for SQLAlchemy."""
+        if self.kind == "sqlite":
+            return f"{_SQLITE}{self.path}"
+        return "postgresql+psycopg" + self.dsn.removeprefix("postgresql")
+
+
+def parse_url(text: str) -> DatabaseUrl:
+    """``sqlite:///PATH`` (four slashes for an absolute path), ``postgresql://…``, or a path alone.
+
+    Raises:
+        InputError: neither.
+    """
+    if text.startswith(_SQLITE) and len(text) > len(_SQLITE):
+        return DatabaseUrl("sqlite", Path(text.removeprefix(_SQLITE)))
+    postgres = _POSTGRES.match(text)
+    if postgres:
+        return DatabaseUrl("postgresql", dsn="postgresql://" + text[postgres.end() :])
+    if text and "://" not in text and "\0" not in text:
+        return DatabaseUrl("sqlite", Path(text))
+    raise InputError(
+        f"not a ledger: {redact(text)[:200]!r}",
+        next_action="write it like sqlite:////home/ada/ledger.sqlite or postgresql://host/hpcflow",
+    )
+
+
+def redact(url: str) -> str:
+    """``url`` with nothing in it that can be a password, also when it is not well formed."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    place = rest.partition("?")[0]
+    login, at, host = place.rpartition("@")
+    return f"{scheme}://{login.partition(':')[0]}{at}{host}"

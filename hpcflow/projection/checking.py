@@ -1,0 +1,86 @@
+"""Whether the ledger says what the files say; the proof that it can be thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from hpcflow.errors import StorageError
+from hpcflow.ledger.rows import CheckpointRow
+from hpcflow.ledger.store import Change, Known, Ledger
+from hpcflow.projection.reading import RunReader
+from hpcflow.storage.layout import RunDir
+
+_BATCH_RUNS = 200
+_SHOWN_CHARS = 60
+
+
+def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
+    """Compare every row of these runs with what the files say, as far as the ledger has read them.
+
+    Catch up first: a line that was not read yet is no difference.
+
+    Returns:
+        One text for each difference; empty when ledger and files agree.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    todo = list(run_dirs)
+    differences: list[str] = []
+    for begin in range(0, len(todo), _BATCH_RUNS):
+        batch = todo[begin : begin + _BATCH_RUNS]
+        ids = [run_dir.path.name for run_dir in batch]
+        known = ledger.known(ids)
+        saved: dict[str, list[CheckpointRow]] = {run_id: [] for run_id in ids}
+        for row in ledger.checkpoints(ids):
+            saved[row.run_id].append(row)
+        for run_dir, run_id in zip(batch, ids, strict=True):
+            differences += _check_run(run_dir, known.get(run_id), saved[run_id])
+    return differences
+
+
+def _check_run(run_dir: RunDir, known: Known | None, saved: list[CheckpointRow]) -> list[str]:
+    run_id = run_dir.path.name
+    if known is None:
+        return [f"{run_id}: not in the ledger"]
+    limits = {source.path: source.offset_bytes for source in known.sources}
+    try:
+        change = RunReader(run_dir, None, limits=limits).read()
+    except StorageError as error:
+        return [f"{run_id}: only in the ledger: {error.message}"]
+    assert change is not None  # a run that is read from its start is always new
+    in_ledger = _rows(Change(known.run, known.attempts, saved, known.sources, None))
+    in_files = _rows(change)
+    differences: list[str] = []
+    for name in sorted(in_ledger.keys() | in_files.keys()):
+        mine, theirs = in_ledger.get(name), in_files.get(name)
+        if mine is None or theirs is None:
+            place = "files" if mine is None else "ledger"
+            differences.append(f"{run_id}: {name}: only in the {place}")
+        else:
+            differences += [f"{run_id}: {name}: {text}" for text in _compare(mine, theirs)]
+    return differences
+
+
+def _rows(change: Change) -> dict[str, Any]:
+    """Name for people -> row."""
+    return {
+        "run": change.run,
+        **{f"attempt {row.attempt}": row for row in change.attempts},
+        **{f"checkpoint {row.path}": row for row in change.checkpoints},
+        **{f"read of {row.path}": row for row in change.sources},
+    }
+
+
+def _compare(mine: Any, theirs: Any) -> list[str]:
+    pairs = [
+        (column.name, getattr(mine, column.name), getattr(theirs, column.name))
+        for column in fields(mine)
+    ]
+    return [
+        f"{name} is {str(a)[:_SHOWN_CHARS]} in the ledger, {str(b)[:_SHOWN_CHARS]} in the files"
+        for name, a, b in pairs
+        if a != b
+    ]

@@ -1,0 +1,148 @@
+"""Passes over many runs: catch up with what is new, or read everything anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from hpcflow.clock import SystemClock
+from hpcflow.errors import LedgerError, StorageError
+from hpcflow.ledger.store import Change, Known, Ledger
+from hpcflow.projection.reading import FileShrankError, RunReader
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import run_dir_of, run_ids
+from hpcflow.storage.unread import forget_old_marks, unread_runs
+
+_BATCH_RUNS = 200
+#: Somebody else writing to the same run at the same moment is rare; ten times in a row it is not.
+_TRIES = 10
+
+
+@dataclass
+class Summary:
+    """What a pass over run directories did.
+
+    Attributes:
+        runs: runs that were looked at.
+        changed: ids of the runs whose rows changed.
+        lines: lines that were read, good and bad.
+        skipped_lines: those of them that say nothing: torn, foreign, of a newer version.
+        gone: ids of the runs whose directory, or a file of it, is gone; their rows stay.
+        problems: runs that could not be read, and files that shrank; one text for each.
+    """
+
+    runs: int = 0
+    changed: list[str] = field(default_factory=list)
+    lines: int = 0
+    skipped_lines: int = 0
+    gone: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def catch_up(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
+    """Bring the ledger up to what the files of these runs say now.
+
+    A run that cannot be read is a problem of its own and stays as it is.
+
+    Raises:
+        LedgerError: the database failed. Runs before it are written; nothing is lost.
+    """
+    return _project(ledger, run_dirs, from_zero=False)
+
+
+def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
+    """Read everything of these runs anew and replace what the ledger had of them, run by run.
+
+    Runs that are not given, and those that cannot be read any more, keep their rows.
+
+    Raises:
+        LedgerError: the database failed. Every run is either as before or new.
+    """
+    return _project(ledger, run_dirs, from_zero=True)
+
+
+def catch_up_home(ledger: Ledger, home: Home, *, now: datetime | None = None) -> Summary:
+    """Bring the ledger up to date for a whole home, looking only at runs that may have changed.
+
+    These are the runs that it does not know, those that are under way or came to rest minutes ago,
+    and those that carry a mark (:mod:`hpcflow.storage.unread`).
+
+    Raises:
+        LedgerError: the database failed.
+        StorageError: the home cannot be read.
+    """
+    now = now or SystemClock().now()
+    mine = set(run_ids(home))
+    marked = unread_runs(home)
+    wanted = mine & (ledger.unsettled(now) | (mine - ledger.run_ids()) | set(marked))
+    summary = catch_up(ledger, [run_dir_of(home, run_id) for run_id in sorted(wanted)])
+    forget_old_marks(home, marked, now)
+    return summary
+
+
+def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> Summary:
+    summary = Summary()
+    todo = {run_dir.path.name: run_dir for run_dir in run_dirs}
+    summary.runs = len(todo)
+    for _ in range(_TRIES):
+        ids = list(todo)
+        lost: list[str] = []
+        for begin in range(0, len(ids), _BATCH_RUNS):
+            lost += _project_batch(
+                ledger, [todo[i] for i in ids[begin : begin + _BATCH_RUNS]], from_zero, summary
+            )
+        if not lost:
+            return summary
+        todo = {run_id: todo[run_id] for run_id in lost}
+    raise LedgerError(
+        f"others keep writing to {', '.join(sorted(todo))} at the same time",
+        next_action="send the command again in a moment",
+    )
+
+
+def _project_batch(
+    ledger: Ledger, run_dirs: list[RunDir], from_zero: bool, summary: Summary
+) -> list[str]:
+    """One transaction of each kind; the ids of the runs where somebody else was faster."""
+    known = ledger.known([run_dir.path.name for run_dir in run_dirs])
+    changes: dict[str, tuple[Change, RunReader]] = {}
+    for run_dir in run_dirs:
+        run_id = run_dir.path.name
+        try:
+            found = _read(run_dir, known.get(run_id), from_zero, summary)
+        except StorageError as error:
+            if run_dir.path.is_dir():
+                summary.problems.append(f"{run_id}: {error.message}")
+            else:
+                summary.gone.append(run_id)
+            continue
+        if found is not None:
+            changes[run_id] = found
+    lost = ledger.apply([change for change, _ in changes.values()]) if changes else []
+    for run_id, (_, reader) in changes.items():
+        if run_id not in lost:
+            summary.changed.append(run_id)
+            summary.lines += reader.lines
+            summary.skipped_lines += reader.skipped_lines
+    return lost
+
+
+def _read(
+    run_dir: RunDir, known: Known | None, from_zero: bool, summary: Summary
+) -> tuple[Change, RunReader] | None:
+    """What is new of one run; None when nothing is."""
+    reader = RunReader(run_dir, None if from_zero else known)
+    try:
+        change = reader.read()
+    except FileShrankError as error:
+        summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
+        return _read(run_dir, known, True, summary)
+    if reader.gone:
+        summary.gone.append(run_dir.path.name)
+    if change is None:
+        return None
+    if known is not None:
+        change.from_zero = from_zero
+        change.bytes_before = known.run.bytes_read
+    return change, reader

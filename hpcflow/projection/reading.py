@@ -1,0 +1,129 @@
+"""What is new in the files of one run, as a change of its rows. Reads; writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from hpcflow.errors import StorageError
+from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
+from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal
+from hpcflow.ledger.rows import SourceRow
+from hpcflow.ledger.store import Change, Known
+from hpcflow.storage.files import read_from, size_of
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.lines import Position, split_lines
+
+_PORTION_BYTES = 4 << 20
+
+
+class FileShrankError(Exception):
+    """A file is shorter than what was read of it: it is another one now."""
+
+
+class RunReader:
+    """Reads one run on from what the ledger knows of it.
+
+    Attributes:
+        lines: new lines so far, good and bad; ``skipped_lines``: the bad ones.
+        gone: files that were read once and do not exist any more.
+    """
+
+    def __init__(
+        self, run_dir: RunDir, known: Known | None, *, limits: Mapping[str, int] | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            known: what the ledger has; None to begin with the first byte.
+            limits: read every file up to this byte only, the others not at all.
+        """
+        self.lines = 0
+        self.skipped_lines = 0
+        self.gone: list[str] = []
+        self._run_dir = run_dir
+        self._known = known
+        self._limits = limits
+        self._fold = RunFold(run_dir.path.name)
+        self._sources: dict[str, SourceRow] = {}
+        self._moved: set[str] = set()
+        if known is not None:
+            self._fold.journal = known.run.journal
+            for row in known.attempts:
+                self._fold.attempts[row.attempt] = AttemptFold(row.journal, row.report)
+            self._sources = {row.path: row for row in known.sources}
+
+    def read(self) -> Change | None:
+        """Read every file to its end; None when nothing is new.
+
+        Raises:
+            FileShrankError: begin this run anew.
+            StorageError: a file cannot be read.
+        """
+        self._read_file(self._run_dir.journal, partial(fold_journal, self._fold))
+        for number in sorted(self._fold.attempts):
+            events = self._run_dir.attempt(number).events
+            self._read_file(events, partial(fold_events, self._fold, number))
+        if self._known is not None and not self._moved:
+            return None
+        return self._change()
+
+    def _read_file(self, path: Path, fold: Callable[[list[bytes]], int]) -> None:
+        name = path.relative_to(self._run_dir.path).as_posix()
+        source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
+        end = size_of(path)
+        if self._limits is not None:
+            end = min(end or 0, self._limits.get(name, 0))
+        elif end is None:
+            if source.offset_bytes:
+                self.gone.append(name)
+            return
+        elif end < source.offset_bytes:
+            raise FileShrankError(f"{path} is shorter than what was read of it before")
+        at = Position(source.offset_bytes, source.in_long_line, 0)
+        bad = 0
+        while at.offset_bytes < end:
+            wanted = min(_PORTION_BYTES, end - at.offset_bytes)
+            data = read_from(path, at.offset_bytes, wanted)
+            lines, after = split_lines(data, at)
+            if after == at:
+                break  # the rest of a line is still to come
+            at = after
+            self.lines += len(lines)
+            bad += fold(lines) if lines else 0
+        if at.offset_bytes != source.offset_bytes:
+            bad += at.skipped_lines
+            self.lines += at.skipped_lines
+            self.skipped_lines += bad
+            self._moved.add(name)
+            self._sources[name] = replace(
+                source,
+                offset_bytes=at.offset_bytes,
+                in_long_line=at.in_long_line,
+                skipped_lines=source.skipped_lines + bad,
+            )
+
+    def _change(self) -> Change:
+        known, fold = self._known, self._fold
+        if known is None:
+            from hpcflow.storage.rundir import read_run  # pydantic: only for a run that is new
+
+            row = run_row(read_run(self._run_dir))
+            if row.run_id != fold.run_id:
+                raise StorageError(f"{self._run_dir.run_json} is of another run: {row.run_id}")
+        else:
+            row = replace(known.run)
+        attempts = {old.attempt: old for old in known.attempts} if known else {}
+        for number in fold.changed_attempts:
+            attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])
+        derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
+        row.bytes_read = sum(source.offset_bytes for source in self._sources.values())
+        return Change(
+            run=row,
+            attempts=[attempts[number] for number in sorted(fold.changed_attempts)],
+            checkpoints=list(fold.checkpoints.values()),
+            sources=[self._sources[name] for name in sorted(self._moved)],
+            bytes_before=known.run.bytes_read if known else None,
+        )

@@ -1,0 +1,7 @@
+"""Every test that takes ``database`` runs on SQLite and on a real Postgres server."""
+
+from __future__ import annotations
+
+from tests.ledger.databases import database, ledger
+
+__all__ = ["database", "ledger"]

@@ -1,0 +1,97 @@
+"""Lines for journals and event files, as the login side and jobs write them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from hpcflow.clock import to_text
+from hpcflow.model.journal import (
+    CancelRequested,
+    Ended,
+    Intended,
+    JournalRecord,
+    Observed,
+    Refused,
+    Resumed,
+    Submitted,
+    Withdrawn,
+)
+from hpcflow.model.state import AttemptState, Cause
+from tests.storage.runs import CREATED_AT
+
+
+def at(minutes: float) -> datetime:
+    """So many minutes after the run was created."""
+    return CREATED_AT + timedelta(minutes=minutes)
+
+
+def text(record: JournalRecord) -> bytes:
+    """A journal line."""
+    return record.to_line().encode()
+
+
+def intended(attempt: int, minutes: float = 0, resume_from: str | None = None) -> bytes:
+    return text(
+        Intended(
+            at=at(minutes),
+            attempt=attempt,
+            job_name=f"hpcflow:digits-20260301-aaaaaaaa:{attempt}",
+            scheduler="slurm",
+            partition="gpu",
+            resume_from=resume_from,
+        )
+    )
+
+
+def submitted(attempt: int, minutes: float = 0) -> bytes:
+    return text(Submitted(at=at(minutes), attempt=attempt, job_id=f"10{attempt}"))
+
+
+def refused(attempt: int, minutes: float = 0) -> bytes:
+    return text(Refused(at=at(minutes), attempt=attempt, reason="Invalid account", retryable=False))
+
+
+def withdrawn(attempt: int, minutes: float = 0) -> bytes:
+    return text(Withdrawn(at=at(minutes), attempt=attempt, reason="no job of this name"))
+
+
+def observed(attempt: int, state: AttemptState, minutes: float = 0, **more: Any) -> bytes:
+    raw = {"raw_state": state.value.upper(), "job_id": f"10{attempt}", **more}
+    return text(Observed(at=at(minutes), attempt=attempt, state=state, **raw))
+
+
+def ended(attempt: int, cause: Cause, minutes: float = 0, **more: Any) -> bytes:
+    words = {"raw_state": cause.value.upper(), "rule": "accounting says so", **more}
+    return text(Ended(at=at(minutes), attempt=attempt, cause=cause, **words))
+
+
+def cancel_requested(minutes: float = 0) -> bytes:
+    return text(CancelRequested(at=at(minutes), by="ada"))
+
+
+def resumed(minutes: float = 0) -> bytes:
+    return text(Resumed(at=at(minutes), by="ada"))
+
+
+def event(kind: str, minutes: float = 0, **said: Any) -> bytes:
+    """A line of an event file."""
+    return (json.dumps({"at": to_text(at(minutes)), "event": kind, **said}) + "\n").encode()
+
+
+def started(attempt: int, minutes: float = 0) -> bytes:
+    return event("started", minutes, job_id=f"10{attempt}", nodes=["n1", "n2"], restarts=0)
+
+
+def progress(train_step: int, minutes: float = 0, **metrics: float | None) -> bytes:
+    return event("progress", minutes, train_step=train_step, metrics=metrics)
+
+
+def checkpoint(train_step: int, minutes: float = 0, **more: Any) -> bytes:
+    said = {"path": f"checkpoints/{train_step}", "size_bytes": 1000, **more}
+    return event("checkpoint", minutes, train_step=train_step, **said)
+
+
+def exited(code: int, minutes: float = 0) -> bytes:
+    return event("exited", minutes, exit_code=code)

@@ -1,0 +1,59 @@
+"""SQLite's write-ahead log is used only where one machine alone sees the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.ledger import connection
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.filesystem import is_shared
+from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.url import parse_url
+
+MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:40 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
+31 22 0:41 / /scratch rw - lustre 10.0.0.1@o2ib:/scratch rw,flock
+32 30 0:42 / /home/ada/local\040disk rw - tmpfs tmpfs rw
+33 22 0:43 / /cloud rw - fuse.sshfs host:/ rw
+34 22 0:44 / /again rw - ext4 /dev/vdb rw
+35 34 0:45 / /again rw - beegfs beegfs_nodev rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        ("/var/tmp/ledger.sqlite", False),
+        ("/home/ada/.hpcflow/ledger.sqlite", True),
+        ("/homes/ada/ledger.sqlite", False),
+        ("/scratch/x", True),
+        ("/home/ada/local disk/ledger.sqlite", False),
+        ("/cloud/x", True),
+        ("/again/x", True),
+    ],
+)
+def test_the_innermost_mount_decides(path: str, shared: bool, tmp_path: Path) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(MOUNTS)
+    assert is_shared(Path(path), mountinfo) == shared
+
+
+def test_what_the_kernel_does_not_tell_counts_as_shared(tmp_path: Path) -> None:
+    assert is_shared(tmp_path, tmp_path / "missing")
+    (tmp_path / "empty").write_text("")
+    assert is_shared(tmp_path, tmp_path / "empty")
+
+
+@pytest.mark.parametrize(("shared", "mode"), [(True, "delete"), (False, "wal")])
+def test_the_journal_mode_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool, mode: str
+) -> None:
+    monkeypatch.setattr(connection, "is_shared", lambda _: shared)
+    url = str(tmp_path / "ledger.sqlite")
+    open_ledger(url).close()
+    opened = Connection(parse_url(url))
+    assert opened.rows("PRAGMA journal_mode") == [(mode,)]
+    assert opened.rows("PRAGMA foreign_keys") == [(1,)]
+    opened.close()

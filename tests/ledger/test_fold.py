@@ -1,0 +1,295 @@
+"""What journal and events say about a run, told as a story: line by line, and what it shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.ledger.derive import derive_attempt, derive_run, money, run_row
+from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal
+from hpcflow.ledger.rows import AttemptRow, RunRow
+from hpcflow.model.state import AttemptState, Cause
+from tests.ledger.lines import (
+    at,
+    cancel_requested,
+    checkpoint,
+    ended,
+    event,
+    exited,
+    intended,
+    observed,
+    progress,
+    refused,
+    resumed,
+    started,
+    submitted,
+    withdrawn,
+)
+from tests.storage.runs import make_run
+
+
+class Story:
+    """A run whose files grow."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.run = make_run(Path("/scratch"), **spec)
+        self.fold = RunFold(self.run.run_id)
+        self.skipped = 0
+
+    def journal(self, *lines: bytes) -> Story:
+        self.skipped += fold_journal(self.fold, [line.rstrip(b"\n") for line in lines])
+        return self
+
+    def events(self, attempt: int, *lines: bytes) -> Story:
+        self.skipped += fold_events(self.fold, attempt, [line.rstrip(b"\n") for line in lines])
+        return self
+
+    def attempts(self) -> list[AttemptRow]:
+        numbers = sorted(self.fold.attempts)
+        return [derive_attempt(self.run.run_id, n, self.fold.attempts[n]) for n in numbers]
+
+    def row(self) -> RunRow:
+        row = run_row(self.run)
+        derive_run(row, self.fold, self.attempts())
+        return row
+
+    @property
+    def state(self) -> str:
+        return self.row().state
+
+
+def test_a_run_from_its_first_record_to_its_end() -> None:
+    story = Story()
+    assert story.state == "created"
+    assert story.journal(intended(1)).state == "submitting"
+    assert story.journal(submitted(1, 1)).state == "queued"
+    assert story.journal(observed(1, AttemptState.RUNNING, 2, started_at=at(2))).state == "running"
+    assert story.events(1, started(1, 2.1), progress(10, 3, loss=0.5)).state == "running"
+    story.events(1, event("finished", 60, train_step=20, metrics={"accuracy": 0.97}, model="m.pt"))
+    assert story.events(1, exited(0, 62)).state == "running"
+    assert story.attempts()[0].state == "completing"
+    story.journal(ended(1, Cause.COMPLETED, 65, exit_code=0, ended_at=at(62)))
+
+    row = story.row()
+    assert (row.state, row.cause) == ("completed", "completed")
+    assert (row.started_at, row.completed_at) == (at(2), at(62))
+    assert (row.train_step, row.metrics) == (20, {"loss": 0.5, "accuracy": 0.97})
+    assert row.final_model == "m.pt"
+    assert row.gpu_hours == 8.0  # one hour, two nodes, four GPUs each
+    assert row.job_id == "101"
+    assert story.skipped == 0
+
+
+def test_the_jobs_own_word_is_enough_to_see_it_run() -> None:
+    """Nobody asked Slurm, or the journal's next line was lost; the job runs nevertheless."""
+    story = Story().journal(intended(1)).events(1, started(1, 1))
+    assert story.state == "running"
+    assert story.attempts()[0].job_id == "101"
+    assert story.attempts()[0].nodes == ["n1", "n2"]
+    assert story.attempts()[0].started_at == at(1)
+
+
+@pytest.mark.parametrize(
+    ("cause", "state"),
+    [
+        (Cause.COMPLETED, "completed"),
+        (Cause.CANCELLED, "cancelled"),
+        (Cause.FAILED, "failed"),
+        (Cause.OUT_OF_MEMORY, "failed"),
+        (Cause.PREEMPTED, "waiting"),
+        (Cause.TIMEOUT, "waiting"),
+        (Cause.CHECKPOINTED, "waiting"),
+    ],
+)
+def test_what_an_end_means_for_the_run(cause: Cause, state: str) -> None:
+    row = Story().journal(intended(1), submitted(1), ended(1, cause, 5)).row()
+    assert (row.state, row.cause) == (state, cause.value)
+    assert row.completed_at == (None if state == "waiting" else at(5))
+
+
+def test_an_end_that_was_seen_but_not_judged_yet_is_still_under_way() -> None:
+    story = Story().journal(intended(1), submitted(1), observed(1, AttemptState.ENDED, 5))
+    assert (story.state, story.attempts()[0].state) == ("running", "completing")
+
+
+def test_a_refused_attempt_leaves_the_run_as_it_was_before() -> None:
+    story = Story().journal(intended(1), refused(1))
+    assert (story.state, story.attempts()[0].state) == ("created", "withdrawn")
+    assert story.attempts()[0].reason == "Invalid account"
+    story.journal(intended(1, 5), submitted(1, 5), ended(1, Cause.PREEMPTED, 9))
+    assert story.journal(resumed(10), intended(2, 10), withdrawn(2, 11)).state == "waiting"
+    assert story.row().cause == "preempted"
+
+
+def test_a_number_that_is_used_again_forgets_its_refusal() -> None:
+    story = Story().journal(intended(1), refused(1), intended(1, 5))
+    assert (story.state, story.attempts()[0].reason) == ("submitting", None)
+
+
+def test_a_job_that_is_found_after_all_was_not_withdrawn() -> None:
+    assert Story().journal(intended(1), withdrawn(1), submitted(1, 2)).state == "queued"
+
+
+def test_a_cancelled_run_stays_cancelled_whatever_its_last_end_was() -> None:
+    assert Story().journal(cancel_requested(1)).state == "cancelled"
+    story = Story().journal(intended(1), submitted(1), cancel_requested(3))
+    assert story.state == "queued"  # until its job is gone
+    row = story.journal(ended(1, Cause.PREEMPTED, 4, ended_at=at(4))).row()
+    assert (row.state, row.completed_at) == ("cancelled", at(4))
+
+
+def test_a_run_that_finished_before_the_cancel_is_completed() -> None:
+    story = Story().journal(intended(1), submitted(1), cancel_requested(3))
+    assert story.journal(ended(1, Cause.COMPLETED, 4)).state == "completed"
+
+
+def test_a_resumed_run_goes_on() -> None:
+    story = Story().journal(intended(1), submitted(1), ended(1, Cause.FAILED, 5))
+    assert story.state == "failed"
+    assert story.journal(resumed(6)).state == "waiting"
+    assert story.row().completed_at is None
+    assert story.journal(intended(2, 7, resume_from="checkpoints/5")).state == "submitting"
+    assert story.row().cause is None
+    assert story.attempts()[1].resume_from == "checkpoints/5"
+    story.journal(submitted(2, 7), ended(2, Cause.COMPLETED, 9))
+    assert (story.state, story.row().attempts) == ("completed", 2)
+
+
+def test_what_was_really_resumed_from_counts() -> None:
+    story = Story().journal(intended(1, resume_from="checkpoints/5"))
+    story.events(1, started(1), event("train_started", resumed_from="checkpoints/3", train_step=3))
+    assert story.attempts()[0].resume_from == "checkpoints/3"
+    assert story.row().train_step == 3
+
+
+def test_progress_is_that_of_the_newest_attempt_that_made_any() -> None:
+    story = Story().journal(intended(1), intended(2)).events(1, progress(50, loss=0.1))
+    story.events(2, started(2))
+    assert story.row().train_step == 50
+    story.events(2, progress(40, loss=0.2))
+    assert (story.row().train_step, story.row().metrics) == (40, {"loss": 0.2})
+
+
+def test_a_loss_that_is_no_number_hides_the_old_one() -> None:
+    story = Story().events(1, progress(1, loss=0.5, lr=0.1), progress(2, loss=None))
+    assert story.row().metrics == {"lr": 0.1}
+
+
+def test_a_job_that_slurm_restarted_runs_again() -> None:
+    story = Story().journal(intended(1)).events(1, started(1, 1), exited(1, 2), started(1, 5))
+    assert (story.state, story.attempts()[0].exit_code) == ("running", None)
+    assert story.attempts()[0].started_at == at(1)
+
+
+def test_the_scheduler_wins_and_the_events_fill_in() -> None:
+    story = Story().journal(intended(1), submitted(1))
+    story.events(1, started(1, 2), exited(3, 9))
+    assert story.attempts()[0].exit_code == 3
+    assert story.attempts()[0].ended_at == at(9)
+    story.journal(
+        observed(1, AttemptState.ENDED, 9, started_at=at(1), ended_at=at(8), nodes=["n7"])
+    )
+    story.journal(ended(1, Cause.FAILED, 10, exit_code=1, raw_state="FAILED"))
+    attempt = story.attempts()[0]
+    assert (attempt.started_at, attempt.ended_at) == (at(1), at(8))
+    assert (attempt.nodes, attempt.exit_code) == (["n7"], 1)
+    assert attempt.rule == "accounting says so"
+
+
+def test_checkpoints_are_kept_by_path_and_the_last_one_written_there_wins() -> None:
+    story = Story().events(2, checkpoint(10, 5, size_bytes=2)).events(1, checkpoint(10, 1))
+    story.events(2, checkpoint(20, 6, epoch=1.5, metrics={"loss": 0.5, "bad": None}))
+    first, second = (story.fold.checkpoints[f"checkpoints/{step}"] for step in (10, 20))
+    assert (first.attempt, first.size_bytes, first.created_at) == (2, 2, at(5))
+    assert (second.epoch, second.metrics) == (1.5, {"loss": 0.5})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"event": "started"}',
+        b'{"at": "yesterday", "event": "started"}',
+        b'{"at": "0001-01-01T00:00:00+14:00", "event": "started"}',
+        b'{"at": "2026-03-01T12:00:00Z", "event": ["started"]}',
+        b'{"at": "2026-03-01T12:00:00Z", "event": "from_the_future"}',
+        b"[" * 100_000,
+        event("checkpoint", train_step=-1, path="checkpoints/1"),
+        event("checkpoint", train_step=1, path="../../etc"),
+        event("checkpoint", train_step=1, path="/etc/passwd"),
+        event("checkpoint", train_step=1),
+        event("checkpoint", train_step=10**30, path="c"),
+    ],
+)
+def test_a_line_that_says_nothing_is_counted_and_changes_nothing(line: bytes) -> None:
+    story = Story().journal(intended(1))
+    before = story.row()
+    story.events(1, line)
+    assert story.skipped == 1
+    assert story.row() == before
+    assert story.fold.checkpoints == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"at": "2026-03-01T12:00:00Z", "record": "submitted"}',
+        b'{"at": "2026-03-01T12:00:00Z", "record": "resumed", "by": 1}',
+        b'{"at": "2026-03-01T12:00:00", "record": "resumed", "by": "ada"}',
+        intended(0),
+        intended(10**7),
+    ],
+)
+def test_a_journal_line_that_says_nothing_is_counted(line: bytes) -> None:
+    story = Story().journal(line)
+    assert story.skipped == 1
+    assert story.fold.attempts == {}
+
+
+def test_hostile_values_of_a_known_event_are_left_out() -> None:
+    story = Story().journal(intended(1))
+    story.events(
+        1,
+        event("started", job_id="1\0", nodes=["n\0", 7]),
+        b'{"at": "2026-03-01T12:00:00Z", "event": "progress", "train_step": 1e999, "epoch": NaN,'
+        b' "metrics": {"loss": Infinity, "\\ud800": 1, "big": 1' + b"0" * 400 + b"}}",
+        event("progress", train_step=True, metrics=[1], total_train_steps="many"),
+        event("exited", exit_code=10**12),
+    )
+    row, (attempt,) = story.row(), story.attempts()
+    assert (row.train_step, row.epoch, row.metrics) == (None, None, {"?": 1.0})
+    assert (attempt.job_id, attempt.nodes, attempt.exit_code) == ("1�", ["n�", "7"], None)
+    json.dumps([row.metrics, attempt.report], allow_nan=False)
+
+
+def test_a_job_cannot_fill_the_ledger_with_metric_names() -> None:
+    story = Story()
+    for number in range(MAX_METRICS + 10):
+        story.events(1, progress(number, **{f"m{number}": 1.0, "x" * 201: 1.0}))
+    assert len(story.row().metrics) == MAX_METRICS
+
+
+def test_run_json_becomes_a_full_job_record() -> None:
+    environment = {"container": {"image": "train.sif"}}
+    row = Story(environment=environment, params={"deep": [1.5]}).row()
+    assert (row.user_name, row.project, row.site) == ("ada", "vision", "devcluster")
+    assert (row.framework, row.image) == ("pytorch", "train.sif")
+    assert (row.nodes, row.gpus, row.gpu_type) == (2, 8, "a100")
+    assert row.command == ["python3", "train.py", "--epochs", "3"]
+    assert row.resources["time_limit_min"] == 240
+    assert row.params == {"deep": [1.5]}
+    assert row.data == {"digits": "sha256:1234"}
+    assert row.estimated_cost_usd == "12.50"
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("1E+3", "1000"), ("0.10", "0.10"), ("NaN", None), ("much", None), (None, None)],
+)
+def test_money_is_plain_digits(text: str | None, amount: str | None) -> None:
+    assert money(text) == amount

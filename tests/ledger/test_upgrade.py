@@ -1,0 +1,142 @@
+"""Every version of the tables that was ever released can be opened, or says what to do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlmodel import SQLModel
+
+from hpcflow.errors import LedgerError, LedgerVersionError
+from hpcflow.ledger import migrations, tables
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.rows import ROWS
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.ledger.upgrade import HEAD, VERSION_TABLE, make_engine, upgrade, version
+from hpcflow.ledger.url import parse_url
+
+SAVED = sorted((Path(__file__).parent / "saved").glob("*.sql"))
+
+
+def test_the_newest_migration_is_the_one_that_the_code_expects() -> None:
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert scripts.get_heads() == [HEAD]
+    numbers = sorted(script.revision for script in scripts.walk_revisions())
+    assert numbers == [f"{number:04d}" for number in range(1, len(numbers) + 1)]
+    assert [path.stem for path in SAVED] == numbers, "save a database of every version"
+
+
+def test_migrations_and_tables_agree(ledger: Ledger, database: str) -> None:
+    assert ledger.run_ids() == set()
+    engine = make_engine(parse_url(database))
+    with engine.connect() as connection:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, SQLModel.metadata) == []
+    engine.dispose()
+
+
+def test_rows_and_tables_agree() -> None:
+    kinds = {"time": "UtcTime", "json": "JSON", "money": "Money", "bool": "Boolean"}
+    assert {*ROWS, "cost_entry"} == set(SQLModel.metadata.tables)
+    for name, row_type in ROWS.items():
+        columns = SQLModel.metadata.tables[name].columns
+        assert [field.name for field in fields(row_type)] == [column.name for column in columns]
+        for field, column in zip(fields(row_type), columns, strict=True):
+            kind = field.metadata.get("kind", "")
+            special = type(column.type).__name__ in kinds.values()
+            assert special == bool(kind), column
+            assert not kind or type(column.type).__name__ == kinds[kind], column
+            assert column.nullable == ("None" in str(field.type)), column
+    assert tables.Run.__tablename__ == "run"
+
+
+def test_an_empty_database_is_created(database: str) -> None:
+    connection = Connection(parse_url(database))
+    assert version(connection) is None
+    open_ledger(database).close()
+    assert version(connection) == HEAD
+    connection.close()
+
+
+def _open(url: str) -> None:
+    open_ledger(url).close()
+
+
+def test_two_processes_create_it_at_once(database: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    openers = [context.Process(target=_open, args=(database,)) for _ in range(2)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert [opener.exitcode for opener in openers] == [0, 0]
+
+
+def _set_version(url: str, number: str) -> None:
+    connection = Connection(parse_url(url))
+    connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", [number])
+    connection.close()
+
+
+def test_older_tables_are_left_alone_until_somebody_says_so(database: str) -> None:
+    open_ledger(database).close()
+    _set_version(database, "0000")
+    with pytest.raises(LedgerVersionError, match="hpcflow ledger upgrade") as caught:
+        open_ledger(database)
+    assert not caught.value.retryable
+    assert isinstance(caught.value, LedgerError)
+
+
+def test_newer_tables_ask_for_a_newer_hpcflow(database: str) -> None:
+    open_ledger(database).close()
+    _set_version(database, "9999")
+    with pytest.raises(LedgerVersionError, match="pip install --upgrade hpcflow"):
+        open_ledger(database)
+    with pytest.raises(LedgerVersionError, match="pip install --upgrade hpcflow"):
+        upgrade(parse_url(database))
+
+
+def test_an_upgrade_of_what_is_up_to_date_does_nothing(database: str) -> None:
+    upgrade(parse_url(database))
+    upgrade(parse_url(database))
+    open_ledger(database).close()
+
+
+def test_tables_of_somebody_else_are_not_touched(database: str) -> None:
+    connection = Connection(parse_url(database))
+    connection.execute("CREATE TABLE run (theirs INTEGER)")
+    with pytest.raises(LedgerError, match="could not be made"):
+        open_ledger(database)
+    assert version(connection) is None  # all or nothing
+    connection.execute("INSERT INTO run (theirs) VALUES (1)")
+    connection.close()
+
+
+@pytest.mark.parametrize("saved", SAVED, ids=[path.stem for path in SAVED])
+def test_a_database_of_every_version_is_upgraded_with_its_rows(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with sqlite3.connect(path) as raw:
+        raw.executescript(saved.read_text())
+    raw.close()
+
+    if saved.stem != HEAD:
+        with pytest.raises(LedgerVersionError, match="hpcflow ledger upgrade"):
+            open_ledger(str(path))
+    upgrade(parse_url(str(path)))
+
+    with open_ledger(str(path)) as ledger:
+        (view,) = ledger.runs()
+        detail = ledger.run(view.run_id)
+        assert view.run_id == "digits-20260301-aaaaaaaa"
+        assert view.state.value == "running"
+        assert view.metrics == {"loss": 0.1}
+        assert [attempt.job_id for attempt in detail.attempts] == ["101"]
+        assert [saved.train_step for saved in detail.checkpoints] == [10]
+        assert ledger.known([view.run_id])[view.run_id].sources[0].offset_bytes > 0
