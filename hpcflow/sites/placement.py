@@ -1,6 +1,7 @@
 """Where and how a run goes on a site: the run checked against it, every default filled in.
 
-One partition's own limits are in :mod:`hpcflow.sites.limits`. Nothing here asks the live cluster.
+One partition's own limits are in :mod:`hpcflow.sites.limits`, the defaults in
+:mod:`hpcflow.sites.defaults`. Nothing here asks the live cluster.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ from typing import TYPE_CHECKING
 
 from hpcflow.model.scalars import shortened
 from hpcflow.model.spec import Launcher, RunSpec
-from hpcflow.sites.limits import (
-    Complaint,
-    check_machine,
-    check_nodes,
-    check_refused_words,
-    check_required,
+from hpcflow.sites.complaint import Complaint
+from hpcflow.sites.defaults import (
     combined_constraint,
     default_cpus_per_task,
     launcher_and_ranks,
     time_limit,
 )
+from hpcflow.sites.limits import check_machine, check_nodes, check_refused_words, check_required
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import Partition, Site
 

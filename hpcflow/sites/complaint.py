@@ -1,0 +1,26 @@
+"""Why a run cannot go to a site or a partition: what the checks of a placement raise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcflow.errors import SpecError, Where
+
+if TYPE_CHECKING:
+    from hpcflow.documents import Document
+
+
+class Complaint(Exception):
+    """Why a run cannot go somewhere: which key, what is wrong with it, what to do next."""
+
+    def __init__(self, key: str, message: str, action: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.message = message
+        self.action = action
+
+    def as_error(self, document: Document | None) -> SpecError:
+        """The error for people, with the place in ``document`` when there is one."""
+        path = tuple(self.key.split("."))
+        where = document.where(path) if document else Where(key=self.key)
+        return SpecError(self.message, where=where, next_action=self.action)

@@ -1,0 +1,97 @@
+"""What a run gets that it did not ask for: launcher, ranks, CPU cores, time limit, constraint."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hpcflow.model.spec import Framework, Launcher, Resources, RunSpec
+from hpcflow.model.units import format_duration, format_minutes
+from hpcflow.sites.complaint import Complaint
+from hpcflow.sites.schema import Partition, Site
+
+_FEATURE: Final = re.compile(r"[A-Za-z0-9_.:=+-]+")
+_CONJUNCTION: Final = re.compile(r"[A-Za-z0-9_.:=+-]+(?:&[A-Za-z0-9_.:=+-]+)*")
+
+
+def launcher_and_ranks(spec: RunSpec, site: Site) -> tuple[Launcher, int]:
+    """Who starts the processes, and how many on a node.
+
+    Raises:
+        Complaint: one process cannot be on several nodes, or several ranks.
+    """
+    launcher = spec.launch.launcher or _default_launcher(spec.launch.framework, site)
+    if launcher is not Launcher.NONE:
+        return launcher, spec.resources.ranks_per_node
+    why = "launcher none starts the command once, on the first node"
+    if spec.resources.nodes > 1:
+        key, what = "resources.nodes", f"the other {spec.resources.nodes - 1} would idle"
+    elif (spec.resources.tasks_per_node or 1) > 1:
+        key, what = "resources.tasks_per_node", f"not {spec.resources.tasks_per_node} times"
+    else:
+        return launcher, 1
+    raise Complaint(key, f"{why}: {what}", "set launch.launcher=srun, or launch.framework=pytorch")
+
+
+def _default_launcher(framework: Framework, site: Site) -> Launcher:
+    if framework is Framework.PYTORCH:
+        return site.launch.pytorch
+    return Launcher.NONE if framework is Framework.NONE else Launcher.SRUN
+
+
+def default_cpus_per_task(resources: Resources, options: Partition, ranks_per_node: int) -> int:
+    """CPU cores for a rank of a run that names none.
+
+    On whole nodes all cores, shared by the ranks. On shared nodes the cores that go with the GPUs
+    that the run takes; one for a rank that takes no GPU.
+    """
+    if options.whole_nodes:
+        cpus = options.cpus_per_node
+    elif resources.gpus_per_node and options.gpus_per_node:
+        cpus = options.cpus_per_node * resources.gpus_per_node // options.gpus_per_node
+    else:
+        return 1
+    return max(1, cpus // ranks_per_node)
+
+
+def time_limit(resources: Resources, site: Site, name: str) -> int | None:
+    """The time limit in minutes: the run's, the partition's default, the longest there is, None.
+
+    Raises:
+        Complaint: longer than the partition allows.
+    """
+    options = site.partitions[name]
+    longest, asked = options.time_limit_for(resources.nodes), resources.time_limit_min
+    if asked is None:
+        default = options.time_limit_default_min or longest
+        return default if default is None or longest is None else min(default, longest)
+    if longest is not None and asked > longest:
+        size = "" if longest == options.time_limit_max_min else f" to {resources.nodes} nodes"
+        raise Complaint(
+            "resources.time_limit",
+            f"{format_duration(asked * 60)}, and partition {name} allows{size} "
+            f"at most {format_duration(longest * 60)}",
+            f"set resources.time_limit={format_minutes(longest)} or less: "
+            "a run goes on from its checkpoint in the next attempt",
+        )
+    return asked
+
+
+def combined_constraint(asked: str | None, needed: str | None, name: str) -> str | None:
+    """What ``--constraint`` says when the run asks for features and the partition needs some.
+
+    Raises:
+        Complaint: the run's expression is not a plain `a&b`, and lacks what the partition needs.
+    """
+    if not asked or not needed:
+        return asked or needed
+    missing = [each for each in needed.split("&") if each not in _FEATURE.findall(asked)]
+    if not missing:
+        return asked
+    if not _CONJUNCTION.fullmatch(asked):
+        raise Complaint(
+            "resources.constraint",
+            f"partition {name} needs the constraint {needed}, and this one lacks it",
+            f"write the whole constraint, with {needed} in it",
+        )
+    return "&".join([*missing, asked])
