@@ -72,7 +72,7 @@ def make_job(
         SpecError: the run asks for something that cannot be put into a script for this site.
     """
     is_slurm = site.scheduler is SchedulerKind.SLURM
-    _check_local(run, placement, is_slurm=is_slurm)
+    _check_place(run, placement, is_slurm=is_slurm)
     by_srun = placement.launcher is Launcher.SRUN
     tasks_per_node = placement.ranks_per_node if by_srun else 1
     options = directives(run, site, placement, attempt=attempt, tasks_per_node=tasks_per_node)
@@ -103,11 +103,16 @@ def make_job(
     )
 
 
-def _check_local(run: Run, placement: Placement, *, is_slurm: bool) -> None:
+def _check_place(run: Run, placement: Placement, *, is_slurm: bool) -> None:
+    """Whether this run can be executed there, as far as sites.placement does not know."""
     if is_slurm:
+        if "%" in run.run_dir or "\\" in run.run_dir:
+            raise InputError(
+                f"Slurm cannot write a log into {run.run_dir!r}: it takes '%' and '\\' in the path "
+                "for patterns of its own",
+                next_action="use a scratch folder without them",
+            )
         return
-    if placement.nodes > 1:
-        raise InputError("a site without Slurm has one node", next_action="set resources.nodes: 1")
     if placement.launcher is Launcher.SRUN and placement.ranks_per_node > 1:
         raise SpecError(
             f"there is no srun here to start {placement.ranks_per_node} ranks",

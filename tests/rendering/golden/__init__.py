@@ -1,0 +1,86 @@
+"""The golden scripts: every shipped site with every launcher, rendered and looked at.
+
+``python -m tests.rendering.golden`` writes them anew; look at the difference before it goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.model.spec import Launcher
+from hpcflow.resources import resource_dir
+from hpcflow.sites.loader import load_site
+from hpcflow.sites.schema import SchedulerKind, Site
+from tests.rendering.samples import a_run, a_spec, script_of
+
+FOLDER: Final = Path(__file__).parent
+_FRAMEWORKS: Final = {"torchrun": "pytorch", "srun": "jax", "none": "none"}
+
+
+@cache
+def cases() -> dict[str, Callable[[], str]]:
+    """Name of a file -> how its content is made."""
+    found: dict[str, Callable[[], str]] = {}
+    for path in sorted(resource_dir("site_configs").glob("*.yaml")):
+        for launcher in Launcher:
+            name = f"{path.stem}-{launcher.value}.sbatch"
+            found[name] = partial(_script, path, launcher)
+    found["devcluster-tensorflow.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.SRUN,
+        launch={"launcher": "srun", "framework": "tensorflow"},
+    )
+    for runtime in ("apptainer", "pyxis"):
+        found[f"devcluster-{runtime}.sbatch"] = partial(
+            _script,
+            resource_dir("site_configs") / "devcluster.yaml",
+            Launcher.TORCHRUN,
+            environment={
+                "container": {
+                    "runtime": runtime,
+                    "image": "/images/train.sif",
+                    "mounts": ["/data/images:/data:ro"],
+                },
+                "variables": {"NCCL_DEBUG": "WARN"},
+                "secrets": {"WANDB_API_KEY": "/home/ada/.secrets/wandb"},
+            },
+        )
+    return found
+
+
+def _script(path: Path, launcher: Launcher, **changes: Any) -> str:
+    site = load_site(str(path), search=[])
+    spec = a_spec(
+        **{
+            "args": ["--lr", "{{ params.lr }}", "--out", "{{ run.dir }}/artifacts"],
+            "params": {"lr": 0.1},
+            "launch": {"launcher": launcher.value, "framework": _FRAMEWORKS[launcher.value]},
+            "environment": {"venv": "/home/ada/envs/it's mine"},
+            "resources": _resources(site, launcher),
+            "retry": {"resubmit_exit_codes": [75, 85]},
+            **changes,
+        }
+    )
+    return script_of(a_run(spec), site, attempt=2, resume_from="checkpoints/000100")
+
+
+def _resources(site: Site, launcher: Launcher) -> dict[str, Any]:
+    """The largest usual job: two whole nodes, or one where there can be no more."""
+    partition = next(iter(site.partitions.values()))
+    is_one_process = launcher is Launcher.NONE or site.scheduler is SchedulerKind.LOCAL
+    gpus = 0 if site.scheduler is SchedulerKind.LOCAL else partition.gpus_per_node
+    resources: dict[str, Any] = {
+        "nodes": 1 if is_one_process else 2,
+        "gpus_per_node": gpus,
+        "time_limit": "1h",
+        "cpus_per_task": 1,
+    }
+    if is_one_process:
+        resources["tasks_per_node"] = 1
+    if site.accounts is None and site.scheduler is SchedulerKind.SLURM:
+        resources["account"] = "project_1"
+    return resources

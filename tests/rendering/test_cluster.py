@@ -1,0 +1,160 @@
+"""The scripts on real Slurm: accepted, executed, over two nodes, told to save, sent again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.resources import resource_dir
+from hpcflow.sites.loader import load_site
+from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.testing.cluster import Cluster, Software, User
+from tests.cluster_fixture import poll
+from tests.rendering.golden import cases
+from tests.rendering.samples import RUN_ID, a_run, a_spec, script_of
+
+pytestmark = pytest.mark.cluster
+
+RANK = Path(__file__).parent / "programs" / "rank.py"
+WEIRD = "it's $(touch owned); \"here\" & 'there' *\n#SBATCH --nodes=4\n"
+
+
+@dataclass
+class Desk:
+    """Where a user's runs of one test lie, and how they are sent."""
+
+    user: User
+    folder: Path
+    python: Path
+
+    def run_dir(self) -> RunDir:
+        return RunDir(self.folder / "runs" / RUN_ID)
+
+    def attempt(self) -> AttemptDir:
+        return self.run_dir().attempt(1)
+
+    def said(self, rank: int) -> dict[str, Any]:
+        """What the program of ``rank`` found around it."""
+        found: dict[str, Any] = json.loads((self.folder / "out" / f"{rank}.json").read_text())
+        return found
+
+    def signals(self, rank: int) -> set[str]:
+        return set((self.folder / "out" / f"{rank}.signals").read_text().split())
+
+    def submit(self, *words: str, seconds: float = 0, **changes: Any) -> str:
+        """Send a run of the test program; returns the job id."""
+        changes["environment"] = {"venv": str(self.python.parent.parent), **changes.pop("env", {})}
+        program = ["python3", str(self.folder / "rank.py"), str(self.folder / "out"), str(seconds)]
+        spec = a_spec(script=None, command=[*program, *words], **changes)
+        run = a_run(
+            spec, run_dir=str(self.run_dir().path), working_dir=str(self.folder), site="devcluster"
+        )
+        site = load_site("devcluster", search=[resource_dir("site_configs")])
+        self.attempt().script.write_text(script_of(run, site))
+        leaked = {"SLURM_CPU_BIND": "mask_cpu:0x1", "SLURM_NTASKS": "7", "SBATCH_PARTITION": "no"}
+        leaked["SLURM_MEM_PER_CPU"] = "1"
+        del leaked["SBATCH_PARTITION"]  # sbatch itself would obey it
+        sent = self.user.run(
+            ["sbatch", "--parsable", str(self.attempt().script)],
+            cwd=self.attempt().path,
+            env=leaked,
+        )
+        return sent.stdout.strip()
+
+    def wait(self, cluster: Cluster, job_id: str) -> str:
+        """The final state of a job, as the controller has it."""
+
+        def final() -> str:
+            state = cluster.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").strip()
+            return "" if state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING") else state
+
+        return poll(final, 90, self.log)
+
+    def wait_for(self, ranks: int, *, suffix: str = "json") -> None:
+        names = [self.folder / "out" / f"{rank}.{suffix}" for rank in range(ranks)]
+        poll(lambda: all(name.exists() for name in names), 60, self.log)
+
+    def log(self) -> str:
+        log = self.attempt().log
+        return log.read_text(errors="replace") if log.exists() else "no log yet"
+
+    def events(self) -> list[dict[str, Any]]:
+        lines, _ = complete_lines(self.attempt().events.read_bytes())
+        events = [parse_event(line) for line in lines]
+        assert None not in events
+        return [event for event in events if event is not None]
+
+
+@pytest.fixture(params=["plain", pytest.param(WEIRD, id="weird")])
+def desk(
+    request: pytest.FixtureRequest, ada: User, software: Software, tmp_path: Path
+) -> Iterator[Desk]:
+    folder = ada.scratch / "rendering" / tmp_path.name / request.param
+    desk = Desk(ada, folder, software.python)
+    for path in (folder / "out", desk.attempt().path):
+        path.mkdir(parents=True)
+    shutil.copy(RANK, folder)
+    _give(ada, ada.scratch / "rendering")
+    yield desk
+    shutil.rmtree(ada.scratch / "rendering" / tmp_path.name)
+
+
+def _give(user: User, folder: Path) -> None:
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "-R", user.name, str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", [name for name in cases() if name.startswith("devcluster")])
+def test_sbatch_accepts_the_golden_scripts(name: str, ada: User) -> None:
+    ada.run(["sbatch", "--test-only"], input=cases()[name]())
+
+
+TWO_NODES = {"nodes": 2, "gpus_per_node": 2, "cpus_per_task": 1, "time_limit": "10m"}
+
+
+def test_torchrun_over_two_nodes(cluster: Cluster, desk: Desk) -> None:
+    """Ranks find each other, compute together, hear the notice, and leave with the word."""
+    job_id = desk.submit("allreduce", "a  b\n$HOME", seconds=60, resources=TWO_NODES)
+    desk.wait_for(4, suffix="sum")
+    assert {(desk.folder / "out" / f"{rank}.sum").read_text() for rank in range(4)} == {"6.0"}
+    cluster.run("scancel", "--batch", "--signal=USR2", job_id)
+    assert desk.wait(cluster, job_id) == "FAILED", desk.log()
+
+    for rank in range(4):
+        said = desk.said(rank)
+        assert said["argv"] == ["allreduce", "a  b\n$HOME"]
+        assert said["usr2_ignored"], "an agent, or a rank that does not listen, would die of USR2"
+        assert said["environ"]["WORLD_SIZE"] == "4"
+        assert said["environ"]["LOCAL_RANK"] == str(rank % 2)
+        assert said["environ"]["HPCFLOW_RUN_DIR"] == str(desk.run_dir().path)
+        assert "SLURM_CPU_BIND" not in said["environ"] or "0x1" not in said["environ"]
+        assert "USR2" in desk.attempt().notice.read_text()
+    assert all("SIGUSR2" in desk.signals(rank) for rank in range(4))
+    started, exited = desk.events()
+    assert started["job_id"] == job_id
+    assert len(set(started["nodes"])) == 2
+    assert exited["exit_code"] == 75, "the ranks' wish to be sent again is lost"
+
+
+def test_one_srun_task_per_rank_over_two_nodes(cluster: Cluster, desk: Desk) -> None:
+    """The same by srun, where the exit code of a rank is the exit code of the job."""
+    job_id = desk.submit("allreduce", seconds=60, resources=TWO_NODES, launch={"launcher": "srun"})
+    desk.wait_for(4, suffix="sum")
+    assert {(desk.folder / "out" / f"{rank}.sum").read_text() for rank in range(4)} == {"6.0"}
+    cluster.run("scancel", "--batch", "--signal=USR2", job_id)
+    desk.wait(cluster, job_id)
+    for rank in range(4):
+        environ = desk.said(rank)["environ"]
+        assert environ["RANK"] == environ["SLURM_PROCID"] == str(rank)
+        assert environ["LOCAL_RANK"] == str(rank % 2)
+        assert environ["LOCAL_WORLD_SIZE"] == "2"
+    assert desk.events()[-1]["exit_code"] == 75
