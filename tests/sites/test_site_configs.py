@@ -239,3 +239,9 @@ def test_no_site_file_is_hidden_in_a_subfolder() -> None:
     assert {path for path in files if path.suffix != ".py"} == {
         Path(f"{name}.yaml") for name in NAMES
     }
+
+
+def test_every_site_is_in_the_documentation() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sites.md").read_text()
+    table = page.split("## Where the shipped facts come from")[1]
+    assert [name for name in CLUSTERS if f"`{name}`" not in table] == []
