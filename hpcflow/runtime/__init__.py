@@ -33,7 +33,7 @@ job.py                 the environment that the job script sets
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpcflow.runtime.job import job_from, read_params
@@ -49,13 +49,20 @@ if TYPE_CHECKING:
     params: Params
 
 
-def start(defaults: Mapping[str, Any] | None = None) -> Run:
+def start(
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    max_over_ranks: Callable[[int], int] | None = None,
+) -> Run:
     """Begin: read the environment, and from now on take the notice instead of dying of it.
 
     With several ranks, call it on all of them after ``torch.distributed.init_process_group()``.
 
     Args:
         defaults: parameters for where the run's config has none, and outside of hpcflow.
+        max_over_ranks: for ranks that are not torch's: a collective function that gives every rank
+            the largest of the integers (below 2**31) that all passed in. RANK and WORLD_SIZE then
+            say which rank this is.
 
     Raises:
         RuntimeError: there are several ranks, but torch.distributed was not initialised.
@@ -63,7 +70,7 @@ def start(defaults: Mapping[str, Any] | None = None) -> Run:
     """
     job = job_from(os.environ)
     given = Params({**(defaults or {}), **read_params(job.params_file)})
-    return Run(job, given, find_ranks(job.world_size))
+    return Run(job, given, find_ranks(job.rank, job.world_size, max_over_ranks))
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ and never mixes with the program's collectives.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from hpcflow.runtime.notice import NOTHING
@@ -51,6 +52,27 @@ class Alone:
 
     def max(self, value: int) -> int:
         return value
+
+    def leave(self) -> None:
+        return None
+
+
+class OtherRanks:
+    """The ranks of another framework, which brings the maximum over all of them."""
+
+    def __init__(self, rank: int, world_size: int, maximum: Callable[[int], int]) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._maximum = maximum
+
+    def agree(self, wish: int) -> int:
+        return self.max(wish)
+
+    def settle(self) -> None:
+        return None
+
+    def max(self, value: int) -> int:
+        return int(self._maximum(value))
 
     def leave(self) -> None:
         return None
@@ -107,15 +129,18 @@ class TorchRanks:
         return int(self._value.item())
 
 
-def find_ranks(world_size: int) -> Ranks:
+def find_ranks(rank: int, world_size: int, maximum: Callable[[int], int] | None) -> Ranks:
     """The ranks of this training.
 
     Args:
-        world_size: how many there should be, as the environment has it.
+        rank, world_size: this rank, and how many there should be, as the environment has it.
+        maximum: how another framework than torch takes the maximum over all ranks.
 
     Raises:
         RuntimeError: there should be several, but torch.distributed was not initialised.
     """
+    if maximum is not None:
+        return OtherRanks(rank, world_size, maximum)
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available():
         dist = torch.distributed
@@ -126,6 +151,7 @@ def find_ranks(world_size: int) -> Ranks:
     if world_size > 1:
         raise RuntimeError(
             f"WORLD_SIZE is {world_size}, but the ranks do not know each other yet: call "
-            "torch.distributed.init_process_group() before runtime.start()"
+            "torch.distributed.init_process_group() before runtime.start(), or, with another "
+            "framework than torch, give runtime.start() a max_over_ranks"
         )
     return Alone()

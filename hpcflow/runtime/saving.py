@@ -150,7 +150,7 @@ class Saving:
             if self._ranks.rank == 0 and self._store.has(train_step):
                 token = _EXISTS
             elif self._ranks.rank == 0:
-                token = _EXISTS + 1 + secrets.randbits(61)
+                token = _EXISTS + 1 + secrets.randbits(30)  # some frameworks have 32 bits only
                 self._store.stage(train_step, token)
 
         self._together(stage)

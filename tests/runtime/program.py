@@ -1,0 +1,127 @@
+"""A training as a researcher would write it, small, and able to hurt itself at a chosen train step.
+
+Everything that must come back after a resume takes part in its weights: shuffled data, dropout,
+Python's and numpy's random numbers, a scheduler that steps once per epoch, a counter of its own.
+The environment says what happens: ``HURT`` is a list of ``rank:train_step:what``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from hpcflow import runtime
+
+EPOCHS = 4
+BATCHES = 10
+
+
+def train() -> None:
+    """One rank of the training."""
+    torch.set_num_threads(1)
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world_size > 1:
+        meet = os.environ.get("MEET")  # torchrun has its own way
+        dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world_size)
+    run = runtime.start({"epochs": EPOCHS})
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(8 * world_size * BATCHES, 6))
+    workers = int(os.environ.get("WORKERS", 0))
+    if world_size > 1:
+        sampler = DistributedSampler(data, world_size, rank)
+        loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=workers)
+    else:
+        own = torch.Generator().manual_seed(5) if os.environ.get("GENERATOR") else None
+        loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=workers, generator=own)
+    model: nn.Module = nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 6), nn.Linear(6, 6)
+    )
+    if world_size > 1:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.7)
+    count: dict[str, int] = {"train_steps": 0, "epochs": 0}
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(100 + rank)
+
+    run.restore(model=model, optimizer=optimizer, scheduler=scheduler, count=count)
+    for epoch in run.epochs(run.params.epochs):
+        if world_size > 1:
+            sampler.set_epoch(epoch)
+        shift = random.random()
+        for (batch,) in run.batches(loader):
+            noise = shift + random.random() + np.random.random()
+            optimizer.zero_grad()
+            loss = (model(batch * noise) - batch).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            count["train_steps"] += 1
+            run.log(loss=loss)
+            hurt(rank, run.train_step)
+        scheduler.step()
+        count["epochs"] += 1
+        hurt(rank, run.train_step, "after_epoch_")
+    run.finish(loss=loss if run.train_step and "loss" in locals() else 0.0)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def hurt(rank: int, train_step: int, when: str = "") -> None:
+    """Do to this process what ``HURT`` says."""
+    for wish in os.environ.get("HURT", "").split():
+        on_rank, at, what = wish.split(":")
+        if (int(on_rank), int(at)) == (rank, train_step) and what.startswith(when or what):
+            HURTS[what.removeprefix(when)]()
+
+
+def _raise() -> None:
+    raise ZeroDivisionError("a mistake in the program")
+
+
+def _no_more_disk() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+
+
+def _disk_again() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _flag() -> None:
+    Path(os.environ["HPCFLOW_NOTICE"]).touch()
+    time.sleep(1.0)  # it is looked for once a second, and all of this training takes less
+
+
+def _hang() -> None:
+    time.sleep(600)
+
+
+HURTS: dict[str, Callable[[], None]] = {
+    "KILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "TERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "USR2": lambda: os.kill(os.getpid(), signal.SIGUSR2),
+    "TERM_ALL": lambda: os.killpg(os.getpgid(0), signal.SIGTERM),
+    "flag": _flag,
+    "raise": _raise,
+    "disk_full": _no_more_disk,
+    "disk_free": _disk_again,
+    "hang": _hang,
+}
+
+
+if __name__ == "__main__":
+    train()
+    sys.exit(0)
