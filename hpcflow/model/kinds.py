@@ -61,7 +61,7 @@ class Section(BaseModel):
     """A mapping of the YAML: unknown keys are errors, nothing changes once it is read."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, validate_default=False
+        extra="forbid", frozen=True, populate_by_name=True, defer_build=True
     )
 
 
