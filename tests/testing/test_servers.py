@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 import s3fs
 
-from hpcflow.testing.cluster import S3, Postgres
-from tests.cluster_fixture import shared
+from hpcflow.testing.cluster import S3, Postgres, packages
+from tests.cluster_fixture import need, shared
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[Postgres]:
+    """One that nobody else uses, for it is killed here."""
+    need(packages.require_postgres)
+    with tempfile.TemporaryDirectory(prefix="hpcf-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        server = Postgres(folder)
+        yield server.start()
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3]:
+    """One that nobody else uses, for it is killed here."""
+    need(packages.require_rclone)
+    with tempfile.TemporaryDirectory(prefix="hpcf-", dir="/tmp") as folder:
+        server = S3(folder)
+        yield server.start()
+        server.stop()
 
 
 def connect(url: str) -> psycopg.Connection:

@@ -16,8 +16,13 @@ from hpcflow.testing.cluster.files import last_lines, make_directory, read_json,
 from hpcflow.testing.cluster.polling import DeadlinePassed, poll
 from hpcflow.testing.cluster.processes import MARKER, Identity
 
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""What this very process started. A dead child stays a zombie until its parent has asked for it."""
+_LAUNCH = ["/bin/bash", "-c", 'set -m; "$@" >&2 & echo $!', "launch"]
+"""Starts its arguments in the background, prints the pid, and ends.
+
+So the daemon is nobody's child, and no zombie stays behind it until the Python that started it
+has ended. ``set -m``, for without it the shell lets background processes ignore SIGINT, and slurmd
+would hand that on to every job.
+"""
 
 CLEAN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
 """Nothing of the caller's shell reaches a daemon: what it inherits, it hands on to jobs."""
@@ -98,7 +103,6 @@ class Daemon:
         record = read_json(self._record)
         if record:
             identity = Identity(**record)
-            self._reap(identity.pid)
             if identity.alive():
                 return identity
         return self._orphan()
@@ -122,11 +126,12 @@ class Daemon:
         uid, gid = self._user or (None, None)
         with self.log.open("ab") as log:
             os.fchmod(log.fileno(), 0o644)
-            child = subprocess.Popen(
-                self.argv,
+            launched = subprocess.run(
+                [*_LAUNCH, *self.argv],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=subprocess.PIPE,
                 stderr=log,
+                check=True,
                 cwd="/",
                 env={**CLEAN_ENVIRONMENT, **self._env, MARKER: self._mark},
                 user=uid,
@@ -135,19 +140,13 @@ class Daemon:
                 umask=0o022,
                 start_new_session=True,
             )
-        _children[child.pid] = child
-        identity = Identity.of(child.pid)
+        identity = Identity.of(int(launched.stdout))
         if identity is not None:
             self._remember(identity)
 
     def _remember(self, identity: Identity) -> None:
         make_directory(self._record.parent)
         write_json(self._record, asdict(identity))
-
-    def _reap(self, pid: int) -> None:
-        child = _children.get(pid)
-        if child is not None and child.poll() is not None:
-            del _children[pid]
 
     def _ready_or_dead(self) -> bool:
         if self._identity() is None:
@@ -175,6 +174,4 @@ class Daemon:
     def _wait_gone(self, identity: Identity, within_s: float) -> None:
         end = time.monotonic() + within_s
         while identity.alive() and time.monotonic() < end:
-            self._reap(identity.pid)
             time.sleep(0.02)
-        self._reap(identity.pid)

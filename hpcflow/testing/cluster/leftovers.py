@@ -25,6 +25,11 @@ def kill_slurm(folder: Path) -> list[Identity]:
     return processes.kill_all(_family(folder, _SLURM))
 
 
+def kill_postgres(folder: Path) -> list[Identity]:
+    """Kill the backends that a killed server has left; they end by themselves, but not at once."""
+    return processes.kill_all(_daemons(folder, {"postgres"}))
+
+
 def kill_everything(folder: Path) -> list[Identity]:
     """Kill all that still runs of this folder, servers too; returns what was found."""
     return processes.kill_all(_family(folder, _SLURM | _SERVERS))

@@ -6,10 +6,11 @@ Both are shared by all clusters of the machine, so both are changed under one lo
 from __future__ import annotations
 
 import fcntl
+import os
 import pwd
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -82,7 +83,7 @@ def ensure_user(name: str, home: Path) -> pwd.struct_passwd:
             _admin("useradd", "--no-create-home", "--home-dir", str(home), "--shell", "/bin/bash",
                    "--user-group", "--comment", COMMENT, name)  # fmt: skip
         elif entry.pw_gecos == COMMENT and not Path(entry.pw_dir).exists():
-            _move_home(name, home)
+            _move_home(entry, home)
     return pwd.getpwnam(name)
 
 
@@ -97,12 +98,14 @@ def remove_users(names: Iterable[str], folder: Path) -> None:
             if not others:
                 _admin("userdel", name)
             elif not Path(entry.pw_dir).exists():
-                _move_home(name, Path(others[0], "home", name))
+                _move_home(entry, Path(others[0], "home", name))
 
 
-def _move_home(name: str, home: Path) -> None:
-    """Cosmetic, and usermod refuses while the user has processes; so a failure is no matter."""
-    subprocess.run(["usermod", "--home", str(home), name], capture_output=True)
+def _move_home(entry: pwd.struct_passwd, home: Path) -> None:
+    """By vipw, for usermod refuses while the user has a process, and tests of others may run."""
+    old = entry.pw_dir.replace(".", "[.]")
+    edit = f"sed -i 's|^\\({entry.pw_name}:.*\\):{old}:|\\1:{home}:|'"
+    _admin("vipw", env={**os.environ, "EDITOR": edit, "VISUAL": edit})
 
 
 def _entry(name: str) -> pwd.struct_passwd | None:
@@ -112,8 +115,8 @@ def _entry(name: str) -> pwd.struct_passwd | None:
         return None
 
 
-def _admin(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True)
+def _admin(*argv: str, env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise HpcflowError(
             f"{' '.join(argv)} failed with {done.returncode}: {done.stderr.strip()}",

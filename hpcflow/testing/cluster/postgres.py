@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 from hpcflow.errors import HpcflowError
+from hpcflow.testing.cluster import leftovers
 from hpcflow.testing.cluster.daemon import CLEAN_ENVIRONMENT, Daemon
 from hpcflow.testing.cluster.files import (
     locked,
@@ -119,7 +120,14 @@ class Postgres:
         return done
 
     def _prepare(self) -> None:
-        """Data folder once (a half-made one is made anew), port anew whenever it was taken."""
+        """Data folder once (a half-made one is made anew), port anew whenever it was taken.
+
+        The server does not run, so its locks are stale. Postgres itself would look for the pid in
+        them, and take a zombie, or whoever has got the pid since, for a running server.
+        """
+        leftovers.kill_postgres(self.folder)
+        for lock in (self.home / "data/postmaster.pid", *self.home.glob(".s.PGSQL.*")):
+            lock.unlink(missing_ok=True)
         make_directory(self.home, 0o700, _owner())
         saved = read_json(self._saved) or {"port": 0, "password": secrets.token_hex(16)}
         if not saved["port"] or not is_free(int(saved["port"])):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcflow.testing.cluster.polling import poll
+
 PROC = Path("/proc")
 MARKER = "HPCFLOW_CLUSTER_DAEMON"
 """Every daemon carries ``MARKER=<folder>:<name>`` in its environment, and its children inherit it.
@@ -138,6 +140,8 @@ def marked(value: str) -> set[int]:
 
 
 def kill_all(victims: Iterable[int]) -> list[Identity]:
-    """SIGKILL each; returns those that were really there."""
+    """SIGKILL each and wait until they are gone; returns those that were really there."""
     identities = [identity for pid in victims if (identity := Identity.of(pid))]
-    return [identity for identity in identities if identity.send(signal.SIGKILL)]
+    killed = [identity for identity in identities if identity.send(signal.SIGKILL)]
+    poll(lambda: not any(identity.alive() for identity in killed), 10, "processes survive SIGKILL")
+    return killed
