@@ -182,7 +182,7 @@ def _ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     elif "locked" in text:
         hint = "another command is writing; send this one again"
     elif any(word in text for word in ("malformed", "not a database", "corrupt")):
-        hint = "make it anew from the files: hpcflow ledger rebuild"
+        hint = f"delete it and make it anew from the files: rm {url.path} && hpcflow ledger rebuild"
     else:
         hint = f"see who owns it and whether the disk is full: ls -la {url.path.parent}"
     return LedgerError(f"the ledger {url} does not work: {text}", next_action=hint)

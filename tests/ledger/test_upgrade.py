@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sqlite3
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -65,18 +66,31 @@ def test_an_empty_database_is_created(database: str) -> None:
     connection.close()
 
 
-def _open(url: str) -> None:
-    open_ledger(url).close()
+# Waits for a line, so that all begin at the same moment.
+OPENER = """
+import sys
+from hpcflow.ledger.store import open_ledger
+import hpcflow.ledger.tables, alembic.command
+print("ready", flush=True)
+sys.stdin.readline()
+open_ledger(sys.argv[1]).close()
+"""
 
 
-def test_two_processes_create_it_at_once(database: str) -> None:
-    context = multiprocessing.get_context("spawn")
-    openers = [context.Process(target=_open, args=(database,)) for _ in range(2)]
+def test_several_processes_create_it_at_once(database: str) -> None:
+    argv = [sys.executable, "-c", OPENER, database]
+    pipe = subprocess.PIPE
+    openers = [subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
     for opener in openers:
-        opener.start()
+        assert opener.stdout is not None
+        assert opener.stdout.readline() == "ready\n"
     for opener in openers:
-        opener.join()
-    assert [opener.exitcode for opener in openers] == [0, 0]
+        assert opener.stdin is not None
+        opener.stdin.write("go\n")
+        opener.stdin.flush()
+    for opener in openers:
+        opener.communicate()
+    assert [opener.returncode for opener in openers] == [0, 0]
 
 
 def _set_version(url: str, number: str) -> None:

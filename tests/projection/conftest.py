@@ -1,0 +1,7 @@
+"""As for the ledger: every test that takes ``ledger`` runs on SQLite and on real Postgres."""
+
+from __future__ import annotations
+
+from tests.ledger.databases import database, ledger
+
+__all__ = ["database", "ledger"]

@@ -1,0 +1,254 @@
+"""The ledger follows the files: once, in any order, in any portions, whatever happens to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpcflow.errors import LedgerError
+from hpcflow.ledger.store import Change, Ledger, open_ledger
+from hpcflow.model.state import AttemptState, Cause
+from hpcflow.projection import Summary, catch_up, catch_up_home, rebuild
+from hpcflow.storage import lines
+from hpcflow.storage.layout import Home
+from hpcflow.storage.unread import mark_unread
+from tests.ledger import lines as say
+from tests.projection.files import everything, grow, new_run
+
+JOURNAL = [
+    *(make(number, number) for make in (say.intended, say.submitted) for number in (1, 2, 3)),
+    say.refused(1, 4),
+    say.withdrawn(2, 5),
+    say.observed(1, AttemptState.RUNNING, 6, started_at=say.at(6), nodes=["n3"]),
+    say.observed(2, AttemptState.QUEUED, 6, reason="Priority"),
+    say.observed(2, AttemptState.UNKNOWN, 7, raw_state="MISSING"),
+    say.ended(1, Cause.PREEMPTED, 8, ended_at=say.at(8)),
+    say.ended(2, Cause.COMPLETED, 9),
+    say.ended(3, Cause.FAILED, 9, exit_code=1),
+    say.cancel_requested(10),
+    say.resumed(11),
+    b'{"record": "from_the_future"}\n',
+    b"\n",
+]
+EVENTS = [
+    say.started(1, 2),
+    say.event("train_started", 2, train_step=0, resumed_from=None, total_train_steps=100),
+    say.progress(10, 3, loss=0.5),
+    say.progress(20, 4, loss=None, lr=0.1),
+    say.checkpoint(20, 4),
+    say.checkpoint(30, 5, path="ckpt.pt", epoch=1.5),
+    say.event("notice", 6, signal="TERM"),
+    say.event("finished", 7, train_step=40, metrics={"accuracy": 0.9}, model="model.pt"),
+    say.exited(0, 8),
+    say.exited(75, 8),
+    b"torn{\n",
+    b"\r\n",
+    b"x" * 700 + b"\n",  # longer than a line may be, here
+]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    journal=st.lists(st.sampled_from(JOURNAL), max_size=8),
+    events=st.tuples(*[st.lists(st.sampled_from(EVENTS), max_size=6)] * 3),
+    growth=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.booleans())),
+)
+def test_however_the_files_grew_the_ledger_is_that_of_a_rebuild(
+    ledger: Ledger,
+    tmp_path: Path,
+    journal: list[bytes],
+    events: tuple[list[bytes], ...],
+    growth: list[tuple[int, int, bool]],
+) -> None:
+    run_dir = new_run(tmp_path)
+    paths = [run_dir.journal, *(run_dir.attempt(number).events for number in (1, 2, 3))]
+    to_come = [b"".join(parts) for parts in (journal, *events)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MAX_LINE_BYTES", 600)
+        for file, size, look in growth:
+            grow(paths[file], to_come[file][:size])
+            to_come[file] = to_come[file][size:]
+            if look:
+                catch_up(ledger, [run_dir])
+        for path, rest in zip(paths, to_come, strict=True):
+            grow(path, rest)
+        catch_up(ledger, [run_dir])
+        followed = everything(ledger, [run_dir])
+        assert catch_up(ledger, [run_dir]) == Summary(runs=1)
+        assert rebuild(ledger, [run_dir]).problems == []
+    assert everything(ledger, [run_dir]) == followed
+
+
+def test_every_line_counts_once_and_bad_ones_are_counted(ledger: Ledger, tmp_path: Path) -> None:
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), b"garbage\n", say.submitted(1)[:-20])
+    first = catch_up(ledger, [run_dir])
+    assert (first.lines, first.skipped_lines) == (2, 1)
+    assert ledger.runs()[0].state.value == "submitting"
+
+    grow(run_dir.journal, say.submitted(1)[-20:])
+    grow(run_dir.attempt(1).events, say.started(1), say.progress(5), b"\xff\n")
+    second = catch_up(ledger, [run_dir])
+    assert (second.changed, second.lines, second.skipped_lines) == ([run_dir.path.name], 4, 1)
+    assert ledger.runs()[0].train_step == 5
+
+
+def test_more_than_one_portion_is_read(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 600)
+    monkeypatch.setattr("hpcflow.projection.reading._PORTION_BYTES", 1000)
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1))
+    grow(run_dir.attempt(1).events, *(say.progress(step) for step in range(100)))
+    assert catch_up(ledger, [run_dir]).lines == 101
+    assert ledger.runs()[0].train_step == 99
+
+
+def test_a_file_that_shrank_is_read_from_its_start(ledger: Ledger, tmp_path: Path) -> None:
+    run_dir = new_run(tmp_path)
+    events = run_dir.attempt(1).events
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    grow(events, say.started(1), say.progress(90, loss=0.1), say.checkpoint(90))
+    catch_up(ledger, [run_dir])
+
+    events.write_bytes(say.progress(7))
+    summary = catch_up(ledger, [run_dir])
+
+    assert "shorter" in summary.problems[0]
+    assert (ledger.runs()[0].train_step, ledger.runs()[0].metrics) == (7, {})
+    assert ledger.checkpoints([run_dir.path.name]) == []
+    followed = everything(ledger, [run_dir])
+    rebuild(ledger, [run_dir])
+    assert everything(ledger, [run_dir]) == followed
+
+
+def test_what_was_purged_stays_in_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    grow(run_dir.attempt(1).events, say.started(1), say.checkpoint(90))
+    catch_up(ledger, [run_dir])
+    before = everything(ledger, [run_dir])
+
+    run_dir.attempt(1).events.unlink()
+    assert catch_up(ledger, [run_dir]).gone == [run_dir.path.name]
+    run_dir.path.rename(tmp_path / "elsewhere")
+    assert catch_up(ledger, [run_dir]).gone == [run_dir.path.name]
+    assert rebuild(ledger, [run_dir]).gone == [run_dir.path.name]
+
+    assert everything(ledger, [run_dir]) == before
+
+
+def test_a_run_that_cannot_be_read_does_not_stop_the_others(ledger: Ledger, tmp_path: Path) -> None:
+    bad, worse, good = (new_run(tmp_path) for _ in range(3))
+    bad.run_json.write_text("{")
+    grow(worse.journal.parent / "run.json", b"\0")
+    grow(good.journal, say.intended(1))
+    summary = catch_up(ledger, [bad, worse, good])
+    assert len(summary.problems) == 2
+    assert ledger.run_ids() == {good.path.name}
+
+
+def test_a_run_json_of_another_run_is_a_problem(ledger: Ledger, tmp_path: Path) -> None:
+    mine, other = new_run(tmp_path), new_run(tmp_path)
+    mine.run_json.write_bytes(other.run_json.read_bytes())
+    assert "another run" in catch_up(ledger, [mine]).problems[0]
+
+
+def test_the_ledger_of_a_home_is_rebuilt_from_nothing(
+    ledger: Ledger, database: str, tmp_path: Path
+) -> None:
+    run_dirs = [new_run(tmp_path, name=f"run{number}") for number in range(5)]
+    for run_dir in run_dirs:
+        grow(run_dir.journal, say.intended(1), say.submitted(1))
+        grow(run_dir.attempt(1).events, say.started(1), say.progress(5), say.checkpoint(5))
+        catch_up(ledger, [run_dir])
+    listed, rows = ledger.runs(), everything(ledger, run_dirs)
+
+    connection = ledger.connection()
+    for table in ("source", "checkpoint", "attempt", "run"):
+        connection.execute(f"DELETE FROM {table}")
+    if connection.is_sqlite:
+        ledger.close()
+        Path(database.removeprefix("sqlite:///")).unlink()
+    summary = rebuild(ledger, run_dirs)
+
+    assert (summary.runs, len(summary.changed), summary.problems) == (5, 5, [])
+    assert (ledger.runs(), everything(ledger, run_dirs)) == (listed, rows)
+
+
+def test_a_home_is_followed_without_looking_at_runs_at_rest(ledger: Ledger, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    live, over = new_run(tmp_path), new_run(tmp_path)
+    grow(live.journal, say.intended(1), say.submitted(1))
+    grow(over.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
+    assert catch_up_home(ledger, home, now=say.at(9)).runs == 2
+    assert catch_up_home(ledger, home, now=say.at(9)).runs == 2  # its last lines may come late
+    assert catch_up_home(ledger, home, now=say.at(60)).runs == 1
+
+    started_later = new_run(tmp_path, at=say.at(60))
+    assert catch_up_home(ledger, home, now=say.at(61)).changed == [started_later.path.name]
+
+
+def test_a_run_that_moves_again_while_the_database_is_down_is_not_forgotten(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    home, run_dir = Home(tmp_path / "home"), new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
+    catch_up_home(ledger, home, now=say.at(60))
+
+    mark_unread(home, run_dir)
+    grow(run_dir.journal, say.resumed(70), say.intended(2, 70))
+    with pytest.raises(LedgerError):  # as the command that resumes it sees it
+        open_ledger("postgresql://ada@127.0.0.1:1/hpcflow")
+
+    assert catch_up_home(ledger, home, now=say.at(200)).changed == [run_dir.path.name]
+    assert ledger.run(run_dir.path.name).run.state.value == "submitting"
+
+
+def test_runs_of_others_in_a_shared_ledger_are_theirs_to_read(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    mine, theirs = new_run(tmp_path / "a"), new_run(tmp_path / "b")
+    grow(theirs.journal, say.intended(1))
+    catch_up_home(ledger, Home(tmp_path / "b/home"))
+    assert catch_up_home(ledger, Home(tmp_path / "a/home")).changed == [mine.path.name]
+    assert ledger.run_ids() == {mine.path.name, theirs.path.name}
+
+
+class FasterOther(Ledger):
+    """A ledger into which somebody else writes the same run just before every one of our writes."""
+
+    losses = 1
+
+    def apply(self, changes: Sequence[Change]) -> list[str]:
+        if self.losses:
+            self.losses -= 1
+            for change in changes:
+                row = replace(change.run, bytes_read=change.run.bytes_read + 1000 + self.losses)
+                super().apply([replace(change, run=row, sources=[])])
+        return super().apply(changes)
+
+
+def test_who_is_too_late_reads_again(database: str, tmp_path: Path) -> None:
+    from hpcflow.ledger.url import parse_url
+
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    ledger = FasterOther(parse_url(database))
+    with ledger:
+        assert catch_up(ledger, [run_dir]).changed == [run_dir.path.name]
+        assert ledger.known([run_dir.path.name])[run_dir.path.name].sources[0].offset_bytes > 0
+        ledger.losses = 100
+        grow(run_dir.journal, say.ended(1, Cause.FAILED))
+        with pytest.raises(LedgerError, match="others keep writing"):
+            catch_up(ledger, [run_dir])
