@@ -16,8 +16,13 @@ _SERVERS = {"postgres", "rclone"}
 
 
 def kill_node_jobs(folder: Path, node: str) -> list[Identity]:
-    """Kill every job step of one node, and all that it started."""
-    return processes.kill_all(processes.with_descendants(_steps(folder, node)))
+    """Kill every job step of one node, and all that it started.
+
+    slurmstepd first: it must not live to tell slurmctld that its processes failed.
+    """
+    steps = _steps(folder, node)
+    family = processes.with_descendants(steps)
+    return processes.kill_all(steps) + processes.kill_all(family - steps)
 
 
 def kill_slurm(folder: Path) -> list[Identity]:
