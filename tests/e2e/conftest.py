@@ -50,9 +50,14 @@ class Hpcflow:
         return path
 
 
+def newcomer(user: User, software: Software) -> Hpcflow:
+    """hpcflow for a user who has never used it before."""
+    folder = user.scratch / f"test-{uuid.uuid4().hex[:8]}"
+    user.run(["mkdir", "-m", "700", str(folder)])
+    return Hpcflow(user, software, {"HPCFLOW_HOME": str(folder / "home")})
+
+
 @pytest.fixture
 def hpcflow(ada: User, software: Software) -> Hpcflow:
     """hpcflow for ada, who has never used it before."""
-    folder = ada.scratch / f"test-{uuid.uuid4().hex[:8]}"
-    ada.run(["mkdir", "-m", "700", str(folder)])
-    return Hpcflow(ada, software, {"HPCFLOW_HOME": str(folder / "home")})
+    return newcomer(ada, software)

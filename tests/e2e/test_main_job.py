@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpcflow.testing.cluster import poll
-from tests.e2e.conftest import Hpcflow
+from hpcflow.testing.cluster import Software, User, poll
+from tests.e2e.conftest import Hpcflow, newcomer
 
 pytestmark = pytest.mark.cluster
 
@@ -17,9 +17,14 @@ TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
 
 
 @pytest.fixture(scope="module")
-def undisturbed_weights() -> dict[str, Any]:
-    """The final weights of the first run, which nobody killed: what the others must end with."""
-    return {}
+def undisturbed(ada: User, software: Software) -> dict[str, Any]:
+    """A run on two nodes that nobody killed; the others must end with the same weights."""
+    hpcflow = newcomer(ada, software)
+    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--wait")
+    assert {"run_id", "attempt", "job_id", "run_dir"} <= done.keys()
+    shown = hpcflow.json("show", done["run_id"])
+    assert isinstance(shown, dict)
+    return shown
 
 
 def weights(shown: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -51,22 +56,16 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
     assert different == []
 
 
-def test_the_digits_are_learned_on_two_nodes(
-    hpcflow: Hpcflow, undisturbed_weights: dict[str, Any]
-) -> None:
-    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--wait")
-    assert {"run_id", "attempt", "job_id", "run_dir"} <= done.keys()
-    shown = hpcflow.json("show", done["run_id"])
-    assert (shown["state"], shown["cause"]) == ("completed", "completed")
-    assert shown["metrics"]["accuracy"] > 0.95
-    assert "loss" in shown["metrics"]
-    (attempt,) = shown["attempts"]
+def test_the_digits_are_learned_on_two_nodes(undisturbed: dict[str, Any]) -> None:
+    assert (undisturbed["state"], undisturbed["cause"]) == ("completed", "completed")
+    assert undisturbed["metrics"]["accuracy"] > 0.95
+    assert "loss" in undisturbed["metrics"]
+    (attempt,) = undisturbed["attempts"]
     assert attempt["raw_state"] == "COMPLETED"
     assert attempt["exit_code"] == 0
     assert len(attempt["nodes"]) == 2
     assert attempt["started_at"] < attempt["ended_at"]
-    assert all(checkpoint["complete"] for checkpoint in shown["checkpoints"])
-    undisturbed_weights.update(weights(shown))
+    assert all(checkpoint["complete"] for checkpoint in undisturbed["checkpoints"])
 
 
 def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
@@ -79,9 +78,13 @@ def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
     assert (listed["run_id"], listed["state"]) == (run["run_id"], "completed")
 
 
-@pytest.mark.parametrize("how", [(), ("--signal=KILL", "--full")], ids=["scancel", "sigkill"])
+@pytest.mark.parametrize(
+    ("kill", "state"),
+    [(("scancel", "{job_id}"), "cancelled"), (("pkill", "-9", "-f", "train.py"), "failed")],
+    ids=["scancel", "sigkill"],
+)
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(
-    hpcflow: Hpcflow, undisturbed_weights: dict[str, Any], how: tuple[str, ...]
+    hpcflow: Hpcflow, undisturbed: dict[str, Any], kill: tuple[str, ...], state: str
 ) -> None:
     run = hpcflow.json("run", hpcflow.digits, *TWO_NODES)
 
@@ -89,10 +92,10 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(
         return bool(hpcflow.json("show", run["run_id"])["checkpoints"])
 
     poll(half_way, 120, "the run never wrote a checkpoint")
-    hpcflow.user.run(["scancel", *how, run["job_id"]])
+    hpcflow.user.run([word.format(**run) for word in kill])
     assert hpcflow("wait", run["run_id"], check=False).returncode == 1
     killed = hpcflow.json("show", run["run_id"])
-    assert killed["state"] == ("failed" if how else "cancelled")
+    assert killed["state"] == state
     assert killed["train_step"] < killed["total_train_steps"], "it was killed too late"
 
     assert hpcflow("resume", run["run_id"], "--wait").returncode == 0
@@ -101,4 +104,4 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(
     first, second = shown["attempts"]
     assert first["job_id"] != second["job_id"]
     assert second["resume_from"] is not None
-    assert_same(weights(shown), undisturbed_weights)
+    assert_same(weights(shown), weights(undisturbed))
