@@ -192,6 +192,11 @@ def test_a_fifo_or_a_device_is_not_waited_for(tmp_path: Path) -> None:
                 read_document(path, SpecError)
 
 
+def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for_either(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    os.close(reader_module._open_without_waiting(str(tmp_path / "fifo"), os.O_RDONLY))
+
+
 def test_a_file_that_this_user_may_not_read(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("name: a")
@@ -363,6 +368,7 @@ def test_the_value_of_a_secret_is_never_shown() -> None:
         "environment: {variables: {MY_TOKEN: [hunter2]}}",
         "params: {api_key: {hunter2: .inf}}",
         "resources: {password: hunter2}",
+        "environment: {secrets: {MY_TOKEN: -hunter2}}",
     ):
         message = problems(BASE + text + "\n")
         assert "hunter2" not in message.replace("api_key.hunter2", "")

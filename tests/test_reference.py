@@ -8,12 +8,15 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import Field
 
 from hpcflow.config import load_spec
 from hpcflow.documents import parse_document, read_document
 from hpcflow.errors import SpecError
+from hpcflow.model.kinds import Megabytes, Minutes, Seconds, Section
 from hpcflow.model.spec import RunSpec
 from hpcflow.reference.__main__ import made
+from hpcflow.reference.fields import human_default
 from hpcflow.reference.pages import EXAMPLE
 from hpcflow.reference.schemas import run_schema, site_schema
 from hpcflow.reference.tables import sections
@@ -53,6 +56,17 @@ def test_every_key_of_a_run_has_an_example_that_is_right() -> None:
             if not re.search("Section|Resources|Launch\\b|Environment\\b|Checkpoint|Retry",
                              str(field.annotation)):  # fmt: skip
                 assert field.examples, name
+
+
+def test_a_default_is_written_as_a_user_would_write_it() -> None:
+    class Some(Section):
+        limit_min: Minutes = Field(90, alias="limit")
+        grace_s: Seconds = Field(120, alias="grace")
+        size_mb: Megabytes = Field(2048, alias="size")
+        nodes_min: int = 3
+
+    defaults = [human_default(name, field) for name, field in Some.model_fields.items()]
+    assert defaults == ["90m", "2m", "2G", 3]
 
 
 def test_the_complete_example_is_complete_and_right(tmp_path: Path) -> None:
