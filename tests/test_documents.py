@@ -11,6 +11,7 @@ import yaml
 
 from hpcflow.documents import Document, parse_document, read_document, validate
 from hpcflow.documents import reader as reader_module
+from hpcflow.documents.source import _open_without_waiting
 from hpcflow.errors import InputError, SiteError, SpecError
 from hpcflow.model.spec import RunSpec
 
@@ -194,7 +195,7 @@ def test_a_fifo_or_a_device_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for_either(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    os.close(reader_module._open_without_waiting(str(tmp_path / "fifo"), os.O_RDONLY))
+    os.close(_open_without_waiting(str(tmp_path / "fifo"), os.O_RDONLY))
 
 
 def test_a_file_that_this_user_may_not_read(tmp_path: Path) -> None:

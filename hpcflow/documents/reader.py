@@ -8,9 +8,7 @@ grows. Of all that YAML can do, a config needs little, and the rest is refused b
 from __future__ import annotations
 
 import copy
-import os
 import re
-import stat
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -27,6 +25,7 @@ from yaml.events import (
 )
 
 from hpcflow.documents.document import Document, Place
+from hpcflow.documents.source import MAX_FILE_BYTES, read_text
 from hpcflow.documents.syntax import explain
 from hpcflow.errors import InputError, Where
 from hpcflow.model.scalars import printable, read_plain, shortened, shown
@@ -36,7 +35,6 @@ try:
 except ImportError:  # PyYAML without libyaml: the same events, slower
     from yaml import SafeLoader as _Parser  # type: ignore[assignment]
 
-MAX_FILE_BYTES: Final = 1 << 20
 #: What a file may hold once its aliases are written out: characters of text plus number of values.
 MAX_EXPANDED: Final = 2 * MAX_FILE_BYTES
 MAX_DEPTH: Final = 32
@@ -53,18 +51,7 @@ def read_document(path: Path, error: type[InputError]) -> Document:
     Raises:
         InputError: of the class ``error``: it cannot be read, or is not such a file.
     """
-    file = printable(str(path))
-    data = _read_bytes(path, file, error)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        raise error(
-            "not UTF-8 text",
-            where=Where(file=file, line=line),
-            next_action=f"save it as UTF-8, or give the right file: `file {file}` says what it is",
-        ) from None
-    return parse_document(text, path, error)
+    return parse_document(read_text(path, error), path, error)
 
 
 def parse_document(text: str, path: Path, error: type[InputError]) -> Document:
@@ -95,35 +82,6 @@ def parse_value(text: str, error: type[InputError]) -> tuple[Any, Place]:
 
 def _unplaced(place: Place) -> Place:
     return Place(None, None, {key: _unplaced(child) for key, child in place.children.items()})
-
-
-def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
-    where = Where(file=file)
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a folder" if path.is_dir() else "neither a file nor a folder"
-            raise error(f"this is {kind}", where=where, next_action="give a YAML file")
-        with open(path, "rb", opener=_open_without_waiting) as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
-        reason = getattr(problem, "strerror", None) or "not a path"
-        raise error(
-            f"cannot be read: {reason}",
-            where=where,
-            next_action=f"look at it: ls -l {file}",
-        ) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise error(
-            f"larger than {MAX_FILE_BYTES >> 20} MiB, which no config is",
-            where=where,
-            next_action="give the YAML file; data belongs into files of its own",
-        )
-    return data
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Were the file exchanged for a FIFO since it was looked at, opening it must not hang."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class _Reader:

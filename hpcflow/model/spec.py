@@ -357,32 +357,3 @@ def thaw(data: dict[str, Any]) -> RunSpec:
                 for name, value in values.items()
             }
     return RunSpec.model_validate(copy)
-
-
-__all__ = [
-    "Checkpoint",
-    "Container",
-    "ContainerRuntime",
-    "Count",
-    "CountOrNone",
-    "Environment",
-    "Framework",
-    "Launch",
-    "Launcher",
-    "Megabytes",
-    "Minutes",
-    "Name",
-    "Params",
-    "Path",
-    "Resources",
-    "Retry",
-    "RunSpec",
-    "Seconds",
-    "Section",
-    "Text",
-    "Variable",
-    "Word",
-    "frozen",
-    "parsed",
-    "thaw",
-]

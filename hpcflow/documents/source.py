@@ -1,0 +1,62 @@
+"""The text of a file that may be anything: missing, a FIFO, a gigabyte, no text at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import InputError, Where
+from hpcflow.model.scalars import printable
+
+MAX_FILE_BYTES: Final = 1 << 20
+
+
+def read_text(path: Path, error: type[InputError]) -> str:
+    """The content of ``path``, which is UTF-8, without a byte order mark.
+
+    Raises:
+        InputError: of the class ``error``: it is not a file, cannot be read, is too large, or is
+            no text.
+    """
+    file = printable(str(path))
+    data = _read_bytes(path, file, error)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error(
+            "not UTF-8 text",
+            where=Where(file=file, line=line),
+            next_action=f"save it as UTF-8, or give the right file: `file {file}` says what it is",
+        ) from None
+
+
+def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
+    where = Where(file=file)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            kind = "a folder" if path.is_dir() else "neither a file nor a folder"
+            raise error(f"this is {kind}", where=where, next_action="give a YAML file")
+        with open(path, "rb", opener=_open_without_waiting) as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        reason = getattr(problem, "strerror", None) or "not a path"
+        raise error(
+            f"cannot be read: {reason}",
+            where=where,
+            next_action=f"look at it: ls -l {file}",
+        ) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise error(
+            f"larger than {MAX_FILE_BYTES >> 20} MiB, which no config is",
+            where=where,
+            next_action="give the YAML file; data belongs into files of its own",
+        )
+    return data
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Were the file exchanged for a FIFO since it was looked at, opening it must not hang."""
+    return os.open(path, flags | os.O_NONBLOCK)
