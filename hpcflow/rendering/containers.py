@@ -61,13 +61,6 @@ def container_of(
                 where=_where(run, "environment.container"),
                 next_action="move the folder, or run without a container",
             )
-    for index, mount in enumerate(container.mounts):
-        if "," in mount:
-            raise SpecError(
-                f"a container cannot mount {mount!r}, for it holds ','",
-                where=_where(run, f"environment.container.mounts[{index}]"),
-                next_action="use a path without a comma",
-            )
     gpu_type = site.gpu_types.get(placement.gpu_type or "")
     return JobContainer(
         runtime=container.runtime.value,

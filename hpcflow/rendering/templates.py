@@ -27,6 +27,16 @@ from hpcflow.resources import resource_dir
 
 SUFFIX: Final = ".j2"
 
+#: What an expression in a template can raise.
+_IN_TEMPLATES: Final = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
 
 def render(name: str, context: Mapping[str, Any], template_dirs: Sequence[Path] = ()) -> str:
     """The text that the template ``name`` makes of ``context``.
@@ -47,11 +57,10 @@ def render(name: str, context: Mapping[str, Any], template_dirs: Sequence[Path] 
         ) from error
     except TemplateSyntaxError as error:
         raise _in_template(error, error.filename, error.lineno) from error
-    except (TemplateError, TypeError, ValueError, AttributeError) as error:
-        file, line = _place(error)
-        raise _in_template(error, file, line) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"a template cannot be read: {error}") from error
+    except _IN_TEMPLATES as error:
+        raise _in_template(error, *_place(error)) from error
 
 
 @lru_cache(maxsize=8)

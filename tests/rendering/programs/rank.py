@@ -13,7 +13,7 @@ from pathlib import Path
 
 out, seconds = Path(sys.argv[1]), float(sys.argv[2])
 rank = os.environ.get("RANK", "none")
-told = []
+told: list[int] = []
 
 
 def on_signal(number: int, _frame: object) -> None:

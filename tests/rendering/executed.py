@@ -1,0 +1,109 @@
+"""Executing a rendered script with real bash, without Slurm: the folder, the stub, the outcome."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.model.run import Run
+from hpcflow.model.spec import RunSpec
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import AttemptDir, RunDir
+from tests.rendering.samples import RUN_ID, a_run, script_of
+
+#: Stands for srun: puts down what it was given, and runs the command if it is told to.
+SRUN_STUB = """#!/bin/bash
+folder=${0%/*}
+printf '%s\\0' "$@" > "$folder/argv"
+while IFS= read -r -d '' line; do
+  printf '%s\\0' "$line"
+done < /proc/$$/environ > "$folder/environ"
+while [[ $1 == --* ]]; do shift; done
+if [[ -e $folder/goes-on ]]; then exec "$@"; fi
+"""
+
+
+@dataclass
+class Bench:
+    """A run directory and a ``bin`` that goes before PATH."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.bin = self.folder / "bin"
+        self.work = self.folder / "work"
+        for path in (self.bin, self.work, self.attempt.path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def run_dir(self) -> RunDir:
+        return RunDir(self.folder / "runs" / RUN_ID)
+
+    @property
+    def attempt(self) -> AttemptDir:
+        return self.run_dir.attempt(1)
+
+    def program(self, name: str, text: str) -> Path:
+        """Put a program into ``bin``."""
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def run(self, spec: RunSpec) -> Run:
+        return a_run(spec, run_dir=str(self.run_dir.path), working_dir=str(self.work))
+
+    def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
+        """Render the script into the attempt's folder."""
+        self.attempt.script.write_text(script_of(self.run(spec), site, **options))
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """A login shell's, with ``bin`` first, and one job's variables."""
+        return {
+            "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "HPCFLOW_LOCAL_JOB_ID": "7",
+            **variables,
+        }
+
+    def start(self, **variables: str) -> subprocess.Popen[bytes]:
+        """Begin to execute the script as the scheduler would."""
+        with self.attempt.log.open("ab") as log:
+            return subprocess.Popen(
+                ["bash", str(self.attempt.script)],
+                cwd=self.attempt.path,
+                env=self.environment(**variables),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def execute(self, **variables: str) -> int:
+        """Execute the script to its end; the exit code."""
+        return self.start(**variables).wait(60)
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events, and every line is one."""
+        if not self.attempt.events.exists():
+            return []
+        lines, size = complete_lines(self.attempt.events.read_bytes())
+        assert size == self.attempt.events.stat().st_size
+        found = [parse_event(line) for line in lines]
+        assert None not in found, lines
+        return [event for event in found if event is not None]
+
+    def log(self) -> str:
+        return self.attempt.log.read_text(errors="replace")
+
+    def dumped(self, name: str) -> list[bytes]:
+        """What the srun stub put down: ``argv`` or ``environ``."""
+        return (self.bin / name).read_bytes().split(b"\0")[:-1]
+
+    def dumped_environ(self) -> Mapping[str, str]:
+        pairs = (os.fsdecode(line).partition("=") for line in self.dumped("environ"))
+        return {name: value for name, _, value in pairs}

