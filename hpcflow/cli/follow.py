@@ -16,6 +16,8 @@ from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from hpcflow.launch.run import Launched
     from hpcflow.model.views import RunView
 
@@ -131,10 +133,7 @@ class _Lines:
 class _Bar:
     """For a terminal: a bar with state, train step, metrics and the time that is left."""
 
-    def __init__(self, progress: object) -> None:
-        from rich.progress import Progress
-
-        assert isinstance(progress, Progress)
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=None, info="")
         self._first: tuple[float, int] | None = None

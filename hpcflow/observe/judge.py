@@ -37,6 +37,7 @@ def judge(
     *,
     resubmit_exit_codes: tuple[int, ...],
     cancel_requested: bool = False,
+    first_notice: str | None = None,
     missing_since: datetime | None = None,
     now: datetime,
 ) -> list[JournalRecord]:
@@ -47,22 +48,30 @@ def judge(
         job: what the queue or accounting says; None when both answered and neither knows it.
         cancel_requested: whether somebody wants the run to stop; then whatever is not completed
             is cancelled, also a job that found the wish when it started, and one that TERM failed.
+        first_notice: the first signal that the job says it was told to leave by. Slurm calls a
+            job that saves and leaves within the grace time of its preemption FAILED; the TERM that
+            comes before any USR2 is how it can be known.
         missing_since: when that was first seen to be so.
     """
     if job is None:
         records = _judge_absence(attempt, resubmit_exit_codes, missing_since, now)
     else:
         records = _judge_answer(attempt, job, resubmit_exit_codes, now)
-    if cancel_requested:
-        return [_as_cancelled(record) for record in records]
-    return records
+    return [
+        _refine(record, cancel_requested, first_notice) if isinstance(record, Ended) else record
+        for record in records
+    ]
 
 
-def _as_cancelled(record: JournalRecord) -> JournalRecord:
-    if isinstance(record, Ended) and record.cause is not Cause.COMPLETED:
-        rule = f"cancel was requested; {record.rule}"
-        return record.model_copy(update={"cause": Cause.CANCELLED, "rule": rule})
-    return record
+def _refine(ended: Ended, cancel_requested: bool, first_notice: str | None) -> Ended:
+    """The cause that Slurm does not know."""
+    if cancel_requested and ended.cause is not Cause.COMPLETED:
+        cause, why = Cause.CANCELLED, "cancel was requested"
+    elif ended.cause is Cause.CHECKPOINTED and first_notice == "TERM":
+        cause, why = Cause.PREEMPTED, "it saved and left on TERM, which nobody here had sent"
+    else:
+        return ended
+    return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})
 
 
 def _judge_answer(

@@ -21,6 +21,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.submission import read_claim, settle
 from hpcflow.ledger.store import Ledger
+from hpcflow.model.events import parse_event
 from hpcflow.model.journal import Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
@@ -182,6 +183,7 @@ def _write(run: RunView, attempt: AttemptView, job: JobInfo | None, now: datetim
         job,
         resubmit_exit_codes=codes,
         cancel_requested=run_dir.cancel.exists(),
+        first_notice=_first_notice(run_dir, attempt) if job and job.exit_code else None,
         missing_since=_missing_since(run_dir, attempt) if job is None else None,
         now=now,
     )
@@ -200,3 +202,13 @@ def _missing_since(run_dir: RunDir, attempt: AttemptView) -> datetime | None:
             elif since is None:
                 since = record.at
     return since
+
+
+def _first_notice(run_dir: RunDir, attempt: AttemptView) -> str | None:
+    """The signal of the first notice that the job reported."""
+    try:
+        lines = run_dir.attempt(attempt.attempt).events.read_bytes().splitlines()
+    except OSError:
+        return None
+    events = (parse_event(line) for line in lines if b'"notice"' in line)
+    return next((str(event.get("signal")) for event in events if event), None)

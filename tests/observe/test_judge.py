@@ -132,3 +132,13 @@ def test_after_a_wish_to_cancel_whatever_is_not_completed_is_cancelled() -> None
     )
     assert isinstance(done[-1], Ended)
     assert done[-1].cause is Cause.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("first_notice", "cause"), [("TERM", Cause.PREEMPTED), ("USR2", Cause.CHECKPOINTED)]
+)
+def test_leaving_within_the_grace_time_is_a_preemption(first_notice: str, cause: Cause) -> None:
+    job = answer("FAILED", exit_code=75)
+    records = judge(RUNNING, job, resubmit_exit_codes=(75,), first_notice=first_notice, now=NOW)
+    assert isinstance(records[-1], Ended)
+    assert records[-1].cause is cause
