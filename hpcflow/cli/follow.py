@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,7 +103,7 @@ def _say(run: RunView) -> None:
 def _view(*, live: bool) -> Iterator[View]:
     if not live:
         yield _Silent()
-    elif not click.get_text_stream("stdout").isatty():
+    elif not sys.stdout.isatty():
         yield _Lines()
     else:
         from rich.progress import BarColumn, Progress, TextColumn
