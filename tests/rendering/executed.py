@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpcflow.model.events import complete_lines, parse_event
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
-from tests.rendering.samples import RUN_ID, a_run, script_of
+from tests.rendering.samples import RUN_ID, a_local_site, a_run, a_spec, script_of
 
 #: Stands for srun: puts down what it was given, and runs the command if it is told to.
 SRUN_STUB = """#!/bin/bash
@@ -107,3 +108,29 @@ class Bench:
     def dumped_environ(self) -> Mapping[str, str]:
         pairs = (os.fsdecode(line).partition("=") for line in self.dumped("environ"))
         return {name: value for name, _, value in pairs}
+
+
+#: ``launch`` of a command that is started once, by nobody.
+NONE: Final = {"launcher": "none", "framework": "none"}
+
+#: A program that says who it is and what it is told.
+RANK: Final = Path(__file__).parent / "programs" / "rank.py"
+
+
+def written(bench: Bench, *command: str, site: Site | None = None, **changes: Any) -> Bench:
+    """The script of a plain command, on this machine unless ``site`` is another."""
+    options = {name: changes.pop(name) for name in ("resume_from",) if name in changes}
+    spec = a_spec(script=None, command=list(command), **{"launch": NONE, **changes})
+    bench.write(spec, site or a_local_site(), **options)
+    return bench
+
+
+def kinds(bench: Bench) -> list[str]:
+    """Kinds of the events, in order."""
+    return [str(event["event"]) for event in bench.events()]
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    """A JSON file."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found

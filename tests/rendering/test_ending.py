@@ -1,0 +1,128 @@
+"""How a job ends: exit codes, the wish to be sent again, what is missing, the notice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.testing.cluster import poll
+from tests.rendering.executed import NONE, RANK, SRUN_STUB, Bench, json_of, kinds, written
+from tests.rendering.samples import a_local_site, a_site
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(0, 0), (1, 1), (75, 75), (85, 75), (127, 127), (255, 255)]
+)
+def test_the_exit_code_is_the_programs_or_the_wish_to_be_sent_again(
+    bench: Bench, code: int, expected: int
+) -> None:
+    written(bench, "sh", "-c", f"exit {code}", retry={"resubmit_exit_codes": [85]})
+    assert bench.execute() == expected
+    assert bench.events()[-1]["exit_code"] == expected
+
+
+def test_a_program_that_is_killed_is_no_success(bench: Bench) -> None:
+    assert written(bench, "sh", "-c", "kill -9 $$").execute() == 137
+    assert bench.events()[-1]["exit_code"] == 137
+
+
+def test_the_word_in_the_file_counts_whatever_the_launcher_made_of_the_exit_code(
+    bench: Bench,
+) -> None:
+    written(bench, "sh", "-c", ': > "$HPCFLOW_ATTEMPT_DIR/resubmit"; exit 1')
+    assert bench.execute() == 75
+
+
+def test_a_rank_under_a_launcher_leaves_the_word_and_no_failure(bench: Bench) -> None:
+    """srun would kill the other ranks in the middle of their last save."""
+    bench.program("srun", SRUN_STUB + 'echo "ended with $?"')
+    (bench.bin / "goes-on").touch()
+    srun = {"launcher": "srun", "framework": "none"}
+    written(bench, "sh", "-c", "exit 75", site=a_site(), launch=srun)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    assert bench.execute(**job) == 75
+    assert bench.attempt.resubmit.exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"venv": "/no/venv"}, "there is no virtual environment /no/venv"),
+        ({"secrets": {"KEY": "/no/secret"}}, "cannot read the file of the secret KEY: /no/secret"),
+        ({"secrets": {"KEY": "/"}}, "cannot read the file of the secret KEY"),
+        ({"conda": "train"}, "there is no conda"),
+        ({"modules": ["cuda/12"]}, "cannot load the module cuda/12"),
+        ({"container": {"image": "/x.sif"}}, "neither apptainer nor singularity"),
+    ],
+)
+def test_what_is_missing_is_said_and_the_program_does_not_start(
+    bench: Bench, environment: dict[str, Any], message: str
+) -> None:
+    written(bench, "touch", "done", environment=environment, retry={"resubmit_exit_codes": [1]})
+    assert bench.execute() == 1
+    assert message in bench.log()
+    assert kinds(bench) == ["started", "exited"]
+    assert not (bench.work / "done").exists()
+
+
+def test_a_missing_working_directory_is_said(bench: Bench) -> None:
+    shutil.rmtree(bench.work)
+    assert written(bench, "true").execute() == 1
+    assert "cannot enter the working directory" in bench.log()
+
+
+@pytest.mark.parametrize(("name", "launch"), [("none", NONE), ("0", {"launcher": "torchrun"})])
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+def test_the_notice_reaches_the_program_and_its_word_comes_back(
+    bench: Bench, name: str, launch: dict[str, str], number: signal.Signals
+) -> None:
+    """Under a real torchrun too, which forwards no USR2 and would die of it."""
+    venv = {"venv": sys.prefix} if (Path(sys.prefix) / "bin" / "activate").exists() else {}
+    written(bench, "python3", str(RANK), str(bench.work), "60", launch=launch, environment=venv)
+    job = bench.start()
+    poll(lambda: (bench.work / f"{name}.json").exists(), 60, bench.log)
+    assert json_of(bench.work / f"{name}.json")["usr2_ignored"]
+    job.send_signal(number)
+    assert job.wait(60) == 75, bench.log()
+    assert bench.attempt.notice.read_text() == number.name.removeprefix("SIG") + "\n"
+    assert (bench.work / f"{name}.signals").read_text().split()[0] == "SIGUSR2"
+    assert bench.events()[-1]["exit_code"] == 75
+
+
+def test_a_program_that_does_not_listen_outlives_the_notice(bench: Bench) -> None:
+    """The script waits until the program has really ended, however often it is interrupted."""
+    written(bench, "sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done; exit 3")
+    job = bench.start()
+    poll(lambda: (bench.work / "up").exists(), 30, bench.log)
+    for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR2):
+        job.send_signal(number)
+    poll(lambda: bench.attempt.notice.exists(), 30, bench.log)
+    (bench.work / "go").touch()
+    assert job.wait(60) == 3
+    assert bench.events()[-1]["exit_code"] == 3
+
+
+def test_a_notice_that_comes_too_early_waits_for_the_program(bench: Bench) -> None:
+    """While the environment is made ready there is only the flag file to tell it by."""
+    folder = bench.folder.parent  # its name needs no quotes
+    loading, fifo = folder / "loading", folder / "fifo"
+    os.mkfifo(fifo)
+    init = bench.program("init", f"module() {{ : > {loading}; read -r _ < {fifo}; }}\n")
+    written(
+        bench,
+        "sh",
+        "-c",
+        'test -e "$HPCFLOW_NOTICE"',
+        site=a_local_site(modules={"init": str(init), "load": ["x"]}),
+    )
+    job = bench.start()
+    poll(lambda: loading.exists(), 30, bench.log)
+    job.send_signal(signal.SIGUSR2)
+    fifo.write_text("go\n")
+    assert job.wait(60) == 0, bench.log()

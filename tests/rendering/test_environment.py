@@ -1,0 +1,135 @@
+"""What a program finds around it: variables, secrets, the checkpoint to resume from."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+from tests.rendering.executed import RANK, Bench, json_of, written
+from tests.rendering.samples import RUN_ID, a_local_site, a_site
+
+
+def test_the_variables_of_a_job(bench: Bench) -> None:
+    written(
+        bench,
+        sys.executable,
+        str(RANK),
+        str(bench.work),
+        "0",
+        checkpoint={"interval": "10m", "every_train_steps": 5},
+        environment={"variables": {"NCCL_DEBUG": "run", "OWN": "a  b\n'c'"}},
+        site=a_local_site(
+            variables={"OWN": "site", "SITE": "s"},
+            fabric={"variables": {"NCCL_DEBUG": "site", "FI": "x"}},
+        ),
+    )
+    assert bench.execute(HPCFLOW_RESUME_FROM="/of/another/run", RANK="3", PYTHONPATH="/own") == 0
+    environ = json_of(bench.work / "none.json")["environ"]
+    run_dir, attempt = bench.run_dir, bench.attempt
+    expected = {
+        "HPCFLOW_RUN_ID": RUN_ID,
+        "HPCFLOW_RUN_DIR": str(run_dir.path),
+        "HPCFLOW_ATTEMPT": "1",
+        "HPCFLOW_ATTEMPT_DIR": str(attempt.path),
+        "HPCFLOW_EVENTS": str(attempt.events),
+        "HPCFLOW_NOTICE": str(attempt.notice),
+        "HPCFLOW_CHECKPOINT_DIR": str(run_dir.checkpoints),
+        "HPCFLOW_PARAMS": str(run_dir.params_json),
+        "HPCFLOW_TENSORBOARD_DIR": str(run_dir.tensorboard),
+        "HPCFLOW_CHECKPOINT_INTERVAL_S": "600",
+        "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": "5",
+        "HPCFLOW_RESUBMIT_EXIT_CODE": "75",
+        "PYTHONPATH": f"{run_dir.runtime}:/own",
+        "NCCL_DEBUG": "run",
+        "OWN": "a  b\n'c'",
+        "SITE": "s",
+        "FI": "x",
+        "PWD": str(bench.work),
+    }
+    assert {name: environ.get(name) for name in expected} == expected
+    assert not {"HPCFLOW_RESUME_FROM", "RANK", "WORLD_SIZE", "MASTER_PORT"} & set(environ)
+
+
+def test_names_that_are_switched_off_are_absent(bench: Bench) -> None:
+    never = {"interval": "never"}
+    written(bench, sys.executable, str(RANK), str(bench.work), "0", checkpoint=never)
+    bench.execute(HPCFLOW_CHECKPOINT_INTERVAL_S="1", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS="1")
+    environ = json_of(bench.work / "none.json")["environ"]
+    assert "HPCFLOW_CHECKPOINT_INTERVAL_S" not in environ
+    assert "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS" not in environ
+
+
+def test_a_secret_reaches_the_program_and_nothing_else(bench: Bench) -> None:
+    secret = bench.folder / "the key"
+    secret.write_text("s3cr3t $(touch owned) 'x'\n")
+    test = 'printf "%s" "$KEY" | sha256sum > sum'
+    written(bench, "sh", "-c", test, environment={"secrets": {"KEY": str(secret)}})
+    assert bench.execute() == 0, bench.log()
+    value = secret.read_bytes().rstrip(b"\n")
+    assert (bench.work / "sum").read_text().split()[0] == hashlib.sha256(value).hexdigest()
+    for path in bench.run_dir.path.rglob("*"):
+        assert path.is_dir() or b"s3cr3t" not in path.read_bytes()
+
+
+def test_what_the_submitting_shell_leaked_is_gone(bench: Bench) -> None:
+    bench.program("scontrol", "#!/bin/sh\nexit 1\n")  # the real one misses its configuration
+    site = a_site(dialect={"options": ["--hint=nomultithread"]})
+    written(bench, sys.executable, str(RANK), str(bench.work), "0", site=site)
+    leaked = {
+        "SLURM_CPU_BIND": "mask_cpu:0x1",
+        "SLURM_MEM_BIND": "local",
+        "SLURM_MEM_PER_CPU": "1",
+        "SLURM_STEP_ID": "0",
+        "SLURM_TIME_FORMAT": "relative",
+        "SBATCH_PARTITION": "debug",
+        "SRUN_DEBUG": "3",
+        "PMI_RANK": "1",
+        "PMIX_RANK": "1",
+        "PET_NPROC_PER_NODE": "9",
+        "CDPATH": "/",
+    }
+    own = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_HINT": "nomultithread",
+        "SLURM_CPUS_PER_TASK": "4",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_SUBMIT_DIR": "/x",
+    }
+    assert bench.execute(**leaked, **own) == 0, bench.log()
+    environ = json_of(bench.work / "none.json")["environ"]
+    assert not set(leaked) & set(environ)
+    assert {name: environ.get(name) for name in own} == own
+    assert environ["SLURM_EXPORT_ENV"] == "ALL"
+
+
+def checkpoint(bench: Bench, name: str, *, complete: bool = True) -> None:
+    folder = bench.run_dir.checkpoints / name
+    folder.mkdir(parents=True)
+    if complete:
+        (folder / "manifest.json").write_text("{}")
+
+
+def resumed_from(bench: Bench, resume_from: str | None = None) -> str | None:
+    written(
+        bench, sys.executable, str(RANK), str(bench.work), "0", resume_from=resume_from
+    ).execute()
+    found: str | None = json_of(bench.work / "none.json")["environ"].get("HPCFLOW_RESUME_FROM")
+    return found
+
+
+def test_without_checkpoints_there_is_nothing_to_resume_from(bench: Bench) -> None:
+    assert resumed_from(bench) is None
+
+
+def test_the_checkpoint_of_the_submission_is_taken(bench: Bench) -> None:
+    given = str(bench.run_dir.path / "artifacts/it's old")
+    assert resumed_from(bench, "artifacts/it's old") == given
+
+
+def test_the_newest_complete_checkpoint_is_taken_by_its_number(bench: Bench) -> None:
+    for name in ("9", "010", "00099", "0100000000000000000000", "latest", "-5"):
+        checkpoint(bench, name)
+    checkpoint(bench, "500", complete=False)
+    assert resumed_from(bench, "checkpoints/9") == str(bench.run_dir.checkpoints / "00099")

@@ -1,0 +1,116 @@
+"""How the ranks are started: where they meet, ports, frameworks, containers."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+from typing import Any
+
+from hpcflow.sites.schema import Site
+from tests.rendering.executed import NONE, SRUN_STUB, Bench, written
+from tests.rendering.samples import a_site, a_spec
+
+
+def under_srun(bench: Bench, site: Site, **changes: Any) -> dict[str, str]:
+    """The environment that srun gives to its tasks, and the words in `_`."""
+    bench.program("srun", SRUN_STUB)
+    bench.program("scontrol", "#!/bin/sh\nexit 1\n")
+    bench.write(a_spec(script=None, command=["./go"], **changes), site)
+    assert bench.execute(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-2]") == 0, bench.log()
+    return dict(bench.dumped_environ())
+
+
+def test_ranks_are_told_where_they_meet(bench: Bench) -> None:
+    srun = {"launcher": "srun", "framework": "jax"}
+    environ = under_srun(bench, a_site(), launch=srun, resources={"nodes": 2, "gpus_per_node": 4})
+    assert environ["MASTER_ADDR"] == "n1"
+    assert 10240 <= int(environ["MASTER_PORT"]) < 30720
+    assert (environ["WORLD_SIZE"], environ["LOCAL_WORLD_SIZE"]) == ("8", "4")
+    assert environ["JAX_NUM_PROCESSES"] == "8"
+    assert environ["JAX_COORDINATOR_ADDRESS"] == f"n1:{environ['MASTER_PORT']}"
+    words = [word.decode() for word in bench.dumped("argv")]
+    assert {"--nodes=2", "--ntasks=8", "--ntasks-per-node=4"} <= set(words)
+    assert {"--cpus-per-task=8", "--kill-on-bad-exit=1"} <= set(words)
+
+
+def test_a_site_can_fix_the_port(bench: Bench) -> None:
+    site = a_site(fabric={"master_port": 3442})
+    assert under_srun(bench, site, launch={"launcher": "srun"})["MASTER_PORT"] == "3442"
+
+
+def test_a_port_in_use_is_passed_over(bench: Bench) -> None:
+    first = int(under_srun(bench, a_site(), launch={"launcher": "srun"})["MASTER_PORT"])
+    bench.attempt.claim.unlink()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        taken.listen()
+        second = int(under_srun(bench, a_site(), launch={"launcher": "srun"})["MASTER_PORT"])
+    assert second == first + 16
+
+
+def test_jobs_close_together_never_share_a_port(bench: Bench) -> None:
+    written(bench, "true", site=a_site(), launch={"launcher": "srun", "framework": "none"})
+    formula = re.search(r"hpcflow_port=\$\(\(.*\)\)", bench.attempt.script.read_text())
+    assert formula is not None
+    loop = f"for hpcflow_job_id in {{99000..100279}}; do hpcflow_restarts=0; {formula[0]}; "
+    output = subprocess.run(
+        ["bash", "-c", loop + "echo $hpcflow_port; done"], capture_output=True, check=True
+    ).stdout.split()
+    assert len(set(output)) == len(output) == 1280
+
+
+def test_every_rank_of_tensorflow_knows_all_workers(bench: Bench) -> None:
+    bench.program("srun", SRUN_STUB)
+    (bench.bin / "goes-on").touch()
+    bench.program("scontrol", "#!/bin/sh\nexit 1\n")
+    test = ["sh", "-c", 'printf "%s" "$TF_CONFIG" > config']
+    tensorflow = {"launcher": "srun", "framework": "tensorflow"}
+    resources = {"nodes": 2, "gpus_per_node": 2}
+    written(bench, *test, site=a_site(), launch=tensorflow, resources=resources)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_PROCID": "3"}
+    assert bench.execute(**job) == 0, bench.log()
+    config = json.loads((bench.work / "config").read_text())
+    workers = config["cluster"]["worker"]
+    assert [worker.split(":")[0] for worker in workers] == ["n1", "n1", "n2", "n2"]
+    assert len({worker.split(":")[1] for worker in workers}) == 4
+    assert config["task"] == {"type": "worker", "index": 3}
+
+
+def test_a_container_gets_folders_driver_and_variables(bench: Bench) -> None:
+    bench.program("apptainer", SRUN_STUB)
+    secret = bench.folder / "secret"
+    secret.write_text("x")
+    plain = Bench(bench.folder.parent / "plain")  # a mount cannot hold every character
+    plain.bin = bench.bin
+    environment = {
+        "container": {"image": "/images/train.sif", "mounts": ["/data:/data:ro"]},
+        "variables": {"OWN": "it's"},
+        "secrets": {"KEY": str(secret)},
+    }
+    site = a_site()
+    resources = {"gpus_per_node": 1}
+    written(plain, "./go", site=site, environment=environment, resources=resources)
+    assert plain.execute(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n1") == 0, plain.log()
+    words = [word.decode() for word in plain.dumped("argv")]
+    assert words[0] == "exec"
+    assert "--nv" in words
+    assert f"{plain.run_dir.path}:{plain.run_dir.path}" in words
+    assert "/data:/data:ro" in words
+    assert words[-2:] == ["/images/train.sif", "./go"]
+    environ = plain.dumped_environ()
+    assert environ["APPTAINERENV_OWN"] == "it's"
+    assert environ["APPTAINERENV_KEY"] == environ["SINGULARITYENV_KEY"] == "x"
+    assert environ["APPTAINERENV_PYTHONPATH"] == str(plain.run_dir.runtime)
+
+
+def test_pyxis_is_a_matter_of_srun(bench: Bench) -> None:
+    plain = Bench(bench.folder.parent / "plain")
+    container = {"runtime": "pyxis", "image": "nvcr.io#nvidia/pytorch:24.01"}
+    environment = {"container": container, "variables": {"OWN": "x"}}
+    under_srun(plain, a_site(), launch=NONE, environment=environment)
+    words = [word.decode() for word in plain.dumped("argv")]
+    assert "--container-image=nvcr.io#nvidia/pytorch:24.01" in words
+    assert "--container-env=OWN,PYTHONPATH" in words
+    assert "--ntasks=1" in words
