@@ -165,7 +165,9 @@ class Ledger:
         """
         connection = self.connection()
         with connection.transaction(write=True):
-            mine = [change for change in changes if _claim(connection, change)]
+            # In one order, for two writers that hold what the other waits for would wait for ever.
+            in_order = sorted(changes, key=lambda change: change.run.run_id)
+            mine = [change for change in in_order if _claim(connection, change)]
             for change in mine:
                 if change.from_zero:
                     for table in ("attempt", "checkpoint", "source"):

@@ -196,12 +196,12 @@ def test_a_failure_in_the_middle_writes_nothing(ledger: Ledger, tmp_path: Path) 
     assert ledger.apply([change]) == []
 
 
-def test_an_orm_sees_the_same_values(ledger: Ledger, database: str, tmp_path: Path) -> None:
+def test_an_orm_sees_the_same_values(ledger: Ledger, ledger_url: str, tmp_path: Path) -> None:
     from sqlmodel import Session, select
 
     run = make_run(tmp_path)
     ledger.apply([change_of(run, LIVE, SAID)])
-    engine = make_engine(parse_url(database))
+    engine = make_engine(parse_url(ledger_url))
     with Session(engine) as session:
         row = session.exec(select(RunTable)).one()
         assert row.created_at == run.created_at
@@ -281,15 +281,15 @@ def test_a_connection_that_was_lost_is_opened_anew(postgres_server: Postgres) ->
     postgres_server.drop_database("ledger_lost")
 
 
-def test_opening_a_ledger_that_exists_imports_nothing_heavy(database: str) -> None:
-    open_ledger(database).close()
+def test_opening_a_ledger_that_exists_imports_nothing_heavy(ledger_url: str) -> None:
+    open_ledger(ledger_url).close()
     program = (
         "import sys; from hpcflow.ledger.store import open_ledger; "
         "open_ledger(sys.argv[1]).runs(); print(*sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, database], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, ledger_url], capture_output=True, text=True, check=True
     )
     loaded = set(done.stdout.split())
     assert loaded & {"sqlalchemy", "sqlmodel", "alembic", "pydantic"} == set()
-    assert ("psycopg" in loaded) == bool(re.match("postgres", database))
+    assert ("psycopg" in loaded) == bool(re.match("postgres", ledger_url))

@@ -18,7 +18,7 @@ from hpcflow.errors import LedgerError, LedgerVersionError
 from hpcflow.ledger import migrations, tables
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import ROWS
-from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.upgrade import HEAD, VERSION_TABLE, make_engine, upgrade, version
 from hpcflow.ledger.url import parse_url
 
@@ -33,9 +33,8 @@ def test_the_newest_migration_is_the_one_that_the_code_expects() -> None:
     assert [path.stem for path in SAVED] == numbers, "save a database of every version"
 
 
-def test_migrations_and_tables_agree(ledger: Ledger, database: str) -> None:
-    assert ledger.run_ids() == set()
-    engine = make_engine(parse_url(database))
+def test_migrations_and_tables_agree(ledger_url: str) -> None:
+    engine = make_engine(parse_url(ledger_url))
     with engine.connect() as connection:
         options = {"version_table": VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
@@ -99,22 +98,20 @@ def _set_version(url: str, number: str) -> None:
     connection.close()
 
 
-def test_older_tables_are_left_alone_until_somebody_says_so(database: str) -> None:
-    open_ledger(database).close()
-    _set_version(database, "0000")
+def test_older_tables_are_left_alone_until_somebody_says_so(ledger_url: str) -> None:
+    _set_version(ledger_url, "0000")
     with pytest.raises(LedgerVersionError, match="hpcflow ledger upgrade") as caught:
-        open_ledger(database)
+        open_ledger(ledger_url)
     assert not caught.value.retryable
     assert isinstance(caught.value, LedgerError)
 
 
-def test_newer_tables_ask_for_a_newer_hpcflow(database: str) -> None:
-    open_ledger(database).close()
-    _set_version(database, "9999")
+def test_newer_tables_ask_for_a_newer_hpcflow(ledger_url: str) -> None:
+    _set_version(ledger_url, "9999")
     with pytest.raises(LedgerVersionError, match="pip install --upgrade hpcflow"):
-        open_ledger(database)
+        open_ledger(ledger_url)
     with pytest.raises(LedgerVersionError, match="pip install --upgrade hpcflow"):
-        upgrade(parse_url(database))
+        upgrade(parse_url(ledger_url))
 
 
 def test_an_upgrade_of_what_is_up_to_date_does_nothing(database: str) -> None:

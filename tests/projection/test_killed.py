@@ -30,8 +30,8 @@ with open_ledger(sys.argv[1]) as ledger:
 """
 
 
-def start_projector(database: str, home: Home) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", PROJECTOR, database, str(home.path)]
+def start_projector(ledger_url: str, home: Home) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", PROJECTOR, ledger_url, str(home.path)]
     projector = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert projector.stdout is not None
     projector.stdout.readline()
@@ -56,7 +56,7 @@ def agrees(ledger: Ledger, run_dirs: list[RunDir]) -> bool:
 
 
 def test_killed_at_any_moment_it_goes_on_where_it_was(
-    ledger: Ledger, database: str, tmp_path: Path
+    ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "home")
     run_dirs = [new_run(tmp_path) for _ in range(3)]
@@ -64,7 +64,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
         grow(run_dir.journal, say.intended(1), say.submitted(1))
     number = 0
     for kill_after in (1, 5, 17, 40):
-        projector = start_projector(database, home)
+        projector = start_projector(ledger_url, home)
         for _ in range(kill_after):
             grow_all(run_dirs, number)
             number += 1
@@ -77,12 +77,12 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
     assert len(ledger.checkpoints([run_dirs[0].path.name])) == number
 
 
-def test_two_at_once_count_nothing_twice(ledger: Ledger, database: str, tmp_path: Path) -> None:
+def test_two_at_once_count_nothing_twice(ledger: Ledger, ledger_url: str, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     run_dirs = [new_run(tmp_path) for _ in range(3)]
     for run_dir in run_dirs:
         grow(run_dir.journal, say.intended(1), say.submitted(1))
-    projectors = [start_projector(database, home) for _ in range(2)]
+    projectors = [start_projector(ledger_url, home) for _ in range(2)]
     for number in range(60):
         grow_all(run_dirs, number)
     for projector in projectors:

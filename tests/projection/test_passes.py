@@ -163,7 +163,7 @@ def test_a_run_json_of_another_run_is_a_problem(ledger: Ledger, tmp_path: Path) 
 
 
 def test_the_ledger_of_a_home_is_rebuilt_from_nothing(
-    ledger: Ledger, database: str, tmp_path: Path
+    ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     run_dirs = [new_run(tmp_path, name=f"run{number}") for number in range(5)]
     for run_dir in run_dirs:
@@ -177,7 +177,7 @@ def test_the_ledger_of_a_home_is_rebuilt_from_nothing(
         connection.execute(f"DELETE FROM {table}")
     if connection.is_sqlite:
         ledger.close()
-        Path(database.removeprefix("sqlite:///")).unlink()
+        Path(ledger_url.removeprefix("sqlite:///")).unlink()
     summary = rebuild(ledger, run_dirs)
 
     assert (summary.runs, len(summary.changed), summary.problems) == (5, 5, [])
@@ -239,12 +239,12 @@ class FasterOther(Ledger):
         return super().apply(changes)
 
 
-def test_who_is_too_late_reads_again(database: str, tmp_path: Path) -> None:
+def test_who_is_too_late_reads_again(ledger_url: str, tmp_path: Path) -> None:
     from hpcflow.ledger.url import parse_url
 
     run_dir = new_run(tmp_path)
     grow(run_dir.journal, say.intended(1), say.submitted(1))
-    ledger = FasterOther(parse_url(database))
+    ledger = FasterOther(parse_url(ledger_url))
     with ledger:
         assert catch_up(ledger, [run_dir]).changed == [run_dir.path.name]
         assert ledger.known([run_dir.path.name])[run_dir.path.name].sources[0].offset_bytes > 0
