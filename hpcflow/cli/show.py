@@ -46,7 +46,7 @@ def _print(detail: RunDetail) -> None:
     lines = {
         "project": run.project,
         "site": f"{run.site}, partition {run.partition}",
-        "resources": f"{run.nodes} nodes, {run.gpus} GPUs"
+        "resources": f"{_count(run.nodes, 'node')}, {_count(run.gpus, 'GPU')}"
         + (f" ({run.gpu_type})" if run.gpu_type else ""),
         "command": safe(" ".join(detail.command)),
         "progress": progress,
@@ -62,6 +62,10 @@ def _print(detail: RunDetail) -> None:
         console.print(_attempts(detail.attempts))
     if detail.checkpoints:
         console.print(_checkpoints(detail.checkpoints))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _attempts(attempts: list[AttemptView]) -> Table:

@@ -19,6 +19,7 @@ from hpcflow.launch.plan import (
     template_dirs,
 )
 from hpcflow.model.journal import CancelRequested, Resumed
+from hpcflow.model.state import Cause
 from hpcflow.rendering.job import render_job
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings, load_settings
@@ -136,6 +137,11 @@ def resume(
             raise InputError(
                 f"run {run.run_id} is still in the hands of Slurm as job {last.job_id}",
                 next_action=f"look: hpcflow show {run.run_id}",
+            )
+        if last.cause is Cause.COMPLETED:
+            raise InputError(
+                f"run {run.run_id} is completed; there is nothing to go on with",
+                next_action="train it again as a new run: hpcflow run CONFIG",
             )
         placement = place(run.spec, site)
         resume_from = newest_complete(run_dir)

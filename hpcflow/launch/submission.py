@@ -30,6 +30,7 @@ from hpcflow.errors import (
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Submitted, Withdrawn
 from hpcflow.model.run import Run
+from hpcflow.model.state import Cause
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
@@ -48,14 +49,15 @@ class LastAttempt:
     """What the journal says about the newest attempt.
 
     ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
-    job exists. ``is_void``: refused or withdrawn, so its number is free to be used again.
+    job exists. ``is_void``: refused or withdrawn, so its number is free to be used again. ``cause``:
+    why it ended, once it has.
     """
 
     number: int = 0
     intent: Intended | None = None
     job_id: str | None = None
     is_void: bool = False
-    is_ended: bool = False
+    cause: Cause | None = None
 
     @property
     def is_open(self) -> bool:
@@ -63,7 +65,7 @@ class LastAttempt:
 
     @property
     def is_live(self) -> bool:
-        return self.job_id is not None and not self.is_ended
+        return self.job_id is not None and self.cause is None
 
     @property
     def next_number(self) -> int:
@@ -81,7 +83,7 @@ def last_attempt(records: list[JournalRecord]) -> LastAttempt:
         elif isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
             last = LastAttempt(last.number, last.intent, is_void=True)
         elif isinstance(record, Ended) and record.attempt == last.number:
-            last = LastAttempt(last.number, last.intent, last.job_id, is_ended=True)
+            last = LastAttempt(last.number, last.intent, last.job_id, cause=record.cause)
     return last
 
 

@@ -1,0 +1,180 @@
+"""Bad input: one clear message with file, line and key, exit code 2, and nothing created."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcflow.cli.main import main
+
+GOOD = """\
+name: small
+script: train.py
+resources:
+  nodes: 1
+  time_limit: 10m
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a script, on a login node of the development cluster; nothing in it changes."""
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('trained')\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("SCRATCH", str(scratch))
+    monkeypatch.setenv("HPCFLOW_SITE", "devcluster")
+    monkeypatch.chdir(folder)
+    yield folder
+    assert list(scratch.iterdir()) == [], "something was created on scratch"
+    assert not (home / "runs").exists() or list((home / "runs").iterdir()) == []
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """The one message of ``hpcflow run``, which must end with exit code 2."""
+    assert main(["run", "config.yaml", *args]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("error: ") == 1
+    return said.err
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (changed("nodes:", "nodse:"), ["config.yaml:4", "resources.nodse", "nodes"]),
+        (changed("name: small", "nmae: small"), ["config.yaml:1", "nmae", "name"]),
+        (changed("nodes: 1", "nodes: two"), ["config.yaml:4", "resources.nodes", "two"]),
+        (changed("10m", "10"), ["config.yaml:5", "resources.time_limit", "unit"]),
+        (changed("10m", "2d"), ["config.yaml:5", "resources.time_limit", "partition gpu"]),
+        (changed("10m", "5m\n  partition: short"), ["resources.time_limit", "short"]),
+        (
+            changed("nodes: 1", "partition: gpuu"),
+            ["config.yaml:4", "resources.partition", "gpuu", "gpu"],
+        ),
+        (
+            changed("nodes: 1", "account: phyics"),
+            ["config.yaml:4", "resources.account", "physics"],
+        ),
+        (
+            changed("nodes: 1", "gpus_per_node: 1\n  gpu_type: a1000"),
+            ["config.yaml:5", "resources.gpu_type", "a100"],
+        ),
+        (
+            changed("nodes: 1", "gpus_per_node: 5"),
+            ["config.yaml:4", "resources.gpus_per_node", "5", "4"],
+        ),
+        (changed("train.py", "trian.py"), ["config.yaml:2", "script", "trian.py"]),
+        ("name: [unclosed\n", ["config.yaml"]),
+        ("", ["config.yaml", "empty"]),
+        ("- just\n- a list\n", ["config.yaml:1"]),
+    ],
+)
+def test_a_wrong_config_is_explained(
+    desk: Path, capsys: pytest.CaptureFixture[str], text: str, said: list[str]
+) -> None:
+    (desk / "config.yaml").write_text(text)
+    message = refused(capsys)
+    for part in said:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["two\nlines", 'quo"te', "quo'te", "$(touch owned)", "../up", "a..b", "x" * 5000, "", "-dash"],
+)
+def test_a_hostile_name_is_refused(
+    desk: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (desk / "config.yaml").write_text(GOOD.replace("small", json.dumps(name)))
+    message = refused(capsys)
+    assert "config.yaml:1" in message
+    assert len(message) < 1000
+    assert not (desk / "owned").exists()
+
+
+def test_an_override_is_blamed_by_its_own_words(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    message = refused(capsys, "--set", "resources.gpu_per_node=1")
+    assert "--set" in message
+    assert "gpus_per_node" in message
+
+
+def test_an_unknown_site_names_the_nearest(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    message = refused(capsys, "--site", "perlmuter")
+    assert "perlmutter" in message
+    assert "hpcflow site list" in message
+
+
+def test_a_directory_and_a_missing_file(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "config.yaml" in refused(capsys)
+    (desk / "config.yaml").mkdir()
+    assert "config.yaml: this is a folder" in refused(capsys)
+
+
+def test_no_sbatch_is_said_before_anything_is_made(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    monkeypatch.setenv("PATH", str(desk))
+    assert "no sbatch" in refused(capsys)
+
+
+def test_with_json_the_error_is_json_too(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (desk / "config.yaml").write_text(GOOD.replace("nodes: 1", "nodes: 0"))
+    assert main(["run", "config.yaml", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["key"] == "resources.nodes"
+    assert error["line"] == 4
+    assert error["file"].endswith("config.yaml")
+
+
+def test_a_scratch_that_cannot_be_written(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    monkeypatch.setenv("SCRATCH", "/proc/nowhere")
+    assert "/proc/nowhere" in refused(capsys)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_scratch(
+    desk: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(full)], check=True)
+    try:
+        monkeypatch.setenv("SCRATCH", str(full))
+        message = refused(capsys)
+        assert "full" in message
+        assert list(full.rglob("*-20*")) == []
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
+def test_a_run_that_does_not_exist(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("show", "logs", "cancel", "resume", "wait"):
+        assert main([command, "nonesuch"]) == 2
+        assert "hpcflow ls" in capsys.readouterr().err
+    assert list(desk.iterdir()) == [desk / "train.py"]

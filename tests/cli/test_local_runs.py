@@ -1,0 +1,143 @@
+"""The commands, over real runs on this machine: no Slurm, one small program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.cli.main import main
+from hpcflow.testing.cluster import poll
+
+SMALL = """
+name: {name}
+project: tests
+command: [sh, -c, "{shell}"]
+launch: {{framework: none, launcher: none}}
+tags: [quick]
+"""
+
+
+class Desk:
+    """A person with a folder for configs, and ``hpcflow`` at hand."""
+
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capfd = capfd
+
+    def config(self, name: str, shell: str) -> str:
+        path = self.folder / f"{name}.yaml"
+        path.write_text(SMALL.format(name=name, shell=shell))
+        return str(path)
+
+    def say(self, *args: str, code: int = 0) -> str:
+        self._capfd.readouterr()
+        assert main(list(args)) == code, self._capfd.readouterr().err
+        return self._capfd.readouterr().out
+
+    def json(self, *args: str, code: int = 0) -> Any:
+        return json.loads(self.say(*args, "--json", code=code))
+
+
+@pytest.fixture
+def desk(
+    weird_tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Desk:
+    assert not home.exists()
+    monkeypatch.setenv("HPCFLOW_SITE", "local")
+    return Desk(weird_tmp_path, capfd)
+
+
+def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
+    run = desk.json("run", desk.config("hello", "echo hello from the run"), "--wait")
+    assert run["state"] == "completed"
+    assert run["attempts"][0]["exit_code"] == 0
+    assert "hello from the run" in desk.say("logs", "hello")
+    assert run["run_id"] in desk.say("ls")
+    assert "completed" in desk.say("show", run["run_id"])
+    assert Path(run["run_dir"]).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_failed_run_says_so_and_can_be_sent_again(desk: Desk) -> None:
+    config = desk.config("fragile", "test -e mended")
+    run = desk.json("run", config, "--wait", code=1)
+    assert (run["state"], run["cause"]) == ("failed", "failed")
+    (desk.folder / "mended").touch()
+    again = desk.json("resume", "fragile", "--wait")
+    assert again["state"] == "completed"
+    assert [attempt["attempt"] for attempt in again["attempts"]] == [1, 2]
+
+
+def test_send_me_again_is_no_failure(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
+    assert (run["state"], run["cause"]) == ("waiting", "checkpointed")
+
+
+def test_a_completed_run_is_not_sent_again(desk: Desk) -> None:
+    desk.json("run", desk.config("done", "true"), "--wait")
+    error = desk.json("resume", "done", code=2)["error"]
+    assert "completed" in error["message"]
+
+
+def test_dry_run_and_render_create_nothing(desk: Desk, home: Path) -> None:
+    config = desk.config("thought", "true")
+    plan = desk.json("run", config, "--dry-run")
+    script = desk.say("render", config)
+    ids = plan["run_id"], script.split("hpcflow:")[1].split(":")[0]
+    assert plan["script"].replace(ids[0], "ID") == script.replace(ids[1], "ID")
+    assert not (home / "runs").exists()
+
+
+def test_what_is_rendered_is_what_is_submitted(desk: Desk) -> None:
+    config = desk.config("same", "true")
+    rendered = desk.json("render", config)
+    run = desk.json("run", config, "--wait")
+    submitted = (Path(run["run_dir"]) / "attempts" / "0001" / "job.sbatch").read_text()
+    assert rendered["script"].replace(rendered["run_id"], run["run_id"]) == submitted
+
+
+def test_ls_filters(desk: Desk) -> None:
+    desk.json("run", desk.config("good", "true"), "--wait")
+    desk.json("run", desk.config("bad", "false"), "--wait", code=1)
+    assert [run["name"] for run in desk.json("ls")] == ["bad", "good"]
+    assert [run["name"] for run in desk.json("ls", "--state", "failed")] == ["bad"]
+    assert desk.json("ls", "--tag", "nonesuch") == []
+    assert len(desk.json("ls", "--tag", "quick", "--project", "tests")) == 2
+
+
+def test_cancel_ends_what_runs(desk: Desk) -> None:
+    run = desk.json("run", desk.config("endless", "sleep 300"))
+    poll(lambda: desk.json("show", "endless")["state"] == "running", 30, "it never ran")
+    desk.say("cancel", "endless")
+    shown = desk.json("wait", "endless", code=1)
+    assert (shown["state"], shown["cause"]) == ("cancelled", "cancelled")
+    assert shown["run_id"] == run["run_id"]
+
+
+def test_logs_follow_to_the_end(desk: Desk) -> None:
+    desk.json("run", desk.config("slow", "for i in 1 2 3; do echo line $i; sleep 0.3; done"))
+    said = desk.say("logs", "-f", "slow")
+    assert [f"line {number}" for number in (1, 2, 3)] == [
+        line for line in said.splitlines() if line.startswith("line ")
+    ]
+
+
+def test_follow_shows_the_progress_and_ends_with_the_run(desk: Desk) -> None:
+    said = desk.say("run", desk.config("shown", "true"), "--follow")
+    assert "completed" in said
+
+
+def test_the_ledger_is_checked_and_rebuilt(desk: Desk, home: Path) -> None:
+    desk.json("run", desk.config("kept", "true"), "--wait")
+    before = desk.say("ls", "--json")
+    assert desk.json("ledger", "check") == {"runs": 1, "differences": []}
+    for path in home.glob("ledger.sqlite*"):
+        path.unlink()
+    assert desk.json("ledger", "rebuild")["runs"] == 1
+    assert desk.say("ls", "--json") == before
+    desk.json("ledger", "upgrade")
