@@ -34,7 +34,9 @@ _FROM_ALLOCATION = {
 }
 
 
-def prepare(config: Path, overrides: list[str], site: str | None, environ: Mapping[str, str]) -> Path:
+def prepare(
+    config: Path, overrides: list[str], site: str | None, environ: Mapping[str, str]
+) -> Path:
     """Make the run for the allocation that ``environ`` describes; returns its job script.
 
     Raises:
@@ -67,9 +69,7 @@ def prepare(config: Path, overrides: list[str], site: str | None, environ: Mappi
         partition=plan.placement.partition,
     )
     journal.append(run_dir, intent)
-    journal.append(
-        run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside")
-    )
+    journal.append(run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))
     return attempt.script
 
 

@@ -49,7 +49,7 @@ class LastAttempt:
     """What the journal says about the newest attempt.
 
     ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
-    job exists. ``is_void``: refused or withdrawn, so its number is free to be used again. ``cause``:
+    job exists. ``is_void``: refused or withdrawn, so its number is free again. ``cause``:
     why it ended, once it has.
     """
 

@@ -107,9 +107,7 @@ def _single(user: User, peers: Path, folder: Path) -> list[Row]:
 
 def _fresh_torchx(argv: list[str]) -> str:
     """A call of torchx with a job folder of its own: it refuses one that exists already."""
-    return (
-        f"import os, uuid; argv = {argv!r}; argv[5] += uuid.uuid4().hex; os.execv(argv[0], argv)"
-    )
+    return f"import os, uuid; argv = {argv!r}; argv[5] += uuid.uuid4().hex; os.execv(argv[0], argv)"
 
 
 def _thousand(user: User, binaries: Path, folder: Path) -> Row:

@@ -1,0 +1,48 @@
+"""sbatch by hand: the same run, journal and ledger entry from inside the allocation."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcflow.testing.cluster import poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = pytest.mark.cluster
+
+
+def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    command = ["sbatch", "--parsable", "--nodes=2", "--time=5", str(wrapper)]
+    command += [str(hpcflow.digits), "--site", "devcluster", "--set", "params.epochs=4"]
+    sent = hpcflow.user.run(command, cwd=hpcflow.home.parent, env=hpcflow.env)
+    job_id = sent.stdout.strip()
+
+    def seen() -> bool:
+        return any(run["job_id"] == job_id for run in hpcflow.json("ls"))
+
+    poll(seen, 60, f"the run of job {job_id} never appeared in the ledger")
+    assert hpcflow("wait", "digits").returncode == 0
+    shown = hpcflow.json("show", "digits")
+    assert shown["nodes"] == 2
+    assert shown["state"] == "completed"
+    assert "accuracy" in shown["metrics"]
+    (attempt,) = shown["attempts"]
+    assert (attempt["job_id"], attempt["job_name"]) == (job_id, "hpcflow-by-hand")
+    assert "accuracy" in hpcflow("logs", "digits").stdout
+    assert hpcflow("ledger", "check").returncode == 0
+
+
+def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None:
+    config = hpcflow.write_config("wrong.yaml", "name: wrong\nscirpt: train.py\n")
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    done = hpcflow.user.run(
+        ["sbatch", "--wait", "--time=5", str(wrapper), str(config), "--site", "devcluster"],
+        cwd=hpcflow.home.parent,
+        env=hpcflow.env,
+        check=False,
+    )
+    assert done.returncode == 2
+    (log,) = hpcflow.home.parent.glob("hpcflow-*.log")
+    assert "scirpt" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert hpcflow.json("ls") == []
