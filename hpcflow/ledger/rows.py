@@ -110,6 +110,32 @@ class SourceRow:
     skipped_lines: int
 
 
+@dataclass(slots=True)
+class Known:
+    """What the ledger holds of a run, as far as folding goes on from it."""
+
+    run: RunRow
+    attempts: list[AttemptRow] = field(default_factory=list)
+    sources: list[SourceRow] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Change:
+    """New rows of one run, and what they were computed from.
+
+    Attributes:
+        bytes_before: ``run.bytes_read`` of the row that this goes on from; None if there was none.
+        from_zero: everything was read anew: what else the ledger has of the run is deleted.
+    """
+
+    run: RunRow
+    attempts: list[AttemptRow]
+    checkpoints: list[CheckpointRow]
+    sources: list[SourceRow]
+    bytes_before: int | None
+    from_zero: bool = False
+
+
 #: Table name -> the rows in it, in the order in which they can be inserted.
 ROWS: Final = {
     "run": RunRow,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from types import TracebackType
@@ -12,39 +11,13 @@ from typing import Any, TypeVar
 from hpcflow.ledger import queries
 from hpcflow.ledger.codec import columns, decode_all, encode
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import ROWS, AttemptRow, CheckpointRow, RunRow, SourceRow
+from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, RunRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
 from hpcflow.model.state import RunState
 from hpcflow.model.views import AttemptView, RunDetail, RunView
 
 Row = TypeVar("Row")
-
-
-@dataclass(slots=True)
-class Known:
-    """What the ledger holds of a run, as far as folding goes on from it."""
-
-    run: RunRow
-    attempts: list[AttemptRow] = field(default_factory=list)
-    sources: list[SourceRow] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Change:
-    """New rows of one run, and what they were computed from.
-
-    Attributes:
-        bytes_before: ``run.bytes_read`` of the row that this goes on from; None if there was none.
-        from_zero: everything was read anew: what else the ledger has of the run is deleted.
-    """
-
-    run: RunRow
-    attempts: list[AttemptRow]
-    checkpoints: list[CheckpointRow]
-    sources: list[SourceRow]
-    bytes_before: int | None
-    from_zero: bool = False
 
 
 def open_ledger(url: str) -> Ledger:

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from hpcflow.errors import StorageError
-from hpcflow.ledger.rows import CheckpointRow
-from hpcflow.ledger.store import Change, Known, Ledger
+from hpcflow.ledger.rows import Change, CheckpointRow, Known
+from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import RunReader
 from hpcflow.storage.layout import RunDir
 

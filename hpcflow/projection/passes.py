@@ -8,7 +8,8 @@ from datetime import datetime
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
-from hpcflow.ledger.store import Change, Known, Ledger
+from hpcflow.ledger.rows import Change, Known
+from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import FileShrankError, RunReader
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import run_dir_of, run_ids

@@ -10,8 +10,7 @@ from pathlib import Path
 from hpcflow.errors import StorageError
 from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal
-from hpcflow.ledger.rows import SourceRow
-from hpcflow.ledger.store import Change, Known
+from hpcflow.ledger.rows import Change, Known, SourceRow
 from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lines import Position, split_lines

@@ -17,8 +17,8 @@ import pytest
 from hpcflow.errors import InputError, LedgerError, NotFoundError
 from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
 from hpcflow.ledger.fold import RunFold, fold_events, fold_journal
-from hpcflow.ledger.rows import CheckpointRow, SourceRow
-from hpcflow.ledger.store import Change, Ledger, open_ledger
+from hpcflow.ledger.rows import Change, CheckpointRow, SourceRow
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.tables import Run as RunTable
 from hpcflow.ledger.upgrade import make_engine
 from hpcflow.ledger.url import parse_url

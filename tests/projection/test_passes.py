@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger.store import Change, Ledger, open_ledger
+from hpcflow.ledger.rows import Change
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import Summary, catch_up, catch_up_home, rebuild
 from hpcflow.storage import lines
