@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import load_site
 from hpcflow.storage.layout import AttemptDir, RunDir
@@ -73,7 +74,7 @@ class Desk:
 
         def final() -> str:
             state = cluster.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").strip()
-            return "" if state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING") else state
+            return state if attempt_state(state) is AttemptState.ENDED else ""
 
         return poll(final, 90, self.log)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hpcflow.testing.cluster import poll
-from tests.rendering.executed import NONE, RANK, SRUN_STUB, Bench, json_of, kinds, written
+from tests.rendering.executed import NONE, RANK, Bench, json_of, kinds, written
 from tests.rendering.samples import a_local_site, a_site
 
 
@@ -41,13 +41,15 @@ def test_the_word_in_the_file_counts_whatever_the_launcher_made_of_the_exit_code
 
 def test_a_rank_under_a_launcher_leaves_the_word_and_no_failure(bench: Bench) -> None:
     """srun would kill the other ranks in the middle of their last save."""
-    bench.program("srun", SRUN_STUB + 'echo "ended with $?"')
-    (bench.bin / "goes-on").touch()
+    stub = 'while [[ $1 == --* ]]; do shift; done; "$@"; code=$?; echo "rank: $code"; exit $code'
+    bench.program("srun", f"#!/bin/bash\n{stub}\n")
     srun = {"launcher": "srun", "framework": "none"}
     written(bench, "sh", "-c", "exit 75", site=a_site(), launch=srun)
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
     assert bench.execute(**job) == 75
-    assert bench.attempt.resubmit.exists()
+    assert "rank: 0" in bench.log()
+    written(bench, "sh", "-c", "exit 3", site=a_site(), launch=srun)
+    assert bench.execute(**job) == 3, "the word of its former life counted, or a failure was lost"
 
 
 @pytest.mark.parametrize(
