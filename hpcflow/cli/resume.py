@@ -16,19 +16,13 @@ from hpcflow.cli.session import Session
 def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
     """Send RUN again: from its last complete checkpoint, or for the first time."""
     from hpcflow.cli.follow import until_still
-    from hpcflow.errors import LedgerError
     from hpcflow.launch.run import resume
     from hpcflow.storage.rundir import read_run
 
     session = Session()
     run_dir = session.run_dir(run)
     frozen = read_run(run_dir)
-    try:
-        session.refresh()  # so that an end which nobody has seen yet is in the journal
-    except LedgerError as error:
-        from hpcflow.cli.session import warn
-
-        warn(error.message)
+    session.refresh_run(run_dir)  # an end that nobody has seen yet goes to the journal
     launched = resume(
         run_dir,
         settings=session.settings,

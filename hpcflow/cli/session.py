@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import HpcflowError, LedgerError
+from hpcflow.errors import LedgerError
 from hpcflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -83,6 +83,20 @@ class Session:
         for message in seen.warnings:
             warn(message)
 
+    def refresh_run(self, run_dir: RunDir) -> None:
+        """Bring the journal of one run up to date, even while the ledger is down."""
+        from hpcflow.observe.refresh import refresh_without_ledger
+
+        try:
+            self.refresh()
+        except LedgerError as error:
+            warn(f"{error.message}; the ledger will catch up later")
+            seen = refresh_without_ledger(
+                run_dir, user=self.settings.user, connect=self.scheduler, clock=self.clock
+            )
+            for message in seen.warnings:
+                warn(message)
+
     def catch_up(self, run_dir: RunDir) -> None:
         """Project one run, now that something was written to its journal.
 
@@ -98,8 +112,3 @@ class Session:
     def detail(self, run_id: str) -> RunDetail:
         """One run as the ledger knows it."""
         return self.ledger.run(run_id)
-
-
-def attempt_or_warn(action: str, error: HpcflowError) -> None:
-    """Say that a side task failed, without failing the command for it."""
-    warn(f"{action}: {error.message}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -20,7 +21,7 @@ from hpcflow.errors import (
     SubmissionInDoubt,
 )
 from hpcflow.launch.submission import read_claim, settle
-from hpcflow.ledger.store import Ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import Observed, Submitted
 from hpcflow.model.state import AttemptState
@@ -62,12 +63,33 @@ def refresh(
     Raises:
         LedgerError: the database does not answer.
     """
-    result = Refreshed()
     catch_up_home(ledger, home)
-    live = [(run, attempt) for run, attempt in ledger.live_attempts() if run.user == user]
+    return _refresh_live(ledger, user, connect, clock)
+
+
+def refresh_without_ledger(
+    run_dir: RunDir, *, user: str, connect: Callable[[str], Scheduler], clock: Clock
+) -> Refreshed:
+    """The same for one run while the ledger is down: its journal learns what became of its job.
+
+    The run is projected into a ledger of its own, which is thrown away: the files have everything.
+    """
+    with (
+        TemporaryDirectory(prefix="hpcflow-") as folder,
+        open_ledger(f"sqlite:///{folder}/ledger.sqlite") as ledger,
+    ):
+        catch_up(ledger, [run_dir])
+        return _refresh_live(ledger, user, connect, clock)
+
+
+def _refresh_live(
+    ledger: Ledger, user: str, connect: Callable[[str], Scheduler], clock: Clock
+) -> Refreshed:
+    result = Refreshed()
     by_site: dict[str, list[tuple[RunView, AttemptView]]] = defaultdict(list)
-    for run, attempt in live:
-        by_site[run.site].append((run, attempt))
+    for run, attempt in ledger.live_attempts():
+        if run.user == user:
+            by_site[run.site].append((run, attempt))
     changed = [
         run_dir
         for site, pairs in by_site.items()

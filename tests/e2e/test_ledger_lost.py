@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from hpcflow.testing.cluster import Postgres
+from hpcflow.testing.cluster import Postgres, poll
 from tests.e2e.conftest import Hpcflow
 
 pytestmark = pytest.mark.cluster
@@ -67,3 +68,23 @@ def test_a_ledger_that_is_down_delays_nothing_but_the_view(hpcflow: Hpcflow) -> 
     assert "the ledger will catch up later" in done.stderr
     (listed,) = hpcflow.json("ls")
     assert listed["name"] == "small"
+    poll(lambda: hpcflow.json("ls")[0]["state"] == "completed", 60, "the run never completed")
+    refused = down("resume", "small", check=False)
+    assert refused.returncode == 2
+    assert "is completed" in refused.stderr
+
+
+def test_a_run_is_resumed_while_the_ledger_is_down(hpcflow: Hpcflow) -> None:
+    down = replace(
+        hpcflow,
+        env={**hpcflow.env, "HPCFLOW_LEDGER": "postgresql://nobody@127.0.0.1:1/nothing"},
+    )
+    config = hpcflow.write_config("broken.yaml", BROKEN)
+    first = json.loads(down("run", config, "--site", "devcluster", "--json").stdout)
+
+    def sent_again() -> bool:
+        return down("resume", "broken", check=False).returncode == 0
+
+    poll(sent_again, 60, f"the end of job {first['job_id']} was never seen")
+    (listed,) = hpcflow.json("ls")
+    assert listed["attempts"] == 2
