@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from jinja2 import TemplateRuntimeError
 from hpcflow.errors import InputError
 from hpcflow.rendering.quoting import directive, sh
 from hpcflow.rendering.templates import render
+from hpcflow.resources import resource_dir
 from tests.valid_specs import TEXTS
 
 HOSTILE = [
@@ -164,3 +166,13 @@ def test_a_template_that_cannot_be_read_is_an_error_for_people(tmp_path: Path) -
 def test_the_length_of_an_array_is_no_comment(tmp_path: Path) -> None:
     folder = _template(tmp_path, "${#array[@]} {## gone ##}${x##*/}")
     assert render("own.j2", {}, [folder]) == "${#array[@]} ${x##*/}"
+
+
+def test_no_shipped_template_puts_a_quoted_value_between_quotes() -> None:
+    """Between quotes of the template, those of the value would end them."""
+    for path in resource_dir("templates").rglob("*.j2"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for found in re.finditer(r"\{\{[^}]*\|\s*sh\s*\}\}", line):
+                before = re.sub(r"\{\{.*?\}\}", "", line[: found.start()]).replace("'\\''", "")
+                for quote in "\"'":
+                    assert before.count(quote) % 2 == 0, f"{path}:{number}: {line}"
