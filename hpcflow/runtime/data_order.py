@@ -12,7 +12,7 @@ then, 17 batches are read and dropped, and the random numbers are put to where t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Generator, Iterable, Iterator, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,7 @@ class DataOrder:
         self.position = Position(self.position.epoch + 1)
         self._began = None
 
-    def open(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def open(self, loader: Iterable[Any]) -> Generator[Any, None, None]:
         """The batches of ``loader`` that were not done before, each counted once it was taken."""
         if self._began is None:
             self.enter_epoch()
@@ -99,7 +99,7 @@ class DataOrder:
         self._to_restore = None
         return iterator
 
-    def _counted(self, iterator: Iterator[Any]) -> Iterator[Any]:
+    def _counted(self, iterator: Iterator[Any]) -> Generator[Any, None, None]:
         for batch in iterator:
             self.position = replace(self.position, batch=self.position.batch + 1)
             yield batch

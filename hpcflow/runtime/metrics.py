@@ -42,7 +42,7 @@ class Metrics:
         Raises:
             TypeError: a value is not one number.
         """
-        self._waiting.append((train_step, {k: _held(k, value) for k, value in values.items()}))
+        self._waiting.append((train_step, {k: held(k, value) for k, value in values.items()}))
         self._facts = facts
         now = self._monotonic()
         if self._written_at is None or now - self._written_at >= _EVERY_S:
@@ -74,7 +74,7 @@ class Metrics:
         self._tensorboard.close()
 
 
-def _held(name: str, value: Any) -> Any:
+def held(name: str, value: Any) -> Any:
     """``value`` such that it neither changes later nor keeps a graph alive, still unfetched."""
     if hasattr(value, "detach"):
         if value.numel() != 1:

@@ -61,26 +61,3 @@ class Notice:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._seen = max(self._seen, _SIGNALS[signal.Signals(number)])
-
-
-def spare_workers(loader: Any) -> None:
-    """Keep the notice from killing the worker processes of a torch DataLoader.
-
-    Slurm signals every process of a job step. A worker that died of SIGTERM would take the training
-    down in the middle of the train step after which it was going to save.
-    """
-    if getattr(loader, "num_workers", 0) and not isinstance(loader.worker_init_fn, _Spared):
-        loader.worker_init_fn = _Spared(loader.worker_init_fn)
-
-
-class _Spared:
-    """A ``worker_init_fn`` that ignores the notice, then does what the program's own one does."""
-
-    def __init__(self, then: Callable[[int], Any] | None) -> None:
-        self._then = then
-
-    def __call__(self, worker: int) -> None:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        if self._then is not None:
-            self._then(worker)

@@ -12,13 +12,14 @@ from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.leaving import leave
 from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.metrics import Metrics
-from hpcflow.runtime.notice import NAMES, NOTHING, SAVE, Notice, spare_workers
+from hpcflow.runtime.metrics import Metrics, held
+from hpcflow.runtime.notice import NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.saving import Saving
 from hpcflow.runtime.schedule import Schedule
 from hpcflow.runtime.warn import warn
+from hpcflow.runtime.workers import spare_workers
 
 
 class Run:
@@ -125,10 +126,13 @@ class Run:
         spare_workers(loader)
         batches = self._order.open(loader)
         self._begin(self._total_train_steps())
-        for batch in batches:
-            self.train_step += 1
-            yield batch
-            self._after_train_step()
+        try:
+            for batch in batches:
+                self.train_step += 1
+                yield batch
+                self._after_train_step()
+        finally:
+            batches.close()  # ends the loader's workers now, not after a wait for each at exit
 
     def log(self, **metrics: Any) -> None:
         """Report numbers of this train step; a tensor is fetched only when it is written.
@@ -156,14 +160,12 @@ class Run:
         self._is_finished = True
         self._notice.stop_listening()
         if self.rank == 0:
-            if metrics:
-                self._metrics.log(self.train_step, metrics, **self._progress())
+            values = {name: float(held(name, value)) for name, value in metrics.items()}
+            if values:
+                self._metrics.log(self.train_step, values, **self._progress())
             self._metrics.close()
             self._events.append(
-                "finished",
-                train_step=self.train_step,
-                metrics={name: float(value) for name, value in metrics.items()},
-                model=self._model(),
+                "finished", train_step=self.train_step, metrics=values, model=self._model()
             )
 
     def _begin(self, total: int | None) -> None:

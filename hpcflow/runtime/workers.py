@@ -1,0 +1,50 @@
+"""Keeping the notice from killing the worker processes of a torch DataLoader.
+
+Slurm signals every process of a job step. A worker that dies of SIGTERM makes torch raise an error
+anywhere in the training, which then cannot save. So workers ignore the notice. They must still die
+of the same signal when this process ends and Python ends its children by it, or it would wait for
+them forever.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.util import Finalize
+from typing import Any
+
+_BEFORE_CHILDREN_ARE_ENDED = 1
+
+
+def spare_workers(loader: Any) -> None:
+    """Make the workers that ``loader`` will start ignore the notice."""
+    if not getattr(loader, "num_workers", 0) or isinstance(loader.worker_init_fn, _Spared):
+        return
+    context = loader.multiprocessing_context or multiprocessing.get_context()
+    is_over = context.RawValue("b", 0)
+    loader.worker_init_fn = _Spared(is_over, loader.worker_init_fn)
+    Finalize(None, _set, args=(is_over,), exitpriority=_BEFORE_CHILDREN_ARE_ENDED)
+
+
+class _Spared:
+    """A ``worker_init_fn``: takes the signals, then does what the program's own one does."""
+
+    def __init__(self, is_over: Any, then: Callable[[int], Any] | None) -> None:
+        self._is_over = is_over
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_term)
+        if self._then is not None:
+            self._then(worker)
+
+    def _on_term(self, _number: int, _frame: object) -> None:
+        if self._is_over.value:
+            os._exit(0)
+
+
+def _set(flag: Any) -> None:
+    flag.value = 1
