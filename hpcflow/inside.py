@@ -17,7 +17,7 @@ import click
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import HpcflowError, InputError
-from hpcflow.launch.plan import make_plan, resolve_site
+from hpcflow.launch.plan import make_plan, reference, resolve_site
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
 from hpcflow.settings import load_settings
@@ -49,11 +49,13 @@ def prepare(
             next_action="submit it: sbatch sbatch/train.sbatch config.yaml, or: hpcflow run",
         )
     settings, clock = load_settings(environ), SystemClock()
+    the_site = resolve_site(settings, site)
     plan = make_plan(
         config,
         settings=settings,
         clock=clock,
-        site=resolve_site(settings, site),
+        site=the_site,
+        site_reference=reference(the_site, site or settings.site),
         overrides=[*overrides, *allocation_overrides(environ)],
     )
     run_dir = create_run(plan.run, settings.home, code=plan.code)

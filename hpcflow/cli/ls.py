@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, safe
+from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
@@ -67,7 +67,7 @@ def _print(runs: list[RunView], now: datetime) -> None:
             run.run_id,
             Text(run.state.value, style=STATE_COLOURS[run.state.value]),
             run.cause.value if run.cause else "",
-            f"{run.site}/{run.partition}",
+            f"{site_text(run.site)}/{run.partition}",
             run.job_id or "",
             size,
             progress_text(run),

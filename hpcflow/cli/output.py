@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -31,7 +31,7 @@ STATE_COLOURS = {
 def jsonable(value: Any) -> Any:
     """``value`` as JSON can hold it: times as text, enums as their words."""
     if is_dataclass(value) and not isinstance(value, type):
-        return jsonable(asdict(value))
+        return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -75,3 +75,8 @@ def metric_text(metrics: dict[str, float], *names: str) -> str:
 def safe(text: str) -> str:
     """``text`` without control characters, which a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def site_text(site: str) -> str:
+    """A site's name, also where the run remembers a path."""
+    return Path(site).stem if "/" in site else site

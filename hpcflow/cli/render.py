@@ -20,14 +20,16 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
 
     Only the random end of the run id differs from call to call.
     """
-    from hpcflow.launch.plan import make_plan
+    from hpcflow.launch.plan import make_plan, reference
 
     session = Session()
+    the_site = session.site(site)
     plan = make_plan(
         config,
         settings=session.settings,
         clock=session.clock,
-        site=session.site(site),
+        site=the_site,
+        site_reference=reference(the_site, site or session.settings.site),
         overrides=overrides,
     )
     if as_json:

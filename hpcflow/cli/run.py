@@ -37,7 +37,7 @@ def command(
     \b
     hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
     """
-    from hpcflow.launch.plan import make_plan
+    from hpcflow.launch.plan import make_plan, reference
     from hpcflow.launch.run import launch
 
     session = Session()
@@ -47,6 +47,7 @@ def command(
         settings=session.settings,
         clock=session.clock,
         site=the_site,
+        site_reference=reference(the_site, site or session.settings.site),
         overrides=overrides,
     )
     if dry_run:

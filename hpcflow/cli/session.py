@@ -80,7 +80,7 @@ class Session:
             connect=self.scheduler,
             clock=self.clock,
         )
-        for message in seen.warnings:
+        for message in seen:
             warn(message)
 
     def refresh_run(self, run_dir: RunDir) -> None:
@@ -94,7 +94,7 @@ class Session:
             seen = refresh_without_ledger(
                 run_dir, user=self.settings.user, connect=self.scheduler, clock=self.clock
             )
-            for message in seen.warnings:
+            for message in seen:
                 warn(message)
 
     def catch_up(self, run_dir: RunDir) -> None:

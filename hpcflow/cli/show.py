@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe
+from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_bytes, format_duration
 
@@ -45,7 +45,7 @@ def _print(detail: RunDetail) -> None:
         progress = f"train step {run.train_step}{total}"
     lines = {
         "project": run.project,
-        "site": f"{run.site}, partition {run.partition}",
+        "site": f"{site_text(run.site)}, partition {run.partition}",
         "resources": f"{_count(run.nodes, 'node')}, {_count(run.gpus, 'GPU')}"
         + (f" ({run.gpu_type})" if run.gpu_type else ""),
         "command": safe(" ".join(detail.command)),

@@ -54,9 +54,13 @@ def make_plan(
     settings: Settings,
     clock: Clock,
     site: Site,
+    site_reference: str | None = None,
     overrides: Sequence[str] = (),
 ) -> Plan:
     """Check ``config`` against ``site`` and build all that would be sent.
+
+    Args:
+        site_reference: how the site is found again later; its name if None.
 
     Raises:
         SpecError: the config or an override is wrong, alone or for this site.
@@ -72,7 +76,7 @@ def make_plan(
     run = Run(
         run_id=run_id,
         user=settings.user,
-        site=site.name,
+        site=site_reference or site.name,
         created_at=created_at,
         run_dir=str(scratch / "hpcflow" / spec.project / run_id),
         working_dir=str(loaded.base_dir),
@@ -107,6 +111,11 @@ def resolve_site(settings: Settings, name: str | None) -> Site:
     search = search_path(settings.home.path)
     chosen = name or settings.site
     return load_site(chosen, search=search) if chosen else recognize(search)
+
+
+def reference(site: Site, name: str | None) -> str:
+    """How ``site``, which was asked for as ``name``, is found again from any folder."""
+    return site.name if name in (None, site.name) else str(Path(str(name)).absolute())
 
 
 def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler:

@@ -15,6 +15,7 @@ from hpcflow.launch.plan import (
     Plan,
     connect_scheduler,
     make_plan,
+    reference,
     resolve_site,
     template_dirs,
 )
@@ -30,6 +31,7 @@ from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import create_run, discard_run, read_run
+from hpcflow.storage.unread import mark_unread
 
 #: sbatch gives up after about two minutes; whoever holds the lock longer is in trouble.
 _LOCK_WAIT_S = 180.0
@@ -69,7 +71,12 @@ def submit(
     clock = SystemClock()
     the_site, scheduler = _connect(site or settings.site, str(settings.home.path))
     plan = make_plan(
-        Path(config), settings=settings, clock=clock, site=the_site, overrides=overrides
+        Path(config),
+        settings=settings,
+        clock=clock,
+        site=the_site,
+        site_reference=reference(the_site, site or settings.site),
+        overrides=overrides,
     )
     return launch(plan, settings=settings, scheduler=scheduler, clock=clock)
 
@@ -154,6 +161,7 @@ def resume(
             resume_from=resume_from,
             template_dirs=template_dirs(settings),
         )
+        mark_unread(settings.home, run_dir)
         run_dir.cancel.unlink(missing_ok=True)
         journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))
         submitted = submission.send(
@@ -181,6 +189,7 @@ def cancel(
     Raises:
         SchedulerError: Slurm could not be asked. The wish stands; say it again later.
     """
+    mark_unread(settings.home, run_dir)
     run_dir.cancel.touch(mode=0o600)
     journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
     with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:

@@ -60,9 +60,7 @@ class WrongKey(ValueError):
 class Section(BaseModel):
     """A mapping of the YAML: unknown keys are errors, nothing changes once it is read."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,19 +129,17 @@ def attempt_state(raw_state: str) -> AttemptState:
     return SLURM_STATES.get(normalize_raw_state(raw_state), AttemptState.UNKNOWN)
 
 
-def cause_of_end(
-    raw_state: str, exit_code: int | None, *, resubmit_exit_codes: tuple[int, ...]
-) -> Cause:
+def cause_of_end(raw_state: str, exit_code: int | None) -> Cause:
     """Why an attempt whose raw state is an end has ended.
 
     Args:
         raw_state: Slurm's word; empty when neither queue nor accounting knows the job any more and
             only the exit code that the job itself reported is left.
-        exit_code: of the batch script; None when nobody knows it.
-        resubmit_exit_codes: those with which this run's script says "send me again".
+        exit_code: of the batch script, which makes RESUBMIT_EXIT_CODE of all those with which the
+            run's program says "send me again"; None when nobody knows it.
     """
     word = normalize_raw_state(raw_state)
-    if word in ("FAILED", "") and exit_code in resubmit_exit_codes:
+    if word in ("FAILED", "") and exit_code == RESUBMIT_EXIT_CODE:
         return Cause.CHECKPOINTED
     if word:
         return _RAW_CAUSES.get(word, Cause.FAILED)

@@ -1,7 +1,8 @@
 """Seeing what became of jobs: one batched question to each scheduler, and its answer journaled.
 
 - :mod:`.judge`: pure; what an answer says about an attempt
-- :mod:`.refresh`: asking, journaling, projecting
+- :mod:`.attempts`: asking, and journaling what is new
+- :mod:`.refresh`: the above, between reading files into the ledger and doing so again
 
 Nothing here acts on a run.
 """

@@ -35,7 +35,6 @@ def judge(
     attempt: AttemptView,
     job: JobInfo | None,
     *,
-    resubmit_exit_codes: tuple[int, ...],
     cancel_requested: bool = False,
     first_notice: str | None = None,
     missing_since: datetime | None = None,
@@ -54,9 +53,9 @@ def judge(
         missing_since: when that was first seen to be so.
     """
     if job is None:
-        records = _judge_absence(attempt, resubmit_exit_codes, missing_since, now)
+        records = _judge_absence(attempt, missing_since, now)
     else:
-        records = _judge_answer(attempt, job, resubmit_exit_codes, now)
+        records = _judge_answer(attempt, job, now)
     return [
         _refine(record, cancel_requested, first_notice) if isinstance(record, Ended) else record
         for record in records
@@ -74,16 +73,14 @@ def _refine(ended: Ended, cancel_requested: bool, first_notice: str | None) -> E
     return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})
 
 
-def _judge_answer(
-    attempt: AttemptView, job: JobInfo, resubmit_exit_codes: tuple[int, ...], now: datetime
-) -> list[JournalRecord]:
+def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[JournalRecord]:
     records: list[JournalRecord] = []
     seen = _observed(attempt.attempt, job, now)
     if _is_news(attempt, seen):
         records.append(seen)
     if job.state is AttemptState.ENDED:
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
-        cause = cause_of_end(job.raw_state, exit_code, resubmit_exit_codes=resubmit_exit_codes)
+        cause = cause_of_end(job.raw_state, exit_code)
         records.append(
             Ended(
                 at=now,
@@ -100,12 +97,11 @@ def _judge_answer(
 
 def _judge_absence(
     attempt: AttemptView,
-    resubmit_exit_codes: tuple[int, ...],
     missing_since: datetime | None,
     now: datetime,
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
-        return [_ended_unseen(attempt, resubmit_exit_codes, now, "the job's own last word")]
+        return [_ended_unseen(attempt, now, "the job's own last word")]
     if missing_since is None:
         return [
             Observed(
@@ -119,13 +115,11 @@ def _judge_absence(
         ]
     if (now - missing_since).total_seconds() < VANISHED_AFTER_S:
         return []
-    return [_ended_unseen(attempt, resubmit_exit_codes, now, f"missing for {VANISHED_AFTER_S:g} s")]
+    return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
 
 
-def _ended_unseen(
-    attempt: AttemptView, resubmit_exit_codes: tuple[int, ...], now: datetime, rule: str
-) -> Ended:
-    cause = cause_of_end("", attempt.exit_code, resubmit_exit_codes=resubmit_exit_codes)
+def _ended_unseen(attempt: AttemptView, now: datetime, rule: str) -> Ended:
+    cause = cause_of_end("", attempt.exit_code)
     return Ended(
         at=now,
         attempt=attempt.attempt,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hpcflow.cli.main import main
+from hpcflow.resources import resource_dir
 from hpcflow.testing.cluster import poll
 
 SMALL = """
@@ -141,3 +142,16 @@ def test_the_ledger_is_checked_and_rebuilt(desk: Desk, home: Path) -> None:
     assert desk.json("ledger", "rebuild")["runs"] == 1
     assert desk.say("ls", "--json") == before
     desk.json("ledger", "upgrade")
+
+
+def test_a_site_file_by_its_path_is_found_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shipped = (resource_dir("site_configs") / "local.yaml").read_text()
+    path = desk.folder / "elsewhere.yaml"
+    path.write_text(shipped.replace("name: local", "name: elsewhere", 1))
+    monkeypatch.chdir(desk.folder)
+    run = desk.json("run", desk.config("far", "true"), "--site", "./elsewhere.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert desk.json("wait", run["run_id"])["state"] == "completed"
+    assert "elsewhere/" in desk.say("ls")

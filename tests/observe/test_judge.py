@@ -55,9 +55,7 @@ def judged(
     *,
     missing_since: datetime | None = None,
 ) -> list[object]:
-    return list(
-        judge(attempt, job, resubmit_exit_codes=(75,), missing_since=missing_since, now=NOW)
-    )
+    return list(judge(attempt, job, missing_since=missing_since, now=NOW))
 
 
 def test_nothing_new_is_not_written_again() -> None:
@@ -120,13 +118,12 @@ def test_the_jobs_own_last_word_counts_when_slurm_forgot_it(exit_code: int, caus
 def test_after_a_wish_to_cancel_whatever_is_not_completed_is_cancelled() -> None:
     for raw_state in ("FAILED", "TIMEOUT", "PREEMPTED"):
         job = answer(raw_state, exit_code=143)
-        records = judge(RUNNING, job, resubmit_exit_codes=(75,), cancel_requested=True, now=NOW)
+        records = judge(RUNNING, job, cancel_requested=True, now=NOW)
         assert isinstance(records[-1], Ended)
         assert records[-1].cause is Cause.CANCELLED
     done = judge(
         RUNNING,
         answer("COMPLETED", exit_code=0),
-        resubmit_exit_codes=(75,),
         cancel_requested=True,
         now=NOW,
     )
@@ -139,6 +136,6 @@ def test_after_a_wish_to_cancel_whatever_is_not_completed_is_cancelled() -> None
 )
 def test_leaving_within_the_grace_time_is_a_preemption(first_notice: str, cause: Cause) -> None:
     job = answer("FAILED", exit_code=75)
-    records = judge(RUNNING, job, resubmit_exit_codes=(75,), first_notice=first_notice, now=NOW)
+    records = judge(RUNNING, job, first_notice=first_notice, now=NOW)
     assert isinstance(records[-1], Ended)
     assert records[-1].cause is cause

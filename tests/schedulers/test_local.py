@@ -159,7 +159,7 @@ def test_a_job_killed_at_the_root_has_vanished_and_does_not_run_forever(
         os.kill(pid, signal.SIGKILL)
     job = _ended(scheduler, job_id)
     assert (job.raw_state, job.exit_code) == ("", None)
-    assert cause_of_end(job.raw_state, job.exit_code, resubmit_exit_codes=(75,)) is Cause.VANISHED
+    assert cause_of_end(job.raw_state, job.exit_code) is Cause.VANISHED
 
 
 def test_while_anything_of_a_job_lives_it_runs_and_can_be_cancelled(
