@@ -178,6 +178,8 @@ def _rank(environ: dict[str, str], log: str) -> None:
     os.dup2(descriptor, 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
     os.environ.update(environ)
+    if "FIRST_ON_PATH" in environ:
+        sys.path.insert(0, environ["FIRST_ON_PATH"])
     # Else a DataLoader in here would start its workers from a server of its own.
     multiprocessing.set_start_method("fork", force=True)
     from tests.runtime.program import train

@@ -1,0 +1,310 @@
+"""A checkpoint is visible only when it is complete, and used only when it is whole."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.store import CheckpointStore
+from tests.runtime.conftest import Undisturbed
+from tests.runtime.harness import RunFolder, context, differing, run, start, weights
+from tests.runtime.program import BATCHES, EPOCHS
+
+LAST = EPOCHS * BATCHES
+FILES = {"model.pt": b"weights " * 1000, "rank-00000.json": b"{}", "sub/dir/data.bin": b"\0" * 10}
+
+
+def save(folder: Path, train_step: int) -> None:
+    """Make a checkpoint as rank 0 does, without a training around it."""
+    store = CheckpointStore(folder)
+    store.clean()
+    staged = store.stage(train_step, train_step + 7)
+    for name, data in FILES.items():
+        (staged / name).parent.mkdir(parents=True, exist_ok=True)
+        (staged / name).write_bytes(data)
+    store.publish(staged, train_step, metrics={"loss": 0.5}, epoch=1.5)
+
+
+def save_and_die(folder: Path, train_step: int, at_call: int) -> None:
+    """Make a checkpoint, and be killed at the ``at_call``-th call that touches the disk."""
+    left = at_call
+
+    def count(event: str, _arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event == "open" or event.startswith(("os.", "shutil.")):
+            left -= 1
+            if left == 0:
+                signal.raise_signal(signal.SIGKILL)
+
+    sys.addaudithook(count)
+    save(folder, train_step)
+
+
+def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
+    save(tmp_path, 400)
+
+    newest = CheckpointStore(tmp_path).newest()
+
+    assert newest is not None
+    assert (newest.train_step, newest.epoch, newest.metrics) == (400, 1.5, {"loss": 0.5})
+    assert newest.path == tmp_path / "000000400"
+    assert newest.size_bytes == sum(map(len, FILES.values()))
+    manifest = json.loads((newest.path / "manifest.json").read_text())
+    assert sorted(manifest["files"]) == sorted(FILES)
+
+
+def test_a_kill_at_any_moment_leaves_all_of_it_or_nothing(tmp_path: Path) -> None:
+    at_call, killed = 1, 0
+    while True:
+        folder = tmp_path / str(at_call)
+        save(folder, 100)
+        process = context.Process(target=save_and_die, args=(folder, 200, at_call))
+        process.start()
+        process.join()
+
+        visible = sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+        assert visible in (["000000100"], ["000000100", "000000200"])
+        newest = CheckpointStore(folder).newest()
+        assert newest is not None
+        assert newest.path.name == visible[-1]
+        if process.exitcode == 0:
+            break
+        killed += 1
+        at_call += 1
+
+        save(folder, 300)
+        assert not list(folder.glob(".*.tmp")), "what the kill left behind was not cleaned up"
+    assert killed > 20
+
+
+def break_truncate(path: Path) -> None:
+    with (path / "model.pt").open("rb+") as file:
+        file.truncate(100)
+
+
+def break_flip(path: Path) -> None:
+    data = bytearray((path / "model.pt").read_bytes())
+    data[len(data) // 2] ^= 1
+    (path / "model.pt").write_bytes(data)
+
+
+def break_remove_file(path: Path) -> None:
+    (path / "rank-00000.json").unlink()
+
+
+def break_remove_manifest(path: Path) -> None:
+    (path / "manifest.json").unlink()
+
+
+def break_manifest(text: str) -> Callable[[Path], None]:
+    return lambda path: (path / "manifest.json").write_text(text) and None
+
+
+def break_link(path: Path) -> None:
+    real = path.parent / "elsewhere.pt"
+    (path / "model.pt").rename(real)
+    (path / "model.pt").symlink_to(real)
+
+
+def break_outside(name: str) -> Callable[[Path], None]:
+    """Let the manifest name a file that exists, with its right size and checksum, outside."""
+
+    def change(path: Path) -> None:
+        secret = path.parent / "secret"
+        secret.write_bytes(b"secret")
+        manifest = json.loads((path / "manifest.json").read_text())
+        entry = {"size_bytes": 6, "sha256": sha256_of(secret)}
+        manifest["files"][name.replace("DIR", str(path.parent))] = entry
+        (path / "manifest.json").write_text(json.dumps(manifest))
+
+    return change
+
+
+BREAKS: dict[str, Callable[[Path], None]] = {
+    "truncated": break_truncate,
+    "a bit flipped": break_flip,
+    "a file gone": break_remove_file,
+    "never complete": break_remove_manifest,
+    "manifest empty": break_manifest(""),
+    "manifest no object": break_manifest("[]"),
+    "manifest without files": break_manifest('{"format": 1, "train_step": 40}'),
+    "manifest from tomorrow": break_manifest('{"format": 2, "train_step": 40, "files": {}}'),
+    "manifest of another": break_manifest('{"format": 1, "train_step": 41, "files": {}}'),
+    "manifest nested without end": break_manifest("[" * 100_000),
+    "a link": break_link,
+    "outside by ..": break_outside("../secret"),
+    "outside by root": break_outside("DIR/secret"),
+    "outside by NUL": break_outside("a\0b"),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_broken_checkpoint_is_skipped_for_the_one_before(
+    tmp_path: Path, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, 30)
+    save(tmp_path, 40)
+    BREAKS[how](tmp_path / "000000040")
+
+    newest = CheckpointStore(tmp_path).newest()
+
+    assert newest is not None
+    assert newest.train_step == 30
+    assert f"skipped checkpoint {tmp_path / '000000040'}: " in capfd.readouterr().err
+
+
+def test_a_broken_checkpoint_is_made_again_and_kept_aside(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    break_flip(tmp_path / "000000040")
+
+    save(tmp_path, 40)
+
+    assert verify(tmp_path / "000000040").train_step == 40
+    assert len(list(tmp_path.glob(".000000040.*.broken"))) == 1
+
+
+def test_a_training_resumes_from_the_one_before(
+    undisturbed: Undisturbed, folder: RunFolder
+) -> None:
+    run(folder, 2, HURT="0:35:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    break_truncate(folder.checkpoint(30))
+
+    training = start(folder, 2, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+
+    assert training.exit_codes() == [0, 0]
+    assert training.log().count("it is torn") == 1
+    assert folder.events("train_started")[-1]["resumed_from"] == "checkpoints/000000020"
+    assert differing(weights(folder, LAST), undisturbed(2)) == []
+    assert verify(folder.checkpoint(30)).train_step == 30
+
+
+def test_a_fresh_run_can_begin_from_a_checkpoint_of_another(folder: RunFolder) -> None:
+    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    other = RunFolder(folder.path / "other")
+
+    assert run(other, HPCFLOW_RESUME_FROM=folder.checkpoint(10)) == [0]
+
+    assert other.events("train_started")[0]["train_step"] == 10
+
+
+def test_what_was_submitted_to_resume_from_gives_way_to_what_is_newer(folder: RunFolder) -> None:
+    run(folder, HURT="0:25:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+
+    run(folder, HPCFLOW_RESUME_FROM=folder.checkpoint(10))
+
+    assert folder.events("train_started")[-1]["train_step"] == 20
+
+
+class Bomb:
+    """Unpickled by anything that believes files, it creates one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("by_torch", [True, False])
+def test_no_file_of_a_checkpoint_is_ever_executed(folder: RunFolder, by_torch: bool) -> None:
+    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    path, crater = folder.checkpoint(10), folder.path / "crater"
+    with (path / "model.pt").open("wb") as file:
+        (torch.save if by_torch else pickle.dump)(Bomb(crater), file)
+    manifest = json.loads((path / "manifest.json").read_text())
+    size_bytes = (path / "model.pt").stat().st_size
+    manifest["files"]["model.pt"] = {
+        "size_bytes": size_bytes,
+        "sha256": sha256_of(path / "model.pt"),
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+    training = start(folder)
+
+    assert training.exit_codes() == [1]
+    assert "model.pt holds more than tensors and plain values" in training.log()
+    assert not crater.exists()
+
+
+def test_random_numbers_that_make_no_sense_are_refused(folder: RunFolder) -> None:
+    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    path = folder.checkpoint(10)
+    state = json.loads((path / "rank-00000.json").read_text())
+    state["rng"]["python"] = [3, ["a"], None]
+    (path / "rank-00000.json").write_text(json.dumps(state))
+    manifest = json.loads((path / "manifest.json").read_text())
+    entry = manifest["files"]["rank-00000.json"]
+    entry["size_bytes"] = (path / "rank-00000.json").stat().st_size
+    entry["sha256"] = sha256_of(path / "rank-00000.json")
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+    training = start(folder)
+
+    assert training.exit_codes() == [1]
+    assert "CheckpointError: its random numbers make no sense" in training.log()
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_full_disk_does_not_end_a_training(
+    undisturbed: Undisturbed, folder: RunFolder, world_size: int
+) -> None:
+    hurts = f"0:15:disk_full 0:{LAST - 1}:disk_free"
+    training = start(folder, world_size, HURT=hurts, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+
+    assert training.exit_codes() == [0] * world_size, training.log()
+
+    assert training.log().count("training goes on") == 2
+    assert folder.complete() == [10, LAST]
+    assert verify(folder.checkpoint(10)).train_step == 10
+    assert not list(folder.checkpoints.glob(".*")), "half checkpoints fill the disk even more"
+    assert differing(weights(folder, LAST), undisturbed(world_size)) == []
+
+
+def test_leaving_without_having_saved_is_a_failure(folder: RunFolder) -> None:
+    """Exit code 75 says "checkpointed": it must not be said when that is not so."""
+    training = start(folder, 2, HURT="0:15:disk_full 0:16:TERM")
+
+    assert training.exit_codes() == [1, 1]
+
+    assert "CheckpointError: " in training.log()
+    assert not folder.resubmit.exists()
+    assert folder.events("finished") == []
+
+
+def test_a_disk_that_is_full_on_another_node_fails_the_save_on_all(folder: RunFolder) -> None:
+    training = start(folder, 2, HURT="1:15:disk_full", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+
+    assert training.exit_codes() == [1, 1]
+
+    assert folder.complete() == [10]
+    assert "another rank could not write" in training.log()
+
+
+def test_a_checkpoint_of_other_objects_is_refused(folder: RunFolder) -> None:
+    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    manifest = json.loads((folder.checkpoint(10) / "manifest.json").read_text())
+    del manifest["files"]["scheduler.pt"]
+    (folder.checkpoint(10) / "manifest.json").write_text(json.dumps(manifest))
+    (folder.checkpoint(10) / "scheduler.pt").unlink()
+
+    training = start(folder)
+
+    assert training.exit_codes() == [1]
+    assert "has no scheduler.pt; it has count.json, manifest.json, model.pt" in training.log()
+
+
+def test_an_empty_folder_has_no_newest(tmp_path: Path) -> None:
+    assert CheckpointStore(tmp_path).newest() is None
+    assert CheckpointStore(tmp_path / "not there").newest() is None
+    with pytest.raises(CheckpointError, match="never complete"):
+        verify(tmp_path)
