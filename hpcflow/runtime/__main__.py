@@ -33,8 +33,7 @@ from hpcflow.runtime.warn import warn
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code: 2 for wrong arguments, 1 for what did not work."""
     try:
-        job = job_from(os.environ)
-        return _run(_parser().parse_args(arguments), job)
+        return _run(_parse(arguments), job_from(os.environ))
     except (CheckpointError, OSError, ValueError) as error:
         warn(str(error))
         return 1
@@ -112,6 +111,19 @@ def _store(job: Job) -> CheckpointStore:
     if job.checkpoint_dir is None:
         raise ValueError("HPCFLOW_CHECKPOINT_DIR is not set: this does not run inside a job")
     return CheckpointStore(job.checkpoint_dir)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    given, rest = parser.parse_known_args(arguments)
+    # argparse takes NAME=NUMBER only before the options; people write it at the end.
+    if not hasattr(given, "metrics") and rest:
+        parser.error(f"unknown argument {rest[0]!r}")
+    try:
+        given.metrics = [*getattr(given, "metrics", ()), *map(_metric, rest)]
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    return given
 
 
 def _parser() -> argparse.ArgumentParser:

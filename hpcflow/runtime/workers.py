@@ -8,11 +8,9 @@ them forever.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
-from multiprocessing.util import Finalize
 from typing import Any
 
 _BEFORE_CHILDREN_ARE_ENDED = 1
@@ -22,6 +20,9 @@ def spare_workers(loader: Any) -> None:
     """Make the workers that ``loader`` will start ignore the notice."""
     if not getattr(loader, "num_workers", 0) or isinstance(loader.worker_init_fn, _Spared):
         return
+    import multiprocessing
+    from multiprocessing.util import Finalize
+
     context = loader.multiprocessing_context or multiprocessing.get_context()
     is_over = context.RawValue("b", 0)
     loader.worker_init_fn = _Spared(is_over, loader.worker_init_fn)

@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import runpy
+import socket
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,6 +24,7 @@ from typing import Any
 import torch
 
 from hpcflow.model.events import complete_lines, parse_event
+from tests.runtime import program
 
 _LIMIT_S = 60.0
 
@@ -86,7 +90,7 @@ class RunFolder:
 class Training:
     """The ranks of one attempt."""
 
-    processes: list[BaseProcess]
+    processes: Sequence[BaseProcess]
     log_path: Path
 
     def exit_codes(self) -> list[int | None]:
@@ -116,12 +120,13 @@ class Training:
 
 
 def start(folder: RunFolder, world_size: int = 1, **variables: object) -> Training:
-    """Start all ranks of an attempt."""
+    """Start all ranks of an attempt; variable PROGRAM names another script than program.py."""
     environ = folder.environ()
     environ.update({name: str(value) for name, value in variables.items()})
     if world_size > 1:
         environ["WORLD_SIZE"] = str(world_size)
         environ["MEET"] = f"file://{folder.attempt_dir}/meet-{uuid.uuid4().hex}"
+        environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
     log_path = folder.attempt_dir / "out.log"
     processes = []
     for rank in range(world_size):
@@ -170,6 +175,12 @@ def _flat(prefix: str, value: Any) -> dict[str, Any]:
     return {prefix: value}
 
 
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def _rank(environ: dict[str, str], log: str) -> None:
     """One rank: its own process, with its own environment, in a group of processes of its own."""
     os.setpgid(0, 0)
@@ -182,6 +193,8 @@ def _rank(environ: dict[str, str], log: str) -> None:
         sys.path.insert(0, environ["FIRST_ON_PATH"])
     # Else a DataLoader in here would start its workers from a server of its own.
     multiprocessing.set_start_method("fork", force=True)
-    from tests.runtime.program import train
-
-    train()
+    if "PROGRAM" in environ:
+        sys.argv = [environ["PROGRAM"]]
+        runpy.run_path(environ["PROGRAM"], run_name="__main__")
+    else:
+        program.train()

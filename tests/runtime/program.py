@@ -37,6 +37,7 @@ def train() -> None:
         meet = os.environ.get("MEET")  # torchrun has its own way
         dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world_size)
     run = runtime.start({"epochs": EPOCHS})
+    RUNS.append(run)
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(8 * world_size * BATCHES, 6))
     workers = int(os.environ.get("WORKERS", 0))
@@ -105,10 +106,12 @@ def _flag() -> None:
     time.sleep(1.0)  # it is looked for once a second, and all of this training takes less
 
 
-def _hang() -> None:
-    time.sleep(600)
+def _wait_for_notice() -> None:
+    while not RUNS[-1]._notice.seen():
+        time.sleep(0.01)
 
 
+RUNS: list[runtime.Run] = []
 HURTS: dict[str, Callable[[], None]] = {
     "KILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "TERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
@@ -118,7 +121,8 @@ HURTS: dict[str, Callable[[], None]] = {
     "raise": _raise,
     "disk_full": _no_more_disk,
     "disk_free": _disk_again,
-    "hang": _hang,
+    "TERM_PARENT": lambda: os.kill(os.getppid(), signal.SIGTERM),
+    "wait_for_notice": _wait_for_notice,
 }
 
 

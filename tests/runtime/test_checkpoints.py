@@ -107,7 +107,10 @@ def break_remove_manifest(path: Path) -> None:
 
 
 def break_manifest(text: str) -> Callable[[Path], None]:
-    return lambda path: (path / "manifest.json").write_text(text) and None
+    def change(path: Path) -> None:
+        (path / "manifest.json").write_text(text)
+
+    return change
 
 
 def break_link(path: Path) -> None:
