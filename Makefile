@@ -44,6 +44,7 @@ packages:
 
 cluster-up: packages .venv/.dev-ready ## start the development cluster: Slurm, MariaDB
 	$(CLUSTER) up
+	$(CLUSTER) software
 
 cluster-down: ## stop the development cluster
 	$(CLUSTER) down

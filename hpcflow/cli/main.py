@@ -7,6 +7,7 @@ little more than importing click.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from typing import Final
@@ -14,6 +15,9 @@ from typing import Final
 import click
 
 from hpcflow.errors import HpcflowError
+
+# Otherwise pydantic reads the metadata of every installed package, in search of plugins.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 #: Command -> (module, what it does). The function in the module is called ``command``. A test
 #: holds the second part against the command's own help.

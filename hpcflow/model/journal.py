@@ -8,6 +8,7 @@ ledger shows has a line here or there.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
@@ -17,7 +18,8 @@ from hpcflow.model.state import AttemptState, Cause
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    # Built when it is first used: a command writes two or three of these kinds.
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     at: AwareDatetime
 
@@ -122,7 +124,10 @@ JournalRecord = Annotated[
     Field(discriminator="record"),
 ]
 
-_ADAPTER: TypeAdapter[JournalRecord] = TypeAdapter(JournalRecord)
+
+@cache
+def _any_record() -> TypeAdapter[JournalRecord]:
+    return TypeAdapter(JournalRecord)
 
 
 def parse_record(line: bytes | str) -> JournalRecord:
@@ -131,7 +136,7 @@ def parse_record(line: bytes | str) -> JournalRecord:
     Raises:
         pydantic.ValidationError: not a record that this version knows.
     """
-    return _ADAPTER.validate_json(line)
+    return _any_record().validate_json(line)
 
 
 def parse_record_or_none(line: bytes | str) -> JournalRecord | None:

@@ -16,7 +16,7 @@ FORMAT = 1
 class Provenance(BaseModel):
     """Where a run came from, so that it can be explained and repeated."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     hpcflow_version: str
     python_version: str
@@ -31,7 +31,7 @@ class Provenance(BaseModel):
 class Run(BaseModel):
     """One run. Written once, before anything is sent; never changed."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     format: int = FORMAT
     run_id: str

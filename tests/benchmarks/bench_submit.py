@@ -33,6 +33,9 @@ job = executor.submit(print, "small")
 print(job.job_id)
 """
 
+#: Without a job folder, which would make it copy the working directory.
+_TORCHX = ("run", "-s", "slurm", "utils.echo", "--msg", "small")
+
 _API = """
 import sys, time
 import hpcflow
@@ -73,12 +76,10 @@ def _single(user: User, peers: Path, folder: Path) -> list[Row]:
         null = subprocess.DEVNULL
         return lambda: user.popen(list(argv), cwd=folder, env=env, stdout=null, stderr=null)
 
-    torchx = [str(peers / "torchx"), "run", "-s", "slurm"]
-    torchx += ["-cfg", f"job_dir={folder}/torchx", "utils.echo", "--msg", "small"]
     times = in_turn(
         {
             "hpcflow": start("hpcflow", "run", "config.yaml", "--site", "devcluster"),
-            "torchx": start(str(peers / "python"), "-c", _fresh_torchx(torchx)),
+            "torchx": start(str(peers / "torchx"), *_TORCHX),
             "submitit": start(str(peers / "python"), "five_lines.py"),
             "sbatch": start("sbatch", "job.sh"),
         },
@@ -103,11 +104,6 @@ def _single(user: User, peers: Path, folder: Path) -> list[Row]:
             to_submitit <= 2.0,
         ),
     ]
-
-
-def _fresh_torchx(argv: list[str]) -> str:
-    """A call of torchx with a job folder of its own: it refuses one that exists already."""
-    return f"import os, uuid; argv = {argv!r}; argv[5] += uuid.uuid4().hex; os.execv(argv[0], argv)"
 
 
 def _thousand(user: User, binaries: Path, folder: Path) -> Row:
