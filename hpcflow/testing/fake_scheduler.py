@@ -183,7 +183,10 @@ class FakeScheduler:
         """Slurm itself starts the job anew, under the same id; accounting keeps both."""
         job = self._jobs[job_id]
         now = self._clock.now()
-        self._past.append(replace(job, raw_state="REQUEUED", ended_at=now, source="accounting"))
+        state = attempt_state("REQUEUED")
+        self._past.append(
+            replace(job, raw_state="REQUEUED", state=state, ended_at=now, source="accounting")
+        )
         self._jobs[job_id] = replace(
             _pending(job.job_id, job.job_name, job.partition or "gpu", now),
             restarts=(job.restarts or 0) + 1,

@@ -22,10 +22,9 @@ class TestContract(LostAnswerContract):
         return AsUser(SlurmCommands(clock=SystemClock()), researcher)
 
     @pytest.fixture
-    def forgetful(self, researcher: User, tmp_path: Path) -> Scheduler:
-        return AsUser(
-            SlurmCommands(clock=SystemClock()), researcher, {"PATH": losing_path(tmp_path)}
-        )
+    def forgetful(self, researcher: User, directory: Path) -> Scheduler:
+        extra = {"PATH": losing_path(directory)}
+        return AsUser(SlurmCommands(clock=SystemClock()), researcher, extra)
 
 
 def losing_path(folder: Path) -> str:
@@ -35,6 +34,4 @@ def losing_path(folder: Path) -> str:
     sbatch = programs / "sbatch"
     sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null\necho "%%% garbled"\n')
     sbatch.chmod(0o755)
-    for parent in (programs, *programs.parents[:3]):
-        parent.chmod(0o755)
     return f"{programs}:/usr/bin:/bin"

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import SchedulerUnavailable
+from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
@@ -117,8 +117,10 @@ class SlurmCommands:
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
         for start in range(0, len(known), _CANCEL_AT_ONCE):
             answer = run_query(["scancel", *known[start : start + _CANCEL_AT_ONCE]])
-            complaints = answer.stderr.splitlines()
-            if answer.exit_code != 0 and not all(map(_is_over, complaints)):
+            left = [line for line in answer.stderr.splitlines() if not _is_over(line)]
+            if any("Access/permission denied" in line for line in left):
+                raise SchedulerError(f"not yours to cancel: {answer.complaint}")
+            if answer.exit_code != 0 and (left or not answer.stderr):
                 raise unavailable(answer)
 
     def cluster_info(self) -> ClusterInfo:

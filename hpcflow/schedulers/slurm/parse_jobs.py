@@ -61,7 +61,11 @@ _FROM_ACCOUNTING: Final = {
 
 
 def parse_accounting(text: str) -> list[JobInfo]:
-    """The output of ``sacct --noheader --parsable2 --format ACCOUNTING_FORMAT``, oldest first."""
+    """The output of ``sacct --noheader --parsable2 --format ACCOUNTING_FORMAT``, oldest first.
+
+    sacct takes 128 off an exit code above 127 before it prints it: 203 is told as 75. Where that
+    matters, believe the queue or the job's own word.
+    """
     rows = (line.split(FIELD_END) for line in text.split("\n"))
     jobs = []
     for row in rows:
@@ -85,7 +89,10 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
     nodes = _nodes(fields["NodeList"])
     exit_code, signal = _exit(fields["exit_code"], raw_state, state)
     # For a job that waits, squeue shows when it may start; for one that runs, when it must end.
-    has_started = bool(nodes) and state is not AttemptState.QUEUED
+    # Accounting shows only what was: a record that says REQUEUED did start, and did end.
+    is_past = source == "accounting"
+    has_started = bool(nodes) and (is_past or state is not AttemptState.QUEUED)
+    has_ended = is_past or state is AttemptState.ENDED
     return JobInfo(
         job_id=fields["JobArrayID"].strip(),
         job_name=fields["Name"].strip(),
@@ -100,7 +107,7 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
         restarts=_count(fields["RestartCnt"]),
         submitted_at=parse_time(fields["SubmitTime"]),
         started_at=parse_time(fields["StartTime"]) if has_started else None,
-        ended_at=parse_time(fields["EndTime"]) if state is AttemptState.ENDED else None,
+        ended_at=parse_time(fields["EndTime"]) if has_ended else None,
         source=source,
     )
 

@@ -27,7 +27,7 @@ _SCRUBBED: Final = (
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 
 #: For queries: times in UTC, whole array expressions, plain text.
-_FOR_QUERIES: Final = {
+FOR_QUERIES: Final = {
     "TZ": "UTC",
     "LC_ALL": "C.UTF-8",
     "SLURM_TIME_FORMAT": "standard",
@@ -105,7 +105,7 @@ def run_submission(
 def run_query(argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S) -> Answer:
     """Run a program that asks, or that may safely be repeated."""
     return _run(
-        argv, environment={**clean_environment(os.environ), **_FOR_QUERIES}, timeout_s=timeout_s
+        argv, environment={**clean_environment(os.environ), **FOR_QUERIES}, timeout_s=timeout_s
     )
 
 
@@ -125,7 +125,7 @@ def unavailable(answer: Answer) -> SchedulerUnavailable:
     """The error for a program that did not get its answer from Slurm."""
     return SchedulerUnavailable(
         f"{answer.program} got no answer: {answer.complaint}",
-        next_action="this passes when Slurm is back: try again, or see `scontrol ping`",
+        next_action="Slurm must answer again first; then try once more",
     )
 
 

@@ -78,13 +78,13 @@ def _error(answer: Answer, *, said_a_job: bool) -> SchedulerError:
         return _in_doubt(answer)
     if any(message in text for message in UNAVAILABLE):
         return SchedulerUnavailable(
-            f"Slurm does not take the job now: {answer.complaint}", next_action=_LATER
+            f"Slurm does not take the job now: {_said(answer)}", next_action=_LATER
         )
     if POLICY in text:
         return _limit(answer)
     if any(message in text for message in DELAYS):
         return SubmissionDelayed(
-            f"Slurm does not take the job now: {answer.complaint}", next_action=_LATER
+            f"Slurm does not take the job now: {_said(answer)}", next_action=_LATER
         )
     for refusal in REFUSALS:
         if refusal.text in text:
@@ -94,7 +94,7 @@ def _error(answer: Answer, *, said_a_job: bool) -> SchedulerError:
 
 def _in_doubt(answer: Answer) -> SubmissionInDoubt:
     said = "" if answer.exit_code is None else answer.stdout.strip()[:200]
-    detail = f"{answer.complaint}; it printed {said!r}" if said else answer.complaint
+    detail = f"{_said(answer)}; it printed {said!r}" if said else _said(answer)
     return SubmissionInDoubt(f"the job may or may not exist: {detail}", next_action=_LOOK_UP)
 
 
@@ -104,15 +104,19 @@ def _limit(answer: Answer) -> SchedulerError:
     limit = JOB_LIMIT.search(text)
     if COUNT_LIMIT.search(text) or limit is None:
         return SubmissionDelayed(
-            f"a limit on your jobs is full: {answer.complaint}", next_action=_LATER
+            f"a limit on your jobs is full: {_said(answer)}", next_action=_LATER
         )
     key = next((key for part, key in LIMITED_RESOURCES if part in limit[0]), "resources")
     return _refused(answer, Refusal(limit[0], key, "ask for less, or for another qos or partition"))
 
 
+def _said(answer: Answer) -> str:
+    return answer.complaint.replace(f"{_VERDICT} ", "")
+
+
 def _refused(answer: Answer, refusal: Refusal) -> SubmissionRefused:
     return SubmissionRefused(
-        f"Slurm refused the job: {answer.complaint.replace(f'{_VERDICT} ', '')}",
+        f"Slurm refused the job: {_said(answer)}",
         where=Where(key=refusal.key) if refusal.key else None,
         next_action=refusal.advice,
     )

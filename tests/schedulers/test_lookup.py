@@ -1,0 +1,181 @@
+"""When the absence of a job proves that there is none. The clock is moved, Slurm's programs are
+stand-ins: on the real cluster this would take the five minutes of MinJobAge."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.testing.clock import FakeClock
+from tests.schedulers.programs import arguments, install
+from tests.schedulers.test_parse_jobs import (
+    ACCOUNTING_ROW,
+    QUEUE_ROW,
+    _accounting_text,
+    _queue_text,
+)
+
+NAME = QUEUE_ROW["Name"]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An empty cluster with MinJobAge=300."""
+    install(monkeypatch, tmp_path, "squeue")
+    install(monkeypatch, tmp_path, "sacct")
+    install(monkeypatch, tmp_path, "scontrol", stdout="MinJobAge               = 300 sec\n")
+    return monkeypatch
+
+
+def _silence_sacct(slurm: pytest.MonkeyPatch, folder: Path) -> None:
+    install(slurm, folder, "sacct", stderr="sacct: error: Connection refused\n", exit_code=1)
+
+
+def test_shortly_after_a_submission_the_queue_alone_is_proof(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    _silence_sacct(slurm, tmp_path)
+    lookup = SlurmCommands(clock=clock).find(NAME, clock.now() - timedelta(seconds=200))
+    assert (lookup.jobs, lookup.is_certain) == ((), True)
+
+
+def test_later_silence_of_accounting_is_a_doubt(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    since = clock.now()
+    clock.advance(400)
+    assert SlurmCommands(clock=clock).find(NAME, since).is_certain
+    _silence_sacct(slurm, tmp_path)
+    assert not SlurmCommands(clock=clock).find(NAME, since).is_certain
+    assert SlurmCommands(clock=clock, has_accounting=False).find(NAME, since).is_certain
+
+
+@pytest.mark.parametrize("age", ["10 sec", "N/A"])
+def test_a_queue_that_forgets_quickly_is_no_proof(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, age: str
+) -> None:
+    install(slurm, tmp_path, "scontrol", stdout=f"MinJobAge               = {age}\n")
+    _silence_sacct(slurm, tmp_path)
+    assert not SlurmCommands(clock=clock).find(NAME, clock.now()).is_certain
+
+
+def test_a_queue_that_never_forgets_is_always_proof(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    install(slurm, tmp_path, "scontrol", stdout="MinJobAge               = 0 sec\n")
+    _silence_sacct(slurm, tmp_path)
+    assert SlurmCommands(clock=clock).find(NAME, clock.now() - timedelta(days=9)).is_certain
+
+
+def test_an_old_job_is_found_in_accounting(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    since = clock.now()
+    row = {**ACCOUNTING_ROW, "Submit": "2026-01-01T00:00:05"}
+    sacct = install(slurm, tmp_path, "sacct", stdout=_accounting_text(row))
+    clock.advance(86_400)
+    lookup = SlurmCommands(clock=clock).find(NAME, since)
+    assert [job.job_id for job in lookup.jobs] == ["123"]
+    asked = arguments(sacct)
+    assert "--duplicates" in asked
+    assert "--starttime=2025-12-31T23:50:00" in asked
+    assert asked[-2:] == ["--name", NAME]
+
+
+def test_what_both_know_is_told_once_as_the_queue_sees_it(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    late = {**ACCOUNTING_ROW, "State": "PENDING"}
+    install(slurm, tmp_path, "sacct", stdout=_accounting_text(late))
+    install(slurm, tmp_path, "squeue", stdout=_queue_text(QUEUE_ROW))
+    clock.advance(400)
+    lookup = SlurmCommands(clock=clock).find(NAME, clock.now() - timedelta(hours=1))
+    assert [(job.job_id, job.raw_state) for job in lookup.jobs] == [("123", "RUNNING")]
+
+
+def test_a_job_id_that_was_used_before_is_another_job(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    before = {**ACCOUNTING_ROW, "Submit": "2019-01-01T00:00:00", "JobName": "of long ago"}
+    now = {**ACCOUNTING_ROW, "Submit": "2026-01-01T00:00:05"}
+    install(slurm, tmp_path, "sacct", stdout=_accounting_text(before, now))
+    jobs = SlurmCommands(clock=clock).accounting(["123"], clock.now())
+    assert [job.job_name for job in jobs] == [NAME]
+
+
+def test_a_silent_controller_is_never_an_empty_queue(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    install(slurm, tmp_path, "squeue", stderr="squeue: error: down\n", exit_code=1)
+    commands = SlurmCommands(clock=clock)
+    with pytest.raises(SchedulerUnavailable):
+        commands.find(NAME, clock.now())
+    with pytest.raises(SchedulerUnavailable):
+        commands.queue(["1"])
+
+
+def test_one_question_however_many_jobs(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    count = 'echo x >> "$0.calls"'
+    squeue = install(slurm, tmp_path, "squeue", stdout=_queue_text(QUEUE_ROW), then=count)
+    sacct = install(slurm, tmp_path, "sacct", then=count)
+    ids = [str(number) for number in range(1, 20_001)]
+    commands = SlurmCommands(clock=clock)
+    assert len(commands.queue(ids)) == 1
+    assert commands.accounting(ids, clock.now()) == []
+    assert squeue.with_suffix(".calls").read_text() == "x\n"
+    assert sacct.with_suffix(".calls").read_text() == "x\n"
+    assert "--jobs" not in arguments(sacct)  # as many would not fit
+
+
+def test_pending_tasks_of_an_array_are_told_apart(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    rows = [
+        {**QUEUE_ROW, "JobArrayID": "50_[3-9%2]", "State": "PENDING", "NodeList": ""},
+        {**QUEUE_ROW, "JobArrayID": "50_2"},
+    ]
+    install(slurm, tmp_path, "squeue", stdout=_queue_text(*rows))
+    jobs = SlurmCommands(clock=clock).queue(["50_2", "50_5", "50_12"])
+    assert [(job.job_id, job.raw_state) for job in jobs] == [
+        ("50_5", "PENDING"),
+        ("50_2", "RUNNING"),
+    ]
+
+
+def test_scancel_is_told_ids_and_nothing_else(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    over = "scancel: error: Kill job error on job id 5: Invalid job id specified\n"
+    scancel = install(slurm, tmp_path, "scancel", stderr=over, exit_code=1)
+    SlurmCommands(clock=clock).cancel(["5", "--user=root", "x", "7_3"])
+    assert arguments(scancel) == ["5", "7_3"]
+    denied = "scancel: error: Kill job error on job id 5: Access/permission denied\n"
+    install(slurm, tmp_path, "scancel", stderr=over + denied, exit_code=1)
+    with pytest.raises(SchedulerError, match="permission denied") as error:
+        SlurmCommands(clock=clock).cancel(["5"])
+    assert not error.value.retryable
+
+
+def test_accounts_are_asked_for_once(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    install(slurm, tmp_path, "scontrol", stdout="ClusterName             = big\n")
+    count = 'echo x >> "$0.calls"'
+    asked = install(slurm, tmp_path, "sacctmgr", stdout="big|a\nsmall|b\n", then=count)
+    commands = SlurmCommands(clock=clock)
+    assert commands.accounts("me") == commands.accounts("me") == {"a"}
+    assert asked.with_suffix(".calls").read_text() == "x\n"
+    assert SlurmCommands(clock=clock, has_accounting=False).accounts("me") is None
+    install(slurm, tmp_path, "sacctmgr", exit_code=1)
+    assert SlurmCommands(clock=clock).accounts("me") is None

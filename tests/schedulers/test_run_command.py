@@ -1,0 +1,169 @@
+"""Starting Slurm's programs: what they find around them, and what becomes of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
+from hpcflow.schedulers.base import JobRef, SubmitRequest
+from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.schedulers.slurm.run_command import Answer, ask, clean_environment, run_query
+from tests.schedulers.programs import arguments, environment, install
+
+
+def _request(folder: Path, lock_fd: int | None = None) -> SubmitRequest:
+    script = folder / "job.sbatch"
+    script.write_text("#!/bin/bash\n")
+    return SubmitRequest(script, folder, "a-name", lock_fd)
+
+
+def test_what_the_shell_says_to_slurm_is_taken_out_and_the_way_to_it_kept() -> None:
+    inherited = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPU_BIND": "x",
+        "SLURM_CLUSTERS": "other",
+        "SBATCH_ACCOUNT": "a",
+        "SQUEUE_FORMAT": "%i",
+        "SACCT_FORMAT": "jobid",
+        "SCANCEL_ACCOUNT": "a",
+        "SINFO_FORMAT": "%n",
+        "SRUN_DEBUG": "3",
+        "SALLOC_PARTITION": "p",
+        "PMI_RANK": "0",
+        "PMIX_RANK": "0",
+        "SPANK_X": "1",
+        "_SLURM_SPANK_OPTION_x": "1",
+    }
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JWT": "t", "PATH": "/bin", "PMIN": "mine"}
+    assert clean_environment({**inherited, **kept}) == kept
+
+
+def test_queries_ask_for_utc_and_whole_arrays_and_sbatch_gets_the_users_own_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    query = environment_of_query(monkeypatch, tmp_path)
+    assert query["TZ"] == "UTC"
+    assert query["SLURM_TIME_FORMAT"] == "standard"
+    assert query["SLURM_BITSTR_LEN"] == "0"
+    sbatch = install(monkeypatch, tmp_path, "sbatch", stdout="7\n")
+    SlurmCommands(clock=SystemClock()).submit(_request(tmp_path))
+    found = environment(sbatch)
+    assert found["TZ"] == "America/New_York"  # what it finds may go on into the job
+    assert "SLURM_TIME_FORMAT" not in found
+
+
+def environment_of_query(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, str]:
+    squeue = install(monkeypatch, folder, "squeue")
+    ask(["squeue"])
+    return environment(squeue)
+
+
+def test_sbatch_is_called_in_the_jobs_directory_and_no_shell_looks_at_the_path(
+    monkeypatch: pytest.MonkeyPatch, weird_tmp_path: Path, tmp_path: Path
+) -> None:
+    sbatch = install(monkeypatch, tmp_path, "sbatch", stdout="7;c1\n", then='pwd > "$0.pwd"')
+    job = SlurmCommands(clock=SystemClock()).submit(_request(weird_tmp_path))
+    assert job == JobRef("7", "c1")
+    assert arguments(sbatch) == ["--parsable", str(weird_tmp_path / "job.sbatch")]
+    assert sbatch.with_suffix(".pwd").read_text() == f"{weird_tmp_path}\n"
+
+
+def test_no_program_is_no_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SchedulerUnavailable, match="no sbatch on this machine") as error:
+        SlurmCommands(clock=SystemClock()).submit(_request(tmp_path))
+    assert error.value.next_action
+    with pytest.raises(SchedulerUnavailable, match="no squeue on this machine"):
+        SlurmCommands(clock=SystemClock()).queue()
+
+
+def test_a_query_that_fails_says_what_it_complained_of_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    complaint = "squeue: error: Unable to contact slurm controller (connect failure)\n"
+    install(monkeypatch, tmp_path, "squeue", stderr=complaint * 2, exit_code=1)
+    with pytest.raises(SchedulerUnavailable) as error:
+        ask(["squeue"])
+    assert error.value.message == (
+        "squeue got no answer: Unable to contact slurm controller (connect failure)"
+    )
+
+
+def test_a_query_that_hangs_is_ended_with_all_that_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = tmp_path / "child"
+    install(monkeypatch, tmp_path, "squeue", then=f"sleep 600 & echo $! > '{child}'; wait")
+    with pytest.raises(SchedulerUnavailable, match=r"did not answer within 0\.5 s"):
+        ask(["squeue"], timeout_s=0.5)
+    pid = int(child.read_text())
+    while Path(f"/proc/{pid}").exists() and "Z" not in _state(pid):
+        time.sleep(0.01)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def test_an_sbatch_that_hangs_leaves_a_doubt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, "sbatch", stdout="12", then="sleep 600")
+    hasty = SlurmCommands(clock=SystemClock(), submit_timeout_s=0.5)
+    with pytest.raises(SubmissionInDoubt, match=r"did not answer within 0\.5 s"):
+        hasty.submit(_request(tmp_path))
+
+
+def test_an_sbatch_that_is_killed_leaves_a_doubt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, "sbatch", then="kill -9 $$")
+    with pytest.raises(SubmissionInDoubt, match="SIGKILL"):
+        SlurmCommands(clock=SystemClock()).submit(_request(tmp_path))
+
+
+def test_an_orphaned_sbatch_keeps_the_lock_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    go, locked = tmp_path / "go", tmp_path / "submit.lock"
+    waiting = f"until [ -e '{go}' ]; do sleep 0.02; done"
+    install(monkeypatch, tmp_path, "sbatch", then=f"touch '{tmp_path}/up'; {waiting}")
+    cli = os.fork()
+    if cli == 0:
+        fd = os.open(locked, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        SlurmCommands(clock=SystemClock()).submit(_request(tmp_path, lock_fd=fd))
+        os._exit(0)
+    while not (tmp_path / "up").exists():
+        time.sleep(0.01)
+    os.kill(cli, 9)
+    os.waitpid(cli, 0)
+    with locked.open("r+") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        go.touch()
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def test_output_that_is_no_text_is_still_an_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, "squeue", then=r"printf '\xff\xfe'")
+    assert run_query(["squeue"]).stdout == "\ufffd\ufffd"
+
+
+def test_a_program_without_a_word_is_described_by_its_exit_code() -> None:
+    assert Answer("squeue", 3, "", "", 60).complaint == "exit code 3 without a word"
+    assert Answer("squeue", -64, "", "", 60).complaint == "ended by SIGRTMAX"
+    assert Answer("squeue", -65, "", "", 60).complaint == "ended by signal 65"
