@@ -58,31 +58,60 @@ def _print(runs: list[RunView], now: datetime) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    columns = _columns(runs, now)
+    # What a pipe reads is searched, not looked at: it gets everything on one line.
+    shown = _that_fit(columns, console.width) if console.is_terminal else list(columns)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("RUN", "STATE", "CAUSE", "SITE", "JOB", "SIZE", "PROGRESS", "METRICS", "AGE"):
-        table.add_column(title, no_wrap=title != "METRICS", overflow="fold")
-    for run in runs:
-        size = f"{run.nodes}n" + (f" {run.gpus}g" if run.gpus else "")
-        table.add_row(
-            run.run_id,
-            Text(run.state.value, style=STATE_COLOURS[run.state.value]),
-            run.cause.value if run.cause else "",
-            f"{site_text(run.site)}/{run.partition}",
-            run.job_id or "",
-            size,
-            progress_text(run),
-            safe(metric_text(run.metrics)),
-            format_duration((now - run.created_at).total_seconds()),
-        )
-    Console(highlight=False).print(table)
+    for title in shown:
+        table.add_column(title, no_wrap=True, overflow="ignore")
+    for number, run in enumerate(runs):
+        cells = [Text(columns[title][number]) for title in shown]
+        cells[shown.index("STATE")].stylize(STATE_COLOURS[run.state.value])
+        table.add_row(*cells)
+    console.width = max(console.width, sum(_width(columns, title) for title in shown))
+    console.print(table)
+
+
+#: What is left out first when the terminal is narrow: the last of these.
+_BY_WORTH = ("RUN", "STATE", "PROGRESS", "CAUSE", "JOB", "AGE", "METRICS", "SITE", "SIZE")
+_GAP = 2
+
+
+def _columns(runs: list[RunView], now: datetime) -> dict[str, list[str]]:
+    """Title -> a cell for each run, in the order in which they stand."""
+    return {
+        "RUN": [run.run_id for run in runs],
+        "STATE": [run.state.value for run in runs],
+        "CAUSE": [run.cause.value if run.cause else "" for run in runs],
+        "SITE": [f"{site_text(run.site)}/{run.partition}" for run in runs],
+        "JOB": [run.job_id or "" for run in runs],
+        "SIZE": [f"{run.nodes}n" + (f" {run.gpus}g" if run.gpus else "") for run in runs],
+        "PROGRESS": [progress_text(run) for run in runs],
+        "METRICS": [safe(metric_text(run.metrics)) for run in runs],
+        "AGE": [format_duration((now - run.created_at).total_seconds()) for run in runs],
+    }
+
+
+def _width(columns: dict[str, list[str]], title: str) -> int:
+    return max(len(title), *(len(cell) for cell in columns[title])) + _GAP
+
+
+def _that_fit(columns: dict[str, list[str]], width: int) -> list[str]:
+    """The titles of the columns that fit side by side; RUN and STATE stay in any case."""
+    shown = {"RUN", "STATE"}
+    left = width - sum(_width(columns, title) for title in shown)
+    for title in _BY_WORTH[len(shown) :]:
+        left -= _width(columns, title)
+        if left < 0:
+            break
+        shown.add(title)
+    return [title for title in columns if title in shown]
 
 
 def progress_text(run: RunView) -> str:
     """``120/1000``, or as much of it as is known."""
     if run.train_step is None:
         return ""
-    return (
-        f"{run.train_step}/{run.total_train_steps}"
-        if run.total_train_steps
-        else f"{run.train_step}"
-    )
+    total = f"/{run.total_train_steps}" if run.total_train_steps else ""
+    return f"{run.train_step}{total}"
