@@ -45,7 +45,7 @@ def _extended(document: Document, path: Path) -> Path | None:
     value = document.data.get(_KEY)
     if value is None:
         return None
-    if not isinstance(value, str) or not value :
+    if not isinstance(value, str) or not value:
         raise SpecError(
             f"expected the path of a YAML file, got {shown(value)}",
             where=document.where((_KEY,)),
