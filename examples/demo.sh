@@ -11,13 +11,8 @@ hpcflow() { "$bin/hpcflow" "$@"; }
 
 # A Slurm that is installed but answers nothing is as good as none.
 if command -v sbatch >/dev/null && timeout 10 scontrol ping >/dev/null 2>&1; then
-    if hpcflow site show >/dev/null 2>&1; then
-        site=()
-    else
-        mkdir -p "$root/.demo"
-        hpcflow site detect --name this-cluster >"$root/.demo/this-cluster.yaml"
-        site=(--site "$root/.demo/this-cluster.yaml")
-    fi
+    site=()
+    hpcflow site show >/dev/null 2>&1 || hpcflow site detect --write
     echo "Slurm answers here: the run becomes a Slurm job."
 else
     site=(--site local)

@@ -71,7 +71,8 @@ def make_plan(
     spec = with_default_environment(loaded.spec, settings.environ)
     created_at = clock.now()
     run_id = make_run_id(spec.name, created_at, os.urandom(8))
-    scratch = expand_scratch(site, settings.environ, user=settings.user, account=placement.account)
+    known = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
+    scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
     state = code_state(loaded.base_dir)
     run = Run(
         run_id=run_id,

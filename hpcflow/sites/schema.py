@@ -197,7 +197,8 @@ class Scratch(Section):
 
     path: Path = Field(
         description="Folder of this user. `$NAME` is taken from the user's environment, `$USER` "
-        "is the Unix user, and `$ACCOUNT` the account that the run is charged to."
+        "is the Unix user, `$ACCOUNT` the account that the run is charged to, and `$HPCFLOW_HOME` "
+        "where hpcflow keeps what is this user's."
     )
     purge_days: Count | None = Field(
         None, description="Days without access until a file is purged."
