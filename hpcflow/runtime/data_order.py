@@ -90,8 +90,11 @@ class DataOrder:
         return self._counted(self._advanced(loader, self.position.batch))
 
     def _advanced(self, loader: Iterable[Any], done: int) -> Iterator[Any]:
-        iterator = iter(loader) if done != self.position.batches else iter(())
-        if done != self.position.batches:
+        # torch's sampler draws from a loader's own generator once more when it is exhausted, so
+        # such a loader is read to its end even if nothing of the epoch is left.
+        is_read = done != self.position.batches or getattr(loader, "generator", None) is not None
+        iterator = iter(loader) if is_read else iter(())
+        if is_read:
             for _ in range(done):
                 next(iterator, None)
         if done:

@@ -99,7 +99,9 @@ class Training:
         while any(process.is_alive() for process in self.processes):
             if any((process.exitcode or 0) < 0 for process in self.processes):
                 self.kill()
-            assert time.monotonic() < deadline, f"the ranks hang:\n{self.log()}"
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"the ranks hang:\n{self.log()}")
             multiprocessing.connection.wait(
                 [process.sentinel for process in self.processes if process.is_alive()], 5
             )

@@ -7,6 +7,7 @@ The environment says what happens: ``HURT`` is a list of ``rank:train_step:what`
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import resource
@@ -101,6 +102,11 @@ def _disk_again() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+def _term_workers() -> None:
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+
+
 def _flag() -> None:
     Path(os.environ["HPCFLOW_NOTICE"]).touch()
     time.sleep(1.0)  # it is looked for once a second, and all of this training takes less
@@ -117,6 +123,7 @@ HURTS: dict[str, Callable[[], None]] = {
     "TERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "USR2": lambda: os.kill(os.getpid(), signal.SIGUSR2),
     "TERM_ALL": lambda: os.killpg(os.getpgid(0), signal.SIGTERM),
+    "TERM_WORKERS": _term_workers,
     "flag": _flag,
     "raise": _raise,
     "disk_full": _no_more_disk,

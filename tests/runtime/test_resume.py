@@ -43,14 +43,18 @@ def test_so_it_is_after_many_interruptions(undisturbed: Undisturbed, folder: Run
     assert differing(weights(folder, LAST), undisturbed(2)) == []
 
 
+@pytest.mark.parametrize("every", [7, 10])
 @pytest.mark.parametrize("variables", [{"WORKERS": "2"}, {"GENERATOR": "1"}])
-def test_whatever_shuffles_the_data(folder: RunFolder, variables: dict[str, str]) -> None:
-    """A DataLoader with worker processes, and one with a generator of its own."""
+def test_whatever_shuffles_the_data(
+    folder: RunFolder, variables: dict[str, str], every: int
+) -> None:
+    """A DataLoader with worker processes, and one with a generator of its own, interrupted in the
+    middle of an epoch and at its end."""
     whole = RunFolder(folder.path / "undisturbed", variables=variables)
     assert run(whole) == [0]
     folder.variables = variables
 
-    assert run(folder, HURT="0:16:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=7) == [-9]
+    assert run(folder, HURT="0:16:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=every) == [-9]
     assert run(folder) == [0]
 
     assert differing(weights(folder, LAST), weights(whole, LAST)) == []
@@ -104,6 +108,56 @@ def test_the_workers_of_a_data_loader_survive_the_notice(folder: RunFolder) -> N
 
     assert training.exit_codes() == [75], training.log()
     assert folder.complete() in ([5], [6])
+
+
+def test_they_do_so_whenever_it_reaches_them_first(folder: RunFolder) -> None:
+    training = start(folder, WORKERS=2, HURT="0:2:TERM_WORKERS 0:22:TERM_WORKERS")
+
+    assert training.exit_codes() == [0], training.log()
+
+
+def test_with_the_training_they_end(folder: RunFolder) -> None:
+    """At once, not after the five seconds for each that torch gives those it has lost sight of."""
+    script = folder.path / "train.py"
+    folder.attempt_dir.mkdir(parents=True)
+    (folder.attempt_dir / "notice").touch()
+    script.write_text(
+        "import multiprocessing\n"
+        "from torch.utils.data import DataLoader\n"
+        "from hpcflow import runtime\n"
+        "run = runtime.start()\n"
+        "run.restore()\n"
+        "try:\n"
+        "    for batch in run.batches(DataLoader(range(100), num_workers=2)):\n"
+        "        print(len(multiprocessing.active_children()), 'workers')\n"
+        "finally:\n"
+        "    print(len(multiprocessing.active_children()), 'workers')\n"
+    )
+
+    training = start(folder, PROGRAM=script)
+
+    assert training.exit_codes() == [75]
+    assert training.log().split("\n") == ["2 workers", "0 workers", ""]
+
+
+def test_workers_that_nobody_ends_do_not_keep_a_dead_training_alive(folder: RunFolder) -> None:
+    """Python ends them by TERM when it exits, which must not be taken for the notice."""
+    script = folder.path / "train.py"
+    folder.path.mkdir(parents=True)
+    script.write_text(
+        "from torch.utils.data import DataLoader\n"
+        "from hpcflow import runtime\n"
+        "run = runtime.start()\n"
+        "run.restore()\n"
+        "loader = DataLoader(range(100), num_workers=2, persistent_workers=True)\n"
+        "for batch in run.batches(loader):\n"
+        "    raise ZeroDivisionError\n"
+    )
+
+    training = start(folder, PROGRAM=script)
+
+    assert training.exit_codes() == [1]
+    assert "ZeroDivisionError" in training.log()
 
 
 def test_a_notice_in_the_last_train_step_lets_the_training_finish(folder: RunFolder) -> None:
