@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from hpcflow.cli.arguments import json_option, runs_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 
 
 @click.command("cancel", short_help="Stop runs for good.")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@runs_argument
+@json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
     """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back."""
     from hpcflow.launch.run import cancel

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
+from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("ledger", short_help="The ledger: rebuild, check, upgrade.")
@@ -16,7 +15,7 @@ def command() -> None:
 
 
 @command.command("rebuild")
-@as_json_option
+@json_option
 def rebuild_command(as_json: bool) -> int:
     """Read all your run directories anew and write what follows from them."""
     from hpcflow.projection import rebuild
@@ -36,7 +35,7 @@ def rebuild_command(as_json: bool) -> int:
 
 
 @command.command("check")
-@as_json_option
+@json_option
 def check_command(as_json: bool) -> int:
     """Compare the ledger with the run directories; exit 1 if they differ."""
     from hpcflow.projection import catch_up_home, check
@@ -59,7 +58,7 @@ def check_command(as_json: bool) -> int:
 
 
 @command.command("upgrade")
-@as_json_option
+@json_option
 def upgrade_command(as_json: bool) -> int:
     """Bring the tables of an older hpcflow up to date."""
     from hpcflow.ledger.upgrade import HEAD, upgrade

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import click
 
+from hpcflow.cli.arguments import run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
@@ -19,7 +20,7 @@ _POLLS_PER_REFRESH = 10
 
 
 @click.command("logs", short_help="Print what a run printed.")
-@click.argument("run")
+@run_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the attempt has ended.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the paths of the logs as JSON.")

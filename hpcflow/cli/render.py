@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
+from hpcflow.cli.arguments import json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 
 
 @click.command("render", short_help="Print the job script that `run` would submit.")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--site", help="The cluster, or a site file. Default: the one of this machine.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@site_option
+@set_option
+@json_option
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Print exactly the script that `hpcflow run` would submit for CONFIG.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
+from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 
 
 @click.command("resume", short_help="Send a run again, from its last checkpoint.")
-@click.argument("run")
+@run_argument
 @click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
 @click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
     """Send RUN again: from its last complete checkpoint, or for the first time."""
     from hpcflow.cli.follow import until_still

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcflow.cli.arguments import json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 @click.command("run", short_help="Submit a run.")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--site", help="The cluster, or a site file. Default: the one of this machine.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@site_option
+@set_option
 @click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
 @click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
 @click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     config: Path,
     site: str | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_bytes, format_duration
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command("show", short_help="Show one run: attempts, checkpoints, metrics.")
-@click.argument("run")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@run_argument
+@json_option
 def command(run: str, as_json: bool) -> int:
     """Show RUN: where it stands, its attempts, checkpoints and metrics."""
     session = Session()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.group("site", short_help="Clusters: list, show, check, detect.")
 def command() -> None:
@@ -29,7 +28,7 @@ def command() -> None:
 
 
 @command.command("list")
-@as_json_option
+@json_option
 def list_command(as_json: bool) -> int:
     """List all sites, and what is wrong with broken files."""
     session = Session()
@@ -58,7 +57,7 @@ def list_command(as_json: bool) -> int:
 
 @command.command("show")
 @click.argument("name", required=False)
-@as_json_option
+@json_option
 def show_command(name: str | None, as_json: bool) -> int:
     """Show the site NAME; without NAME, the one of this machine."""
     site = Session().site(name)
@@ -75,7 +74,7 @@ def show_command(name: str | None, as_json: bool) -> int:
 
 @command.command("check")
 @click.argument("name", required=False)
-@as_json_option
+@json_option
 def check_command(name: str | None, as_json: bool) -> int:
     """Compare the site NAME with the live cluster; exit 1 if jobs would fail."""
     from hpcflow.sites.check import Level, check
@@ -95,7 +94,7 @@ def check_command(name: str | None, as_json: bool) -> int:
 
 @command.command("detect")
 @click.option("--write", is_flag=True, help="Write it where hpcflow finds it by itself.")
-@as_json_option
+@json_option
 def detect_command(write: bool, as_json: bool) -> int:
     """Print a site file for the cluster that this machine belongs to."""
     from hpcflow.sites.detect import detect, site_name

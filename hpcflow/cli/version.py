@@ -7,11 +7,12 @@ import platform
 import click
 
 from hpcflow import __version__
+from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
 
 
 @click.command("version", short_help="Print versions.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(as_json: bool) -> int:
     """Print the versions of hpcflow and of the Python that it runs on."""
     if as_json:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from hpcflow.cli.arguments import run_argument
 from hpcflow.cli.session import Session
 
 
 @click.command("wait", short_help="Wait until a run stands still.")
-@click.argument("run")
+@run_argument
 @click.option("--follow", is_flag=True, help="Show the progress meanwhile.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run as JSON at the end.")
 def command(run: str, follow: bool, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -49,17 +50,28 @@ def test_help_imports_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_shells_complete_commands() -> None:
+def completed(words: str, home: Path) -> list[str]:
+    """What bash would offer after ``words``."""
     done = subprocess.run(
         [sys.executable, "-m", "hpcflow.cli.main"],
         env={
             "PATH": "/usr/bin:/bin",
+            "HPCFLOW_HOME": str(home),
             "_HPCFLOW_COMPLETE": "bash_complete",
-            "COMP_WORDS": "hpcflow re",
-            "COMP_CWORD": "1",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
         },
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["plain,render", "plain,resume"]
+    return [line.removeprefix("plain,") for line in done.stdout.split()]
+
+
+def test_shells_complete_commands_and_runs(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for name in ("digits-20260101-abcdefgh", "other-20260101-abcdefgh"):
+        (tmp_path / "runs" / name).symlink_to(tmp_path)
+    assert completed("hpcflow re", tmp_path) == ["render", "resume"]
+    assert completed("hpcflow show di", tmp_path) == ["digits-20260101-abcdefgh"]
+    assert completed("hpcflow cancel o", tmp_path) == ["other-20260101-abcdefgh"]

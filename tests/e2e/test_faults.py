@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -128,3 +129,22 @@ def test_a_preempted_run_saved_within_the_grace_time(hpcflow: Hpcflow) -> None:
     assert shown["attempts"][0]["raw_state"] in ("PREEMPTED", "FAILED")
     hpcflow("cancel", taker["run_id"])
     assert shown["checkpoints"], "the notice came too late to save"
+
+
+def test_what_may_not_be_read_is_named(hpcflow: Hpcflow) -> None:
+    config = hpcflow.write_config("closed.yaml", SLEEPER)
+    config.chmod(0o600)  # root's, as written by the test
+    done = hpcflow("run", config, "--site", "devcluster", check=False)
+    assert done.returncode == 2
+    assert "closed.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert hpcflow.json("ls") == []
+
+
+def test_a_scratch_of_somebody_else_is_no_place_for_runs(hpcflow: Hpcflow) -> None:
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    elsewhere = replace(hpcflow, env={**hpcflow.env, "SCRATCH": "/root"})
+    done = elsewhere("run", config, "--site", "devcluster", check=False)
+    assert done.returncode == 2
+    assert "/root" in done.stderr
+    assert hpcflow.json("ls") == []
