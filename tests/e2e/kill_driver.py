@@ -1,8 +1,9 @@
 """Kills ``hpcflow run`` at each of its steps that outlast the process, then types the next command.
 
 Run as the user whose cluster it is: ``python kill_driver.py CONFIG SITE FOLDER``. Every round has a
-home of its own. Before and after each fsync, rename, link, folder and child process, the process
-may be killed; round N kills it at the N-th of these moments. Prints one JSON object a round.
+home of its own. Before and after whatever makes a fact last (fsync, rename, symbolic link) and each
+child process, the process may be killed; round N kills it at the N-th of these moments. Prints one
+JSON object a round.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def killed_at(number: int) -> None:
 
         return wrapped
 
-    for name in ("fsync", "replace", "rename", "symlink", "link", "mkdir", "open"):
+    for name in ("fsync", "replace", "rename", "symlink"):
         setattr(os, name, around(getattr(os, name), name))
     start = subprocess.Popen.__init__
     subprocess.Popen.__init__ = around(start, "starting a program")  # type: ignore[method-assign]
