@@ -21,18 +21,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
 
     Only the random end of the run id differs from call to call.
     """
-    from hpcflow.launch.plan import make_plan, reference
-
-    session = Session()
-    the_site = session.site(site)
-    plan = make_plan(
-        config,
-        settings=session.settings,
-        clock=session.clock,
-        site=the_site,
-        site_reference=reference(the_site, site or session.settings.site),
-        overrides=overrides,
-    )
+    plan = Session().plan(config, site, overrides)
     if as_json:
         print_json({"run_id": plan.run.run_id, "site": plan.run.site, "script": plan.script})
     else:

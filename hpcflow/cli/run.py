@@ -38,24 +38,15 @@ def command(
     \b
     hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
     """
-    from hpcflow.launch.plan import make_plan, reference
     from hpcflow.launch.run import launch
 
     session = Session()
-    the_site = session.site(site)
-    plan = make_plan(
-        config,
-        settings=session.settings,
-        clock=session.clock,
-        site=the_site,
-        site_reference=reference(the_site, site or session.settings.site),
-        overrides=overrides,
-    )
+    plan = session.plan(config, site, overrides)
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return 0
     launched = launch(
-        plan, settings=session.settings, scheduler=session.connect(the_site), clock=session.clock
+        plan, settings=session.settings, scheduler=session.connect(plan.site), clock=session.clock
     )
     session.catch_up(session.run_dir(launched.run_id))
     if as_json and not (wait or follow):

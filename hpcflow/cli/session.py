@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,7 @@ from hpcflow.errors import LedgerError
 from hpcflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
     from hpcflow.model.views import RunDetail
     from hpcflow.schedulers.base import Scheduler
@@ -50,6 +53,20 @@ class Session:
         from hpcflow.launch.plan import resolve_site
 
         return resolve_site(self.settings, name)
+
+    def plan(self, config: Path, site: str | None, overrides: Sequence[str]) -> Plan:
+        """All that would be sent for ``config``."""
+        from hpcflow.launch.plan import make_plan, reference
+
+        the_site = self.site(site)
+        return make_plan(
+            config,
+            settings=self.settings,
+            clock=self.clock,
+            site=the_site,
+            site_reference=reference(the_site, site or self.settings.site),
+            overrides=overrides,
+        )
 
     def scheduler(self, site_name: str) -> Scheduler:
         """The scheduler of a site, connected once."""
