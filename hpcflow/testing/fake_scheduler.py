@@ -13,11 +13,9 @@ runs until it is told otherwise. Everything that goes wrong on a real cluster ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum
-from typing import Literal
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -27,11 +25,10 @@ from hpcflow.errors import (
     SubmissionRefused,
     Where,
 )
-from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
-
-_HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
+from hpcflow.testing.fake_cluster import FakeCluster
 
 
 class Fault(Enum):
@@ -44,16 +41,7 @@ class Fault(Enum):
     UNAVAILABLE = "no controller"
 
 
-@dataclass
-class _Plan:
-    """What a script will do."""
-
-    duration_s: float | None = None
-    exit_code: int = 0
-    signal: int | None = None
-
-
-class FakeScheduler:
+class FakeScheduler(FakeCluster):
     """A :class:`hpcflow.schedulers.base.Scheduler`.
 
     Args:
@@ -75,21 +63,14 @@ class FakeScheduler:
         starts_at_once: bool = True,
         max_jobs: int | None = None,
     ) -> None:
+        super().__init__(clock, min_job_age_s=min_job_age_s, starts_at_once=starts_at_once)
         self.faults: list[Fault] = []
         self.is_controller_down = False
         self.is_accounting_down = False
         self.partitions = ("gpu", "spot")
         self.calls: list[str] = []
-        self._clock = clock
-        self._min_job_age = timedelta(seconds=min_job_age_s)
         self._has_accounting = has_accounting
-        self._starts_at_once = starts_at_once
         self._max_jobs = max_jobs
-        self._jobs: dict[str, JobInfo] = {}
-        self._plans: dict[str, _Plan] = {}
-        self._past: list[JobInfo] = []
-
-    # --- the contract ----------------------------------------------------------------------
 
     def submit(self, request: SubmitRequest) -> JobRef:
         self._say("submit")
@@ -156,52 +137,6 @@ class FakeScheduler:
         silent = self.is_accounting_down or not self._has_accounting
         return None if silent else frozenset({"physics"})
 
-    # --- what the cluster does -------------------------------------------------------------
-
-    def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
-        """Let a waiting job run."""
-        self._change(job_id, "RUNNING", nodes=tuple(nodes), started_at=self._clock.now())
-
-    def end(
-        self,
-        job_id: str,
-        raw_state: str,
-        *,
-        exit_code: int | None = None,
-        signal: int | None = None,
-    ) -> None:
-        """End a job that has not ended: COMPLETED, FAILED, TIMEOUT, NODE_FAIL, …"""
-        if self._jobs[job_id].state is not AttemptState.ENDED:
-            now = self._clock.now()
-            self._change(job_id, raw_state, ended_at=now, exit_code=exit_code, signal=signal)
-
-    def preempt(self, job_id: str) -> None:
-        """A job of higher priority takes its nodes."""
-        self.end(job_id, "PREEMPTED", signal=15)
-
-    def requeue(self, job_id: str) -> None:
-        """Slurm itself starts the job anew, under the same id; accounting keeps both."""
-        job = self._jobs[job_id]
-        now = self._clock.now()
-        state = attempt_state("REQUEUED")
-        self._past.append(
-            replace(job, raw_state="REQUEUED", state=state, ended_at=now, source="accounting")
-        )
-        self._jobs[job_id] = replace(
-            _pending(job.job_id, job.job_name, job.partition or "gpu", now),
-            restarts=(job.restarts or 0) + 1,
-        )
-
-    def set_raw_state(self, job_id: str, raw_state: str) -> None:
-        """Any word of Slurm's, known or not."""
-        self._change(job_id, raw_state)
-
-    def forget(self, job_id: str) -> None:
-        """The queue loses a job at once, accounting keeps it."""
-        self._past.append(replace(self._jobs.pop(job_id), source="accounting"))
-
-    # --- inside ----------------------------------------------------------------------------
-
     def _say(self, call: str) -> None:
         self._advance()
         self.calls.append(call)
@@ -213,89 +148,6 @@ class FakeScheduler:
     def _is_full(self) -> bool:
         alive = [job for job in self._jobs.values() if job.state is not AttemptState.ENDED]
         return self._max_jobs is not None and len(alive) >= self._max_jobs
-
-    def _add(self, job_name: str, script: str, partition: str) -> str:
-        job_id = str(1001 + len({job.job_id for job in self._records()}))
-        hint = _HINT.search(script)
-        words = dict(word.split("=", 1) for word in hint[1].split()) if hint else {}
-        self._plans[job_id] = _Plan(
-            float(words["duration_s"]) if "duration_s" in words else None,
-            int(words.get("exit_code", "0")),
-            int(words["signal"]) if "signal" in words else None,
-        )
-        self._jobs[job_id] = _pending(job_id, job_name, partition, self._clock.now())
-        if self._starts_at_once:
-            self.start(job_id)
-        return job_id
-
-    def _advance(self) -> None:
-        """Let happen what should have happened since the last call."""
-        now = self._clock.now()
-        for job_id, job in list(self._jobs.items()):
-            plan = self._plans[job_id]
-            if (
-                job.state is not AttemptState.RUNNING
-                or plan.duration_s is None
-                or not job.started_at
-            ):
-                continue
-            due = job.started_at + timedelta(seconds=plan.duration_s)
-            if due <= now:
-                failed = bool(plan.exit_code or plan.signal)
-                exit_code = None if plan.signal else plan.exit_code
-                raw_state = "FAILED" if failed else "COMPLETED"
-                self._change(
-                    job_id, raw_state, ended_at=due, exit_code=exit_code, signal=plan.signal
-                )
-
-    def _remembered(self) -> Iterable[JobInfo]:
-        now = self._clock.now()
-        for job_id, job in list(self._jobs.items()):
-            if job.ended_at is not None and now - job.ended_at > self._min_job_age:
-                self.forget(job_id)
-            else:
-                yield job
-
-    def _records(self) -> list[JobInfo]:
-        """What accounting knows: what was, and what is."""
-        source: Literal["accounting"] = "accounting"
-        return self._past + [replace(job, source=source) for job in self._jobs.values()]
-
-    def _change(
-        self,
-        job_id: str,
-        raw_state: str,
-        *,
-        nodes: tuple[str, ...] | None = None,
-        started_at: datetime | None = None,
-        ended_at: datetime | None = None,
-        exit_code: int | None = None,
-        signal: int | None = None,
-    ) -> None:
-        job = self._jobs[job_id]
-        self._jobs[job_id] = replace(
-            job,
-            raw_state=raw_state,
-            state=attempt_state(raw_state),
-            nodes=job.nodes if nodes is None else nodes,
-            started_at=started_at or job.started_at,
-            ended_at=ended_at,
-            exit_code=exit_code,
-            signal=signal,
-        )
-
-
-def _pending(job_id: str, job_name: str, partition: str, now: datetime) -> JobInfo:
-    return JobInfo(
-        job_id=job_id,
-        job_name=job_name,
-        raw_state="PENDING",
-        state=AttemptState.QUEUED,
-        partition=partition,
-        account="physics",
-        restarts=0,
-        submitted_at=now,
-    )
 
 
 def _submitted(job: JobInfo) -> datetime:

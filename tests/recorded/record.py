@@ -17,11 +17,13 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
 from hpcflow.schedulers.slurm.run_command import FOR_QUERIES, clean_environment
+from hpcflow.schedulers.slurm.times import format_time
 
 HERE = Path(__file__).parent
 
@@ -89,6 +91,7 @@ class Recorder:
         self._folder = Path(tempfile.mkdtemp(prefix="record-"))
         os.chown(self._folder, self._entry.pw_uid, self._entry.pw_gid)
         self._ids: dict[str, str] = {}
+        self._began = datetime.now(timezone.utc)
 
     def ask(self, words: str | list[str]) -> str:
         return self._run(words, query=True).stdout
@@ -143,11 +146,12 @@ class Recorder:
         time.sleep(8)  # accounting lags behind
 
     def write(self, folder: Path) -> None:
+        since = format_time(self._began)
         questions = {
             "squeue.txt": ["squeue", "--me", "--all", "--states=all", "--noheader",
                            f"--Format={parse_jobs.QUEUE_FORMAT}"],
             "sacct.txt": ["sacct", "--duplicates", "--allocations", "--noheader", "--parsable2",
-                          f"--delimiter={parse_jobs.FIELD_END}", "--starttime=now-20minutes",
+                          f"--delimiter={parse_jobs.FIELD_END}", f"--starttime={since}",
                           f"--format={parse_jobs.ACCOUNTING_FORMAT}",
                           "--jobs", ",".join(each.split(";")[0] for each in self._ids.values())],
             "config.txt": ["scontrol", "show", "config"],

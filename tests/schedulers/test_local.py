@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from hpcflow.errors import SubmissionRefused
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
+from hpcflow.schedulers import local_processes
 from hpcflow.schedulers.base import JobInfo, Scheduler, SubmitRequest
 from hpcflow.schedulers.local import LocalScheduler
 from hpcflow.schedulers.local_processes import carriers
@@ -288,3 +290,41 @@ def test_a_name_is_found_in_this_home_only(scheduler: LocalScheduler, tmp_path: 
     assert len(scheduler.find("one", since).jobs) == 1
     assert LocalScheduler(tmp_path / "other").find("one", since).jobs == ()
     assert LocalScheduler(tmp_path / "other").queue() == []
+
+
+def test_an_orphaned_submission_keeps_the_lock_until_its_job_can_be_found(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since = datetime.now(timezone.utc) - timedelta(seconds=1)
+    script, locked, slow = tmp_path / "job.sbatch", tmp_path / "submit.lock", tmp_path / "python"
+    script.write_text("#!/bin/bash\nexit 0\n")
+    slow.write_text(
+        f"#!/bin/bash\ntouch '{tmp_path}/up'\nuntil [ -e '{tmp_path}/go' ]; do sleep 0.02; done\n"
+        f'exec "{sys.executable}" "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(slow))
+    cli = os.fork()
+    if cli == 0:
+        fd = os.open(locked, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        scheduler.submit(SubmitRequest(script, tmp_path, "name", fd))
+        os._exit(0)
+    _wait_for(tmp_path / "up")
+    os.kill(cli, signal.SIGKILL)
+    os.waitpid(cli, 0)
+    with locked.open("r+") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (tmp_path / "go").touch()
+        fcntl.flock(file, fcntl.LOCK_EX)
+    assert len(scheduler.find("name", since).jobs) == 1
+
+
+def test_a_mark_is_looked_for_again_before_nobody_is_said_to_carry_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [{"a": [7], "b": []}, {"b": [8]}, {"a": []}, {"a": []}]
+    monkeypatch.setattr(local_processes, "_scan", lambda _: answers.pop(0))
+    assert carriers({"a", "b"}) == {"a": [7], "b": [8]}
+    assert carriers({"a"}) == {"a": []}

@@ -174,7 +174,7 @@ def test_accounts_are_asked_for_once(
     count = 'echo x >> "$0.calls"'
     asked = install(slurm, tmp_path, "sacctmgr", stdout="big|a\nsmall|b\n", then=count)
     commands = SlurmCommands(clock=clock)
-    assert commands.accounts("me") == commands.accounts("me") == {"a"}
+    assert commands.accounts("me") == commands.accounts("me") == frozenset({"a"})
     assert asked.with_suffix(".calls").read_text() == "x\n"
     assert SlurmCommands(clock=clock, has_accounting=False).accounts("me") is None
     install(slurm, tmp_path, "sacctmgr", exit_code=1)

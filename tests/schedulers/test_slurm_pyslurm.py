@@ -16,7 +16,6 @@ from hpcflow.testing.scheduler_contract import LostAnswerContract
 from tests.schedulers.as_user import AsUser
 from tests.schedulers.test_slurm_commands import losing_path
 
-
 _IS_INSTALLED = importlib.util.find_spec("pyslurm") is not None
 
 

@@ -1,0 +1,173 @@
+"""The cluster behind the shipped fake: its jobs, what happens to them, what is remembered of them.
+
+Time passes only when the clock is moved; nothing is executed. The scheduler that speaks for it is
+:mod:`hpcflow.testing.fake_scheduler`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from hpcflow.clock import Clock
+from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.schedulers.base import JobInfo
+
+_HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
+
+
+@dataclass
+class _Plan:
+    """What a script will do."""
+
+    duration_s: float | None = None
+    exit_code: int = 0
+    signal: int | None = None
+
+
+class FakeCluster:
+    """Jobs in memory.
+
+    Args:
+        clock: its time.
+        min_job_age_s: how long the queue remembers a job that has ended.
+        starts_at_once: whether jobs start when they are submitted, or wait for :meth:`start`.
+    """
+
+    def __init__(
+        self, clock: Clock, *, min_job_age_s: float = 300, starts_at_once: bool = True
+    ) -> None:
+        self._clock = clock
+        self._min_job_age = timedelta(seconds=min_job_age_s)
+        self._starts_at_once = starts_at_once
+        self._jobs: dict[str, JobInfo] = {}
+        self._plans: dict[str, _Plan] = {}
+        self._past: list[JobInfo] = []
+
+    def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
+        """Let a waiting job run."""
+        self._change(job_id, "RUNNING", nodes=tuple(nodes), started_at=self._clock.now())
+
+    def end(
+        self,
+        job_id: str,
+        raw_state: str,
+        *,
+        exit_code: int | None = None,
+        signal: int | None = None,
+    ) -> None:
+        """End a job that has not ended: COMPLETED, FAILED, TIMEOUT, NODE_FAIL, …"""
+        if self._jobs[job_id].state is not AttemptState.ENDED:
+            now = self._clock.now()
+            self._change(job_id, raw_state, ended_at=now, exit_code=exit_code, signal=signal)
+
+    def preempt(self, job_id: str) -> None:
+        """A job of higher priority takes its nodes."""
+        self.end(job_id, "PREEMPTED", signal=15)
+
+    def requeue(self, job_id: str) -> None:
+        """Slurm itself starts the job anew, under the same id; accounting keeps both."""
+        job = self._jobs[job_id]
+        now = self._clock.now()
+        state = attempt_state("REQUEUED")
+        self._past.append(
+            replace(job, raw_state="REQUEUED", state=state, ended_at=now, source="accounting")
+        )
+        self._jobs[job_id] = replace(
+            _pending(job.job_id, job.job_name, job.partition or "gpu", now),
+            restarts=(job.restarts or 0) + 1,
+        )
+
+    def set_raw_state(self, job_id: str, raw_state: str) -> None:
+        """Any word of Slurm's, known or not."""
+        self._change(job_id, raw_state)
+
+    def forget(self, job_id: str) -> None:
+        """The queue loses a job at once, accounting keeps it."""
+        self._past.append(replace(self._jobs.pop(job_id), source="accounting"))
+
+    def _add(self, job_name: str, script: str, partition: str) -> str:
+        job_id = str(1001 + len({job.job_id for job in self._records()}))
+        hint = _HINT.search(script)
+        words = dict(word.split("=", 1) for word in hint[1].split()) if hint else {}
+        self._plans[job_id] = _Plan(
+            float(words["duration_s"]) if "duration_s" in words else None,
+            int(words.get("exit_code", "0")),
+            int(words["signal"]) if "signal" in words else None,
+        )
+        self._jobs[job_id] = _pending(job_id, job_name, partition, self._clock.now())
+        if self._starts_at_once:
+            self.start(job_id)
+        return job_id
+
+    def _advance(self) -> None:
+        """Let happen what should have happened since the last call."""
+        now = self._clock.now()
+        for job_id, job in list(self._jobs.items()):
+            plan = self._plans[job_id]
+            if (
+                job.state is not AttemptState.RUNNING
+                or plan.duration_s is None
+                or not job.started_at
+            ):
+                continue
+            due = job.started_at + timedelta(seconds=plan.duration_s)
+            if due <= now:
+                failed = bool(plan.exit_code or plan.signal)
+                exit_code = None if plan.signal else plan.exit_code
+                raw_state = "FAILED" if failed else "COMPLETED"
+                self._change(
+                    job_id, raw_state, ended_at=due, exit_code=exit_code, signal=plan.signal
+                )
+
+    def _remembered(self) -> Iterable[JobInfo]:
+        now = self._clock.now()
+        for job_id, job in list(self._jobs.items()):
+            if job.ended_at is not None and now - job.ended_at > self._min_job_age:
+                self.forget(job_id)
+            else:
+                yield job
+
+    def _records(self) -> list[JobInfo]:
+        """What accounting knows: what was, and what is."""
+        source: Literal["accounting"] = "accounting"
+        return self._past + [replace(job, source=source) for job in self._jobs.values()]
+
+    def _change(
+        self,
+        job_id: str,
+        raw_state: str,
+        *,
+        nodes: tuple[str, ...] | None = None,
+        started_at: datetime | None = None,
+        ended_at: datetime | None = None,
+        exit_code: int | None = None,
+        signal: int | None = None,
+    ) -> None:
+        job = self._jobs[job_id]
+        self._jobs[job_id] = replace(
+            job,
+            raw_state=raw_state,
+            state=attempt_state(raw_state),
+            nodes=job.nodes if nodes is None else nodes,
+            started_at=started_at or job.started_at,
+            ended_at=ended_at,
+            exit_code=exit_code,
+            signal=signal,
+        )
+
+
+def _pending(job_id: str, job_name: str, partition: str, now: datetime) -> JobInfo:
+    return JobInfo(
+        job_id=job_id,
+        job_name=job_name,
+        raw_state="PENDING",
+        state=AttemptState.QUEUED,
+        partition=partition,
+        account="physics",
+        restarts=0,
+        submitted_at=now,
+    )
