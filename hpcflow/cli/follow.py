@@ -108,7 +108,12 @@ def _view(*, live: bool) -> Iterator[View]:
     else:
         from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[info]}"))
+        # Metric names are the program's, and would be read as markup.
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[info]}", markup=False),
+        )
         with Progress(*columns) as progress:
             yield _Bar(progress)
 

@@ -71,6 +71,7 @@ def _count(number: int, word: str) -> str:
 
 def _attempts(attempts: list[AttemptView]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("attempt", "job", "state", "cause", "nodes", "started", "ran", "exit")
     for attempt in attempts:
@@ -80,9 +81,9 @@ def _attempts(attempts: list[AttemptView]) -> Table:
         table.add_row(
             str(attempt.attempt),
             attempt.job_id or "",
-            attempt.raw_state or attempt.state.value,
-            attempt.cause.value if attempt.cause else safe(attempt.reason or ""),
-            ",".join(attempt.nodes),
+            Text(attempt.raw_state or attempt.state.value),
+            Text(attempt.cause.value if attempt.cause else safe(attempt.reason or "")),
+            Text(safe(",".join(attempt.nodes))),
             f"{attempt.started_at:%Y-%m-%d %H:%M:%S}" if attempt.started_at else "",
             ran,
             "" if attempt.exit_code is None else str(attempt.exit_code),
@@ -92,6 +93,7 @@ def _attempts(attempts: list[AttemptView]) -> Table:
 
 def _checkpoints(checkpoints: list[CheckpointView]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("checkpoint", "attempt", "size", "written", "metrics")
     for checkpoint in checkpoints[-10:]:
@@ -100,7 +102,7 @@ def _checkpoints(checkpoints: list[CheckpointView]) -> Table:
             str(checkpoint.attempt),
             format_bytes(checkpoint.size_bytes),
             f"{checkpoint.created_at:%Y-%m-%d %H:%M:%S}",
-            safe(metric_text(checkpoint.metrics)),
+            Text(safe(metric_text(checkpoint.metrics))),
         )
     if len(checkpoints) > 10:
         table.caption = f"the last 10 of {len(checkpoints)}"

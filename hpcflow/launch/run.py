@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from hpcflow.launch.plan import (
     resolve_site,
     template_dirs,
 )
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import CancelRequested, Resumed
-from hpcflow.model.state import Cause
+from hpcflow.model.state import AttemptState, Cause
 from hpcflow.rendering.job import render_job
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import Lookup, Scheduler
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
@@ -195,7 +197,19 @@ def cancel(
     with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
         submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         last = submission.last_attempt(journal.read(run_dir))
-    if not last.is_live or last.job_id is None:
+    if last.intent is None:
         return None
-    scheduler.cancel([last.job_id])
-    return last.job_id
+    # A job that appeared too late for us to adopt it bears the name too.
+    is_ours = parse_job_name(last.intent.job_name) is not None
+    found = (
+        scheduler.find(last.intent.job_name, since=last.intent.at - timedelta(minutes=10))
+        if is_ours
+        else Lookup()
+    )
+    alive = [job.job_id for job in found.jobs if job.state is not AttemptState.ENDED]
+    if last.is_live and last.job_id is not None:
+        alive = list(dict.fromkeys([last.job_id, *alive]))
+    if not alive:
+        return None
+    scheduler.cancel(alive)
+    return alive[0]

@@ -9,14 +9,15 @@ The protocol, all of it under the run's submit lock:
 4. ``submitted`` or ``refused`` is journaled.
 
 Whoever finds an intent without an answer settles it before anything else is sent: the attempt's
-claim file, the queue and accounting are asked for the job name. A job that is found is adopted; one
-that is certainly absent never existed, and the same attempt may be sent again under the same name.
-Behind all this stands the claim in the job script: even if two jobs of one attempt existed, only
+claim file, the queue and accounting are asked for the job name. A job that is found is adopted.
+Where there is certainly none, the attempt is withdrawn and its claim sealed: should its job appear
+after all, it finds the attempt claimed and leaves. Even if two jobs of one attempt existed, only
 one would execute.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -27,7 +28,7 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
-from hpcflow.model.ids import job_name
+from hpcflow.model.ids import job_name, parse_job_name
 from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
@@ -40,6 +41,9 @@ from hpcflow.storage.locks import SubmitLock
 #: sbatch itself gives up after about two minutes; an older intent has nobody at work on it.
 _SBATCH_GIVES_UP = timedelta(seconds=180)
 
+#: What stands in the claim of a withdrawn attempt; no scheduler calls a job so.
+_SEAL = "withdrawn"
+
 #: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
 _CLOCK_SKEW = timedelta(seconds=60)
 
@@ -49,7 +53,8 @@ class LastAttempt:
     """What the journal says about the newest attempt.
 
     ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
-    job exists. ``is_void``: refused or withdrawn, so its number is free again. ``cause``:
+    job exists. ``is_void``: there is no job of it and never will be; a refused attempt's number is
+    free again, that of a withdrawn one is sealed, for its job may still appear. ``cause``:
     why it ended, once it has.
     """
 
@@ -57,6 +62,7 @@ class LastAttempt:
     intent: Intended | None = None
     job_id: str | None = None
     is_void: bool = False
+    is_withdrawn: bool = False
     cause: Cause | None = None
 
     @property
@@ -69,7 +75,8 @@ class LastAttempt:
 
     @property
     def next_number(self) -> int:
-        return max(1, self.number if self.is_void else self.number + 1)
+        is_free = self.is_void and not self.is_withdrawn
+        return max(1, self.number if is_free else self.number + 1)
 
 
 def last_attempt(records: list[JournalRecord]) -> LastAttempt:
@@ -81,7 +88,8 @@ def last_attempt(records: list[JournalRecord]) -> LastAttempt:
         elif isinstance(record, Submitted) and record.attempt == last.number:
             last = LastAttempt(last.number, last.intent, record.job_id)
         elif isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
-            last = LastAttempt(last.number, last.intent, is_void=True)
+            withdrawn = isinstance(record, Withdrawn)
+            last = LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
         elif isinstance(record, Ended) and record.attempt == last.number:
             last = LastAttempt(last.number, last.intent, last.job_id, cause=record.cause)
     return last
@@ -135,14 +143,12 @@ def settle(
     if not last.is_open or last.intent is None:
         return None
     found = _find(run_dir, last.intent, scheduler, clock)
-    if found is None:
-        age = clock.now() - last.intent.at
-        if not lock.is_reliable and age < _SBATCH_GIVES_UP:
-            raise _doubt(last.intent, "this file system has no locks, and sbatch may still try")
-        reason = "neither the queue nor accounting has a job of this name"
-        withdrawn = Withdrawn(at=clock.now(), attempt=last.number, reason=reason)
-        journal.append(run_dir, withdrawn)
-    return found
+    if found is not None:
+        return found
+    age = clock.now() - last.intent.at
+    if not lock.is_reliable and age < _SBATCH_GIVES_UP:
+        raise _doubt(last.intent, "this file system has no locks, and sbatch may still try")
+    return _withdraw(run_dir, last.intent, clock)
 
 
 def _submit(
@@ -153,10 +159,9 @@ def _submit(
     try:
         ref = scheduler.submit(request)
     except SubmissionInDoubt as doubt:
-        found = _find(run_dir, intent, scheduler, clock)
+        found = _find(run_dir, intent, scheduler, clock) or _withdraw(run_dir, intent, clock)
         if found is not None:
             return found
-        journal.append(run_dir, _refusal(intent, clock, str(doubt.message), retryable=True))
         raise SchedulerUnavailable(
             f"{doubt.message}; no job of this name exists", next_action=doubt.next_action
         ) from doubt
@@ -183,9 +188,9 @@ def _find(
     """The job of ``intent``, journaled as submitted; None when there certainly is none."""
     claim = read_claim(run_dir, intent.attempt)
     if claim is not None:
-        submitted = Submitted(at=clock.now(), attempt=intent.attempt, job_id=claim, how="claimed")
-        journal.append(run_dir, submitted)
-        return submitted
+        return _claimed(run_dir, intent, claim, clock)
+    if parse_job_name(intent.job_name) is None:
+        return None  # sent by hand: other jobs may bear the name that somebody chose
     try:
         lookup = scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
     except SchedulerUnavailable as error:
@@ -201,10 +206,41 @@ def _find(
     return None
 
 
+def _claimed(run_dir: RunDir, intent: Intended, job_id: str, clock: Clock) -> Submitted:
+    submitted = Submitted(at=clock.now(), attempt=intent.attempt, job_id=job_id, how="claimed")
+    journal.append(run_dir, submitted)
+    return submitted
+
+
+def _withdraw(run_dir: RunDir, intent: Intended, clock: Clock) -> Submitted | None:
+    """Make sure that no job will ever execute this attempt; or adopt the one that already does.
+
+    However late an sbatch that gave up turns out to have made a job after all: the job finds the
+    attempt claimed and leaves.
+    """
+    claim = run_dir.attempt(intent.attempt).claim
+    try:
+        descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        holder = read_claim(run_dir, intent.attempt)
+        if holder is not None:
+            return _claimed(run_dir, intent, holder, clock)
+    except OSError as error:
+        raise _doubt(intent, f"{claim} cannot be written: {error.strerror}") from error
+    else:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(f"{_SEAL}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    reason = "neither the queue nor accounting has a job of this name"
+    journal.append(run_dir, Withdrawn(at=clock.now(), attempt=intent.attempt, reason=reason))
+    return None
+
+
 def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:
     return SubmissionInDoubt(
         f"job {intent.job_name} may or may not exist: {why}",
-        next_action="nothing was sent again; try once more when Slurm answers: hpcflow resume RUN",
+        next_action="nothing was sent again; give the same command when Slurm answers",
     )
 
 
@@ -214,4 +250,4 @@ def read_claim(run_dir: RunDir, attempt: int) -> str | None:
         text = run_dir.attempt(attempt).claim.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return text or None
+    return text if text and text != _SEAL else None

@@ -163,6 +163,9 @@ def _write(
     except HpcflowError as error:
         warnings.append(error.message)
         return False
+    except OSError as error:  # a folder that is closed to us, a scratch that is away
+        warnings.append(f"{run_dir.path}: {error.strerror}")
+        return False
     return bool(records)
 
 

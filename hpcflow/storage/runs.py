@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 
 from hpcflow.errors import NotFoundError
 from hpcflow.model.ids import is_run_id
@@ -20,7 +19,11 @@ def run_ids(home: Home) -> list[str]:
         StorageError: the home cannot be read.
     """
     try:
-        return sorted(name for name in os.listdir(home.runs) if is_run_id(name))  # noqa: PTH208
+        return sorted(
+            entry.name
+            for entry in home.runs.iterdir()
+            if is_run_id(entry.name) and entry.is_symlink()
+        )
     except FileNotFoundError:
         return []
     except OSError as error:
