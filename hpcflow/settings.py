@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcflow.errors import InputError, Where
+from hpcflow.ledger.url import parse_url
 from hpcflow.storage.layout import Home
+
+#: Linux takes no longer path, and run ids and file names are appended to this one.
+_LONGEST_PATH = 3000
 
 
 @dataclass(frozen=True)
@@ -44,29 +48,42 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
     choices = _choices(home.config)
+    ledger_url = (
+        environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
+    )
+    parse_url(ledger_url)  # before anything is sent: what is wrong with it is the user's to mend
     return Settings(
         home=home,
         user=_user(),
         environ=environ,
         site=environ.get("HPCFLOW_SITE") or choices.get("site"),
-        ledger_url=environ.get("HPCFLOW_LEDGER")
-        or choices.get("ledger")
-        or f"sqlite:///{home.ledger}",
+        ledger_url=ledger_url,
     )
 
 
 def _home(environ: Mapping[str, str]) -> Home:
     text = environ.get("HPCFLOW_HOME")
     if not text:
-        return Home(Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir) / ".hpcflow")
-    path = Path(text).expanduser()
-    if not path.is_absolute():
+        return Home(Path(environ.get("HOME") or _account_home()) / ".hpcflow")
+    path = Path(text)
+    if not path.is_absolute() or len(text) > _LONGEST_PATH:
         raise InputError(
-            f"not an absolute path: {text!r}",
+            f"not an absolute path: {text[:200]!r}",
             where=Where(key="HPCFLOW_HOME"),
             next_action='export HPCFLOW_HOME="$HOME/.hpcflow"',
         )
     return Home(path)
+
+
+def _account_home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        raise InputError(
+            "this user has no home directory",
+            where=Where(key="HOME"),
+            next_action="export HPCFLOW_HOME=/a/private/folder",
+        ) from None
 
 
 def _user() -> str:

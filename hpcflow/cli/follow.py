@@ -12,6 +12,7 @@ import click
 
 from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, safe
 from hpcflow.cli.session import Session
+from hpcflow.errors import LedgerError
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from hpcflow.launch.run import Launched
-    from hpcflow.model.views import RunView
+    from hpcflow.model.views import RunDetail, RunView
 
 #: Events are read every second; Slurm is asked less and less often, as its manual pages ask for.
 _POLL_S = 1.0
@@ -51,8 +52,13 @@ def until_still(
         The exit code: 0 if the run is completed, else 1.
     """
     run_dir = session.run_dir(run_id)
-    with _view(live=live and not as_json) as view:
-        run = _watch(session, run_dir, view)
+    try:
+        with _view(live=live and not as_json) as view:
+            run = _watch(session, run_dir, view)
+    except KeyboardInterrupt:
+        if as_json and launched:  # the job goes on, and whoever reads this must know which it is
+            print_json(launched)
+        raise
     if as_json:
         extra = jsonable(launched) if launched else {}
         print_json({**extra, **detail_json(session.detail(run_id))})
@@ -68,13 +74,16 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
     """
     ask_every_s, next_ask = _ASK_FIRST_S, 0.0
     while True:
-        if session.clock.monotonic() >= next_ask:
-            session.refresh()
+        is_time = session.clock.monotonic() >= next_ask
+        try:
+            detail = _look(session, run_dir, ask=is_time)
+        except LedgerError as error:
+            session.go_on_without_ledger(error)
+            next_ask = 0.0
+            continue
+        if is_time:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
-        else:
-            session.catch_up(run_dir)
-        detail = session.detail(run_dir.path.name)
         view.update(detail.run)
         if is_still(detail.run):
             return detail.run
@@ -82,6 +91,16 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
         if last is not None and last.exit_code is not None:
             next_ask = min(next_ask, session.clock.monotonic() + _POLL_S)
         session.clock.sleep(_POLL_S)
+
+
+def _look(session: Session, run_dir: RunDir, *, ask: bool) -> RunDetail:
+    """The run as its files say, and Slurm, when it is asked."""
+    from hpcflow.projection import catch_up
+
+    if ask:
+        session.refresh()
+    catch_up(session.ledger, [run_dir])
+    return session.detail(run_dir.path.name)
 
 
 def is_still(run: RunView) -> bool:

@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Training runs that survive a Slurm cluster.
 
-    Exit codes: 0 fine, 1 it failed, 2 your input was wrong.
+    Exit codes: 0 fine, 1 it failed, 2 your input was wrong, 130 interrupted.
     """
 
 
@@ -95,6 +95,9 @@ def main(argv: list[str] | None = None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
+        if "--json" in args:
+            wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
+            click.echo(json.dumps({"error": wrong}))
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):

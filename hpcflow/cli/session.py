@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -36,6 +37,7 @@ class Session:
     settings: Settings = field(default_factory=load_settings)
     clock: Clock = field(default_factory=SystemClock)
     _schedulers: dict[str, Scheduler] = field(default_factory=dict)
+    _folder: TemporaryDirectory[str] | None = None
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -99,6 +101,14 @@ class Session:
         )
         for message in seen:
             warn(message)
+
+    def go_on_without_ledger(self, error: LedgerError) -> None:
+        """Use a ledger of this process alone from now on: the files have everything."""
+        from hpcflow.ledger.store import open_ledger
+
+        warn(f"{error.message}; the ledger will catch up later")
+        self._folder = TemporaryDirectory(prefix="hpcflow-")
+        self.__dict__["ledger"] = open_ledger(str(Path(self._folder.name) / "ledger.sqlite"))
 
     def refresh_run(self, run_dir: RunDir) -> None:
         """Bring the journal of one run up to date, even while the ledger is down."""

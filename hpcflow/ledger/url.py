@@ -12,6 +12,10 @@ from hpcflow.errors import InputError
 _POSTGRES = re.compile(r"(?:postgresql|postgres)(?:\+psycopg)?://")
 _SQLITE = "sqlite:///"
 
+#: What may follow ``postgresql://``. Stricter than libpq, whose messages quote what they could not
+#: read: a password with an unescaped character must not get that far.
+_WELL_FORMED = re.compile(r"(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?[^\s@?#]*(?:\?[^\s@#]*)?", re.ASCII)
+
 
 @dataclass(frozen=True)
 class DatabaseUrl:
@@ -47,17 +51,33 @@ def parse_url(text: str) -> DatabaseUrl:
     Raises:
         InputError: neither.
     """
-    if text.startswith(_SQLITE) and len(text) > len(_SQLITE):
-        return DatabaseUrl("sqlite", Path(text.removeprefix(_SQLITE)))
+    if text.startswith(_SQLITE):
+        return _sqlite(text.removeprefix(_SQLITE))
     postgres = _POSTGRES.match(text)
     if postgres:
+        if not _WELL_FORMED.fullmatch(text[postgres.end() :]):
+            raise InputError(
+                "the ledger's URL is not well formed (not shown: it may hold a password)",
+                next_action="write special characters as %40 (@), %2F (/), %3F (?), %20 (blank)",
+            )
         return DatabaseUrl("postgresql", dsn="postgresql://" + text[postgres.end() :])
-    if text and "://" not in text and "\0" not in text:
-        return DatabaseUrl("sqlite", Path(text))
+    if ":" not in text and "@" not in text:
+        return _sqlite(text)
     raise InputError(
-        f"not a ledger: {redact(text)[:200]!r}",
+        "not a ledger: neither a path nor a URL that hpcflow knows (not shown: it may hold a "
+        "password)",
         next_action="write it like sqlite:////home/ada/ledger.sqlite or postgresql://host/hpcflow",
     )
+
+
+def _sqlite(text: str) -> DatabaseUrl:
+    path = Path(text)
+    if not path.is_absolute() or "\0" in text:
+        raise InputError(
+            f"not a ledger: {text[:200]!r} is no absolute path",
+            next_action="write it like sqlite:////home/ada/ledger.sqlite, with four slashes",
+        )
+    return DatabaseUrl("sqlite", path)
 
 
 def redact(url: str) -> str:

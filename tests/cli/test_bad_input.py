@@ -178,3 +178,32 @@ def test_a_run_that_does_not_exist(desk: Path, capsys: pytest.CaptureFixture[str
         assert main([command, "nonesuch"]) == 2
         assert "hpcflow ls" in capsys.readouterr().err
     assert list(desk.iterdir()) == [desk / "train.py"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql",
+        "mysql://h/x",
+        "postgresql://ada:SEK RET@h/x",
+        "postgresql://ada:SEK?RET@h/x",
+        "postgresql://ada:SEK@RET@h/x",
+        "postgres:/ada:SEKRET@db/x",
+    ],
+)
+def test_a_wrong_ledger_is_refused_before_anything_is_sent_and_shows_no_password(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    monkeypatch.setenv("HPCFLOW_LEDGER", url)
+    message = refused(capsys)
+    assert "ledger" in message
+    assert "SEK" not in message
+    assert "RET" not in message
+
+
+def test_a_wrong_option_with_json_is_json(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    for words in (["show", "--json"], ["ls", "--json", "--state", "xx"], ["shwo", "--json"]):
+        assert main(words) == 2
+        assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UsageError"
+    assert not home.exists()

@@ -88,3 +88,13 @@ def test_a_run_is_resumed_while_the_ledger_is_down(hpcflow: Hpcflow) -> None:
     poll(sent_again, 60, f"the end of job {first['job_id']} was never seen")
     (listed,) = hpcflow.json("ls")
     assert listed["attempts"] == 2
+
+
+def test_waiting_goes_on_while_the_ledger_is_down(hpcflow: Hpcflow) -> None:
+    down = replace(
+        hpcflow,
+        env={**hpcflow.env, "HPCFLOW_LEDGER": "postgresql://nobody@127.0.0.1:1/nothing"},
+    )
+    config = hpcflow.write_config("small.yaml", SMALL)
+    done = down("run", config, "--site", "devcluster", "--wait", "--json")
+    assert json.loads(done.stdout)["state"] == "completed"
