@@ -29,7 +29,6 @@ from hpcflow.storage.rundir import create_run
 _FROM_ALLOCATION = {
     "SLURM_JOB_NUM_NODES": "resources.nodes",
     "SLURM_JOB_PARTITION": "resources.partition",
-    "SLURM_CPUS_PER_TASK": "resources.cpus_per_task",
     "SLURM_JOB_ACCOUNT": "resources.account",
 }
 
@@ -42,12 +41,7 @@ def prepare(
     Raises:
         InputError: this is no Slurm job, or the config does not fit the allocation.
     """
-    job_id = environ.get("SLURM_JOB_ID")
-    if not job_id:
-        raise InputError(
-            "this is not inside a Slurm job",
-            next_action="submit it: sbatch sbatch/train.sbatch config.yaml, or: hpcflow run",
-        )
+    job_id = batch_job_id(environ)
     settings, clock = load_settings(environ), SystemClock()
     the_site = resolve_site(settings, site)
     plan = make_plan(
@@ -56,7 +50,7 @@ def prepare(
         clock=clock,
         site=the_site,
         site_reference=reference(the_site, site or settings.site),
-        overrides=[*overrides, *allocation_overrides(environ)],
+        overrides=[*allocation_overrides(environ), *overrides],
     )
     run_dir = create_run(plan.run, settings.home, code=plan.code)
     attempt = run_dir.attempt(1)
@@ -75,8 +69,32 @@ def prepare(
     return attempt.script
 
 
+def batch_job_id(environ: Mapping[str, str]) -> str:
+    """The id of the batch job that we are in, for the first time in its life.
+
+    Raises:
+        InputError: this is something else, whose end Slurm would not tell as a run's.
+    """
+    job_id = environ.get("SLURM_JOB_ID")
+    submit = "submit it: sbatch sbatch/train.sbatch config.yaml, or: hpcflow run"
+    if not job_id or "SLURM_PROCID" not in environ or "SLURM_STEP_ID" in environ:
+        raise InputError("this is not inside a batch job of Slurm", next_action=submit)
+    if environ.get("SLURM_ARRAY_JOB_ID"):
+        raise InputError("a task of a job array cannot be a run", next_action=submit)
+    if environ.get("SLURM_RESTART_COUNT", "0") != "0":
+        raise InputError(
+            f"Slurm restarted job {job_id}, whose run exists already",
+            next_action="go on with it from its checkpoint: hpcflow ls, then hpcflow resume RUN",
+        )
+    return job_id
+
+
 def allocation_overrides(environ: Mapping[str, str]) -> list[str]:
-    """What the allocation decides, as ``--set`` would say it."""
+    """What the allocation decides, as ``--set`` would say it.
+
+    Raises:
+        InputError: it has fewer CPU cores on a node than GPUs, so not one for each rank.
+    """
     found = [
         f"{key}={environ[variable]}"
         for variable, key in _FROM_ALLOCATION.items()
@@ -85,6 +103,15 @@ def allocation_overrides(environ: Mapping[str, str]) -> list[str]:
     gpus = environ.get("SLURM_GPUS_ON_NODE", "0")
     if gpus.isdecimal():
         found.append(f"resources.gpus_per_node={gpus}")
+    cpus = environ.get("SLURM_CPUS_ON_NODE", "")
+    if gpus.isdecimal() and cpus.isdecimal():
+        ranks = max(1, int(gpus))
+        if int(cpus) < ranks:
+            raise InputError(
+                f"the allocation has {cpus} CPU cores on a node for {ranks} ranks",
+                next_action=f"ask for more: sbatch --cpus-per-task={ranks} ...",
+            )
+        found.append(f"resources.cpus_per_task={int(cpus) // ranks}")
     return found
 
 

@@ -32,6 +32,36 @@ def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
     assert hpcflow("ledger", "check").returncode == 0
 
 
+def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    options = ["--wait", "--nodes=2", "--gpus-per-node=2", "--cpus-per-task=4", "--time=5"]
+    command = ["sbatch", *options, str(wrapper), str(hpcflow.digits), "--site", "devcluster"]
+    hpcflow.user.run(
+        [*command, "--set", "params.epochs=2"], cwd=hpcflow.home.parent, env=hpcflow.env
+    )
+    shown = hpcflow.json("wait", "digits")
+    assert (shown["state"], shown["gpus"]) == ("completed", 4)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--array=0-1", "job array"), ("--gpus-per-node=4", "--cpus-per-task=4")],
+)
+def test_what_cannot_be_a_run_is_refused_in_the_job(
+    hpcflow: Hpcflow, option: str, said: str
+) -> None:
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    command = ["sbatch", "--wait", "--time=5", option, str(wrapper), str(hpcflow.digits)]
+    done = hpcflow.user.run(
+        [*command, "--site", "devcluster"], cwd=hpcflow.home.parent, env=hpcflow.env, check=False
+    )
+    assert done.returncode == 2
+    logs = [path.read_text() for path in hpcflow.home.parent.glob("hpcflow-*.log")]
+    assert logs
+    assert all(said in log for log in logs)
+    assert hpcflow.json("ls") == []
+
+
 def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None:
     config = hpcflow.write_config("wrong.yaml", "name: wrong\nscirpt: train.py\n")
     wrapper = hpcflow.software.sbatch / "train.sbatch"
