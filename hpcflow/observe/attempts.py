@@ -110,18 +110,18 @@ def _observe(
     sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
     if not sent:
         return []
-    known = _by_job(scheduler.queue([attempt.job_id or "" for _, attempt in sent]))
-    forgotten = [pair for pair in sent if _job(pair[1]) not in known]
+    known = _by_id(scheduler.queue([attempt.job_id or "" for _, attempt in sent]))
+    forgotten = [pair for pair in sent if _answer(pair[1], known) is None]
     accounting_answered = True
     if forgotten:
         try:
-            known |= _ask_accounting(forgotten, scheduler, clock)
+            _ask_accounting(forgotten, scheduler, clock, known)
         except SchedulerUnavailable as error:
             accounting_answered = False
             warnings.append(f"{error.message}; ends may show late")
     changed = []
     for run, attempt in sent:
-        job = known.get(_job(attempt))
+        job = _answer(attempt, known)
         # Without accounting, only the job's own last word may end what the queue has forgotten.
         if job is None and not accounting_answered and attempt.exit_code is None:
             continue
@@ -131,21 +131,46 @@ def _observe(
 
 
 def _ask_accounting(
-    pairs: list[tuple[RunView, AttemptView]], scheduler: Scheduler, clock: Clock
-) -> dict[tuple[str, str], JobInfo]:
+    pairs: list[tuple[RunView, AttemptView]],
+    scheduler: Scheduler,
+    clock: Clock,
+    known: dict[str, list[JobInfo]],
+) -> None:
+    """Add the ends that accounting knows to ``known``.
+
+    A job that accounting calls running while the queue does not know it is no answer: such records
+    are left behind when slurmdbd was down at the end of a job, and stay for ever.
+    """
     times = [attempt.submitted_at or run.created_at for run, attempt in pairs]
     since = min(times, default=clock.now()) - _ACCOUNTING_MARGIN
     ids = [attempt.job_id or "" for _, attempt in pairs]
-    return _by_job(scheduler.accounting(ids, since=since))
+    jobs = scheduler.accounting(ids, since=since)
+    for job_id, ended in _by_id(job for job in jobs if job.state is AttemptState.ENDED).items():
+        known.setdefault(job_id, []).extend(ended)
 
 
-def _job(attempt: AttemptView) -> tuple[str, str]:
-    return attempt.job_id or "", attempt.job_name
+def _by_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
+    """Job id -> what is said of jobs that bear it, oldest first."""
+    found: dict[str, list[JobInfo]] = defaultdict(list)
+    for job in jobs:
+        found[job.job_id].append(job)
+    return dict(found)
 
 
-def _by_job(jobs: Iterable[JobInfo]) -> dict[tuple[str, str], JobInfo]:
-    """Job id and name -> the newest answer. By both: ids wrap, and people reuse names."""
-    return {(job.job_id, job.job_name): job for job in jobs}
+def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | None:
+    """The newest answer about the job of ``attempt``.
+
+    Ids wrap, so the name must agree; or the time of submission, for people rename their jobs.
+    """
+    return next(
+        (
+            job
+            for job in reversed(known.get(attempt.job_id or "", []))
+            if job.job_name.strip() == attempt.job_name.strip()
+            or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
+        ),
+        None,
+    )
 
 
 def _write(

@@ -119,8 +119,10 @@ class Scheduler(Protocol):
     def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
         """One batched question to accounting, duplicates (requeues) included, oldest first.
 
+        A site that has no accounting answers with nothing: nobody knows more than the queue.
+
         Raises:
-            SchedulerUnavailable: accounting does not answer, or there is none.
+            SchedulerUnavailable: accounting does not answer.
         """
         ...
 

@@ -105,10 +105,8 @@ class SlurmCommands:
         return select(jobs, job_ids) if job_ids else jobs
 
     def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
-        if not job_ids:
+        if not job_ids or not self._has_accounting:
             return []
-        if not self._has_accounting:
-            raise SchedulerUnavailable("this site has no accounting")
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
         chosen = ("--jobs", ",".join(known)) if 0 < len(known) <= _MAX_IDS else ()
         return select(self._accounting(since, *chosen), job_ids)
