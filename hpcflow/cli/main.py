@@ -100,13 +100,17 @@ def main(argv: list[str] | None = None) -> int:
             click.echo(json.dumps({"error": wrong}))
         error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was submitted goes on by itself", err=True)
-        return 130
     except BrokenPipeError:
         # The reader, `head` perhaps, has what it wanted. Python would complain when it closes.
         sys.stderr.close()
         return 0
+    except OSError as error:  # a folder that is closed to us, a disk that is full
+        place = f"{error.filename}: " if error.filename else ""
+        _report(HpcflowError(f"{place}{error.strerror or error}"), as_json="--json" in args)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was submitted goes on by itself", err=True)
+        return 130
 
 
 def _report(error: HpcflowError, *, as_json: bool) -> None:

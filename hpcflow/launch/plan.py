@@ -79,7 +79,7 @@ def make_plan(
         user=settings.user,
         site=site_reference or site.name,
         created_at=created_at,
-        run_dir=str(scratch / "hpcflow" / spec.project / run_id),
+        run_dir=str(runs_folder(scratch, settings.user) / spec.project / run_id),
         working_dir=str(loaded.base_dir),
         partition=placement.partition,
         gpu_type=placement.gpu_type,
@@ -93,6 +93,15 @@ def make_plan(
     return Plan(
         run, site, placement, script, {"uncommitted.diff": state.diff} if state.diff else {}
     )
+
+
+def runs_folder(scratch: Path, user: str) -> Path:
+    """Where a user's runs go on ``scratch``: a folder of their own, where it is a project's."""
+    try:
+        is_shared = scratch.stat().st_uid != os.geteuid()
+    except OSError:
+        is_shared = False  # it is made by us, or refused, when the run directory is made
+    return scratch / (f"hpcflow-{user}" if is_shared else "hpcflow")
 
 
 def template_dirs(settings: Settings) -> list[Path]:

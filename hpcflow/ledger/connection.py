@@ -8,6 +8,7 @@ imports no database driver.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -138,13 +139,29 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
     try:
         # The write-ahead log lives in memory that only the processes of one machine share. It is
         # an index: what a power failure takes from it is read again from the files.
-        raw.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared(path) else 'WAL'}")
+        _set_journal_mode(raw, "DELETE" if is_shared(path) else "WAL")
         raw.execute("PRAGMA synchronous = NORMAL")
         raw.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error:
         raw.close()
         raise
     return raw
+
+
+def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:
+    """SQLite does not wait, as it does otherwise, when two processes change the mode at once."""
+    import sqlite3
+
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            raw.execute(f"PRAGMA journal_mode = {mode}")
+        except sqlite3.OperationalError as error:  # noqa: PERF203 - trying again is the point
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _open_postgres(url: DatabaseUrl) -> Any:
@@ -157,6 +174,7 @@ def _open_postgres(url: DatabaseUrl) -> Any:
             next_action="install its driver: pip install 'hpcflow[postgres]'",
         ) from None
     raw = psycopg.connect(url.dsn, connect_timeout=CONNECT_TIMEOUT_S, autocommit=True)
+    raw.execute("SET timezone TO 'UTC'")  # early times cannot be read in zones west of it
     raw.adapters.register_loader("json", TextLoader)  # decoded in one place for both databases
     return raw
 

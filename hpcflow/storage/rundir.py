@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None)
     undo: list[Callable[[], object]] = []
     try:
         _make_parents(final.parent, undo)
+        for folder in (final.parent.parent, final.parent):
+            _require_private(folder)
         undo.append(partial(shutil.rmtree, half))
         _build(half, run, code or {})
         fsync_folder(half)
@@ -120,6 +123,25 @@ def _make_parents(folder: Path, undo: list[Callable[[], object]]) -> None:
         with suppress(FileExistsError):  # another process makes the same
             path.mkdir(mode=FOLDER_MODE)
             undo.append(path.rmdir)  # fails, as it must, once others use it
+
+
+def _require_private(folder: Path) -> None:
+    """Whoever may rename in this folder could put another run, with other commands, in our place.
+
+    Raises:
+        ScratchError: it belongs to somebody else, or others may write in it.
+    """
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
+        raise ScratchError(
+            f"{folder} belongs to somebody else, who could change what your jobs run",
+            next_action="name another scratch folder, one of your own: export SCRATCH=...",
+        )
+    if status.st_mode & 0o022:
+        raise ScratchError(
+            f"others may write in {folder}, and so change what your jobs run",
+            next_action=f"close it: chmod go-w {folder}",
+        )
 
 
 def _build(half: Path, run: Run, code: Mapping[str, bytes]) -> None:

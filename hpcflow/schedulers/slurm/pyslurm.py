@@ -51,6 +51,9 @@ def works() -> bool:
     except subprocess.TimeoutExpired:
         _log.debug("pyslurm did not answer within %s s", _TRIAL_TIMEOUT_S)
         return False
+    except OSError as error:
+        _log.debug("pyslurm could not be tried: %s", error)
+        return False
     if trial.returncode != 0:
         _log.debug("pyslurm does not work here: %s", trial.stderr.strip()[-500:])
     return trial.returncode == 0
