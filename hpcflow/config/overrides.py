@@ -26,12 +26,16 @@ def parse_override(text: str) -> Document:
         text.encode()
     except UnicodeEncodeError:  # what a shell passes on as bytes
         raise _wrong(f"not UTF-8 text: {shortened(text)}", None) from None
-    if not equals or not all(keys):
+    if not equals or not all(keys) or len(keys) > _DEEPEST:
         raise _wrong(f"expected KEY=VALUE, got {shortened(text)}", None)
     data, place = _value(value.strip(), printable(key.strip()))
     for name in reversed(keys):
         data, place = {name: data}, Place(None, None, {name: place})
     return Document(None, data, place)
+
+
+#: No key lies deeper; params may, and are given as a mapping then.
+_DEEPEST = 50
 
 
 def _value(text: str, key: str) -> tuple[Any, Place]:

@@ -74,12 +74,14 @@ def make_plan(
     known = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
     scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
     state = code_state(loaded.base_dir)
+    run_dir = runs_folder(scratch, settings.user) / spec.project / run_id
+    _require_plain(run_dir, loaded.base_dir)
     run = Run(
         run_id=run_id,
         user=settings.user,
         site=site_reference or site.name,
         created_at=created_at,
-        run_dir=str(runs_folder(scratch, settings.user) / spec.project / run_id),
+        run_dir=str(run_dir),
         working_dir=str(loaded.base_dir),
         partition=placement.partition,
         gpu_type=placement.gpu_type,
@@ -93,6 +95,25 @@ def make_plan(
     return Plan(
         run, site, placement, script, {"uncommitted.diff": state.diff} if state.diff else {}
     )
+
+
+def _require_plain(run_dir: Path, working_dir: Path) -> None:
+    """Refuse folders that a job could not use, before anything is made.
+
+    Raises:
+        InputError: a name that is no UTF-8 text, or a run directory that PYTHONPATH would split.
+    """
+    for folder in (str(run_dir), str(working_dir)):
+        if folder.encode("utf-8", "replace").decode() != folder:
+            raise InputError(
+                f"the name of this folder is no UTF-8 text: {folder!r}",
+                next_action="rename it, or work in another one",
+            )
+    if ":" in str(run_dir):
+        raise InputError(
+            f"a run directory cannot lie below a folder with ':' in its name: {run_dir}",
+            next_action="name another scratch folder, or another HPCFLOW_HOME",
+        )
 
 
 def runs_folder(scratch: Path, user: str) -> Path:

@@ -33,6 +33,7 @@ _IN_TEMPLATES: Final = (
     ArithmeticError,
     AttributeError,
     LookupError,
+    RuntimeError,  # RecursionError is one: a template that includes itself
     TypeError,
     ValueError,
 )

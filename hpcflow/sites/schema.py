@@ -25,7 +25,7 @@ from hpcflow.model.kinds import (
     Seconds,
     Section,
     Text,
-    Variable,
+    Variables,
     Word,
     WrongKey,
 )
@@ -209,7 +209,7 @@ class Scratch(Section):
 class Fabric(Section):
     """The network between the nodes."""
 
-    variables: dict[Variable, Text] = Field(
+    variables: Variables = Field(
         default_factory=dict, description="Environment variables for NCCL, RCCL, libfabric, UCX."
     )
     master_port: int | None = Field(
@@ -264,7 +264,7 @@ class Site(Section):
     fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)
     launch: SiteLaunch = Field(default_factory=SiteLaunch, description=SiteLaunch.__doc__)
     modules: Modules = Field(default_factory=Modules, description=Modules.__doc__)
-    variables: dict[Variable, Text] = Field(
+    variables: Variables = Field(
         default_factory=dict, description="Environment variables that every job gets."
     )
 
