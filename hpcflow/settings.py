@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
+    _require_private(home.path)
     choices = _choices(home.config)
     ledger_url = (
         environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
@@ -73,6 +75,31 @@ def _home(environ: Mapping[str, str]) -> Home:
             next_action='export HPCFLOW_HOME="$HOME/.hpcflow"',
         )
     return Home(path)
+
+
+def _require_private(home: Path) -> None:
+    """Whoever may write in the home could put templates there, and so shell into our jobs.
+
+    Raises:
+        InputError: it belongs to somebody else, or others may write in it.
+    """
+    try:
+        status = home.stat()
+    except OSError:
+        return  # made when it is first needed, or a message then
+    where = Where(key="HPCFLOW_HOME")
+    if status.st_uid != os.geteuid():
+        raise InputError(
+            f"{home} belongs to somebody else, who could change what your jobs run",
+            where=where,
+            next_action='name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"',
+        )
+    if status.st_mode & 0o022:
+        raise InputError(
+            f"others may write in {home}, and so change what your jobs run",
+            where=where,
+            next_action=f"close it: chmod go-w {shlex.quote(str(home))}",
+        )
 
 
 def _account_home() -> str:

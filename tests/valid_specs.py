@@ -7,16 +7,18 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hpcflow.model.ids import NAME_PATTERN
-from hpcflow.model.scalars import looks_secret
+from hpcflow.model.secret import is_secret, names_secret
 from hpcflow.model.units import write_duration, write_memory
 
 #: Any text that can be an argument of a program.
-TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20
+).filter(lambda text: not is_secret(text))
 NAMES = st.from_regex(NAME_PATTERN, fullmatch=True).filter(lambda name: ".." not in name)
 WORDS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.@:+-]{0,20}", fullmatch=True)
 VARIABLES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
     lambda name: (
-        not looks_secret(name)
+        not names_secret(name)
         and not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "PMI_", "PMIX_", "HPCFLOW_"))
     )
 )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hpcflow.documents.document import Document, KeyPath
 from hpcflow.errors import InputError, Where
-from hpcflow.model.scalars import looks_secret, shortened, shown
+from hpcflow.model.scalars import shortened, shown
+from hpcflow.model.secret import is_secret, names_secret
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -120,7 +121,8 @@ def _hint(detail: ErrorDetails) -> str:
 
 
 def _shown(path: KeyPath, value: Any) -> str:
-    if any(isinstance(key, str) and looks_secret(key) for key in path):
+    named = any(isinstance(key, str) and names_secret(key) for key in path)
+    if named or (isinstance(value, str) and is_secret(value)):
         return "a value that is not shown here"
     return shown(value)
 

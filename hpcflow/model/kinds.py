@@ -26,7 +26,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from hpcflow.model.ids import NAME_PATTERN, check_name
-from hpcflow.model.scalars import looks_secret, number_as_text
+from hpcflow.model.scalars import number_as_text
+from hpcflow.model.secret import is_secret, names_secret, secret_params, secret_words
 from hpcflow.model.units import (
     DURATION_PATTERN,
     MEMORY_PATTERN,
@@ -148,19 +149,31 @@ def _check_variable(name: str) -> str:
     return name
 
 
+_NO_SECRETS: Final = (
+    "looks like a secret, and scripts and journals are kept for long; put the value "
+    "into a file that only you can read, and name that file under environment.secrets"
+)
+
+
 def _check_public(variables: dict[str, str]) -> dict[str, str]:
-    for name in variables:
-        if looks_secret(name):
-            raise WrongKey(
-                "looks like a secret, and scripts and journals are kept for long; put the value "
-                "into a file that only you can read, and name that file under environment.secrets",
-                name,
-            )
+    for name, value in variables.items():
+        if names_secret(name) or is_secret(value):
+            raise WrongKey(_NO_SECRETS, name)
     return variables
 
 
+def check_words(words: list[str]) -> list[str]:
+    """``words`` of a command line, when none of them is a secret."""
+    for position in secret_words(words):
+        raise WrongKey(_NO_SECRETS, position)
+    return words
+
+
 def _check_params(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: _as_json(value, (name,)) for name, value in params.items()}
+    checked = {name: _as_json(value, (name,)) for name, value in params.items()}
+    for path in secret_params(checked):
+        raise WrongKey(_NO_SECRETS, *path)
+    return checked
 
 
 def _as_json(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -204,6 +217,7 @@ Text = Annotated[
     WithJsonSchema({"type": ["string", "number"], "maxLength": MAX_TEXT_CHARS}),
     Kind("text"),
 ]
+Words = Annotated[list[Text], AfterValidator(check_words)]
 Word = Annotated[
     str,
     Matching(

@@ -22,13 +22,6 @@ _FLOAT: Final = re.compile(
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
     re.ASCII,
 )
-#: Not TOKENIZERS_PARALLELISM or MAX_TOKENS, nor what says itself that it is the name of a file.
-_SECRET: Final = re.compile(
-    r"(?!.*_(?:FILE|PATH|DIR)$).*(?:TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE"
-    r"|(?:API|ACCESS|PRIVATE)_?KEY|CREDENTIAL(?!S))",
-    re.DOTALL,
-)
-
 #: Longest number; more digits are an identifier that wants quotes.
 MAX_NUMBER_CHARS: Final = 100
 _SHOWN_CHARS: Final = 60
@@ -80,11 +73,6 @@ def _check_length(text: str) -> None:
 def number_as_text(number: int | float) -> str:
     """``number`` in the characters in which it stands in the file."""
     return getattr(number, "as_written", None) or repr(number)
-
-
-def looks_secret(name: str) -> bool:
-    """Whether something called ``name`` is better not shown."""
-    return _SECRET.match(name.upper()) is not None
 
 
 def shown(value: object) -> str:

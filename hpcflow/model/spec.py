@@ -28,11 +28,11 @@ from hpcflow.model.kinds import (
     Path,
     Seconds,
     Section,
-    Text,
     TrainSteps,
     Variable,
     Variables,
     Word,
+    Words,
     WrongKey,
     parsed,
 )
@@ -278,7 +278,7 @@ class RunSpec(Section):
     project: Name = Field(
         "default", description="What the run belongs to; a folder on scratch.", examples=["vision"]
     )
-    command: list[Text] | None = Field(
+    command: Words | None = Field(
         None,
         min_length=1,
         description="Program and arguments, each an item of its own. It goes through no shell.",
@@ -290,7 +290,7 @@ class RunSpec(Section):
         "environment's python3. A run has either a script or a command.",
         examples=["train.py"],
     )
-    args: list[Text] = Field(
+    args: Words = Field(
         default_factory=list,
         description="Arguments of the script or command. `{{ params.NAME }}`, `{{ run.id }}` and "
         "`{{ run.dir }}` are filled in; put such an item in quotes.",

@@ -19,6 +19,8 @@ from jinja2 import (
     TemplateNotFound,
     TemplateSyntaxError,
 )
+from jinja2 import nodes as jinja_nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpcflow.errors import InputError, Where
@@ -64,9 +66,23 @@ def render(name: str, context: Mapping[str, Any], template_dirs: Sequence[Path] 
         raise _in_template(error, *_place(error)) from error
 
 
+class _OnlyQuoted(CodeGenerator):
+    """Refuses the two blocks whose result Jinja puts out without asking ``finalize``."""
+
+    def visit_FilterBlock(self, node: jinja_nodes.FilterBlock, frame: Frame) -> None:  # noqa: ARG002, N802
+        self.fail("a filter block could change what was quoted; write {{ … | sh }}", node.lineno)
+
+    def visit_CallBlock(self, node: jinja_nodes.CallBlock, frame: Frame) -> None:  # noqa: ARG002, N802
+        self.fail("a call block could put out what is not quoted", node.lineno)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    code_generator_class = _OnlyQuoted
+
+
 @lru_cache(maxsize=8)
-def _environment(folders: tuple[str, ...]) -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment(folders: tuple[str, ...]) -> _Environment:
+    environment = _Environment(
         loader=FileSystemLoader([*folders, str(resource_dir("templates"))]),
         undefined=StrictUndefined,
         finalize=only_quoted,

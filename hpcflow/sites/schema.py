@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hpcflow.model.kinds import (
     Count,
@@ -31,15 +31,42 @@ from hpcflow.model.kinds import (
 )
 from hpcflow.model.spec import Launcher
 
+#: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
+#: no job, one that never starts, one whose log, environment, name or end is elsewhere.
+_NOT_FOR_SBATCH: Final = frozenset({
+    "array", "wrap", "test-only", "help", "usage", "version", "wait", "hold", "dependency",
+    "begin", "chdir", "input", "output", "error", "open-mode", "export", "export-file",
+    "get-user-env", "job-name", "requeue", "no-requeue", "signal", "clusters", "uid", "gid",
+    "ignore-pbs", "parsable",
+})  # fmt: skip
+#: The same of the one job step that a script starts.
+_NOT_FOR_SRUN: Final = frozenset({
+    "multi-prog", "test-only", "help", "usage", "version", "input", "output", "error", "export",
+    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "kill-on-bad-exit", "no-kill", "wait",
+    "jobid", "pty", "chdir", "uid", "gid",
+})  # fmt: skip
+
+
+def _without(refused: frozenset[str]) -> AfterValidator:
+    """Slurm's programs take every beginning of an option for the option."""
+
+    def check(option: str) -> str:
+        name = option[2:].partition("=")[0]
+        meant = sorted(each for each in refused if each.startswith(name))
+        if meant:
+            raise ValueError(f"--{meant[0]} is not a site's to say: hpcflow itself depends on it")
+        return option
+
+    return AfterValidator(check)
+
+
+_OPTION: Final = Matching(
+    r"--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?",
+    "not an option in its long form, such as --hint=nomultithread",
+)
 #: An option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
-Option = Annotated[
-    str,
-    Matching(
-        r"--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?",
-        "not an sbatch option in its long form, such as --hint=nomultithread",
-    ),
-    Kind("sbatch option"),
-]
+Option = Annotated[str, _OPTION, _without(_NOT_FOR_SBATCH), Kind("sbatch option")]
+SrunOption = Annotated[str, _OPTION, _without(_NOT_FOR_SRUN), Kind("srun option")]
 Features = Annotated[
     str,
     Matching(
@@ -223,7 +250,7 @@ class SiteLaunch(Section):
     pytorch: Launcher = Field(
         Launcher.TORCHRUN, description="Launcher for `framework: pytorch` when a run names none."
     )
-    srun_options: list[Option] = Field(
+    srun_options: list[SrunOption] = Field(
         default_factory=list, description="Options that every srun gets."
     )
 

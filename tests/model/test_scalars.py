@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcflow.model.scalars import looks_secret, number_as_text, printable, read_plain, shown
+from hpcflow.model.scalars import number_as_text, printable, read_plain, shown
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
@@ -79,30 +79,6 @@ def test_a_number_of_a_thousand_digits_is_no_number() -> None:
     for text in ("1" * 5000, "0." + "1" * 5000):
         with pytest.raises(ValueError, match=r"a number of 500. characters"):
             read_plain(text)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["HF_TOKEN", "token", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "my_passphrase"],
-)
-def test_names_of_secrets(name: str) -> None:
-    assert looks_secret(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "TOKENIZERS_PARALLELISM",
-        "MAX_TOKENS",
-        "PATH",
-        "API_KEY_FILE",
-        "HF_TOKEN_PATH",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "OMP_NUM_THREADS",
-    ],
-)
-def test_names_of_things_that_are_no_secrets(name: str) -> None:
-    assert not looks_secret(name)
 
 
 def test_a_value_is_shown_on_one_harmless_line() -> None:

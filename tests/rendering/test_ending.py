@@ -97,6 +97,29 @@ def test_the_notice_reaches_the_program_and_its_word_comes_back(
     assert bench.events()[-1]["exit_code"] == 75
 
 
+def test_a_program_that_ends_just_as_the_notice_comes_keeps_its_exit_code(bench: Bench) -> None:
+    """bash 5.2's `wait` forgets it about every tenth time."""
+    fifo = bench.work / "script"
+    os.mkfifo(fifo)
+    written(bench, "sh", "-c", 'read -r script < script; kill -s TERM "$script"; exit 3')
+    for _ in range(30):
+        job = bench.start()
+        fifo.write_text(f"{job.pid}\n")
+        assert job.wait(60) == 3, bench.log()
+
+
+def test_the_program_gets_the_umask_of_whoever_submitted(bench: Bench) -> None:
+    """The script's own files are private; those of the program are its user's business."""
+    written(bench, "sh", "-c", "umask > umask")
+    before = os.umask(0o027)
+    try:
+        assert bench.execute() == 0
+    finally:
+        os.umask(before)
+    assert (bench.work / "umask").read_text() == "0027\n"
+    assert bench.attempt.events.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_program_that_does_not_listen_outlives_the_notice(bench: Bench) -> None:
     """The script waits until the program has really ended, however often it is interrupted."""
     written(bench, "sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done; exit 3")

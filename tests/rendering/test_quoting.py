@@ -122,7 +122,6 @@ def _template(folder: Path, text: str) -> Path:
         "{% set copy = name %}{{ copy }}",
         "{% set copy %}{{ name | sh }}{% endset %}{{ copy }}",
         "{% macro put(x) %}{{ x }}{% endmacro %}{{ put(name) }}",
-        "{% filter upper %}{{ name }}{% endfilter %}",
     ],
 )
 def test_a_template_that_forgets_to_quote_is_an_error(tmp_path: Path, text: str) -> None:
@@ -148,6 +147,8 @@ def test_a_quoted_value_and_a_number_are_put_out(tmp_path: Path) -> None:
         ("{{ ''.__class__.__mro__ | sh }}", "unsafe"),
         ("{% include 'parts/nothing.j2' %}", r"parts/nothing\.j2"),
         ("{{ 1 // 0 }}", "zero"),
+        ("{% filter replace('x', '$(id)') %}{{ name | sh }}{% endfilter %}", "filter block"),
+        ("{% call '{}'.format(name) %}{% endcall %}", "call block"),
     ],
 )
 def test_what_is_wrong_in_a_template_is_said_with_its_place(

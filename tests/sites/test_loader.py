@@ -127,3 +127,31 @@ def test_no_option_can_become_shell_or_another_line(tmp_path: Path, option: str)
     write_site(tmp_path, "alpha", minimal("alpha", f"dialect: {{options: [{option!r}]}}\n"))
     with pytest.raises(SiteError, match="dialect"):
         load_site("alpha", search=[tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("key", "option"),
+    [
+        ("dialect: {options: [%s]}", "--array=0-9"),
+        ("dialect: {options: [%s]}", "--arr=0-9"),
+        ("dialect: {options: [%s]}", "--wrap=true"),
+        ("dialect: {options: [%s]}", "--test-only"),
+        ("dialect: {options: [%s]}", "--requeue"),
+        ("launch: {srun_options: [%s]}", "--multi-prog"),
+        ("launch: {srun_options: [%s]}", "--ntasks=1"),
+    ],
+)
+def test_no_option_can_make_another_thing_of_a_job(tmp_path: Path, key: str, option: str) -> None:
+    path = write_site(tmp_path, "alpha", minimal("alpha", key.replace("%s", f'"{option}"') + "\n"))
+    with pytest.raises(SiteError, match="not a site's to say") as caught:
+        load_site("alpha", search=[tmp_path])
+    assert f"{path}:6" in str(caught.value)
+
+
+def test_options_that_sites_need(tmp_path: Path) -> None:
+    text = (
+        'dialect: {options: ["--hint=nomultithread", "--reservation=x", "--wait-all-nodes=1"]}\n'
+        'launch: {srun_options: ["--cpu-bind=cores", "--nodelist=n1", "--mem-bind=local"]}\n'
+    )
+    write_site(tmp_path, "alpha", minimal("alpha", text))
+    assert len(load_site("alpha", search=[tmp_path]).dialect.options) == 3

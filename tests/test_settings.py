@@ -1,0 +1,46 @@
+"""Who calls hpcflow, and whose files it believes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import InputError
+from hpcflow.settings import load_settings
+
+
+def test_a_home_that_does_not_exist_yet_is_no_error(tmp_path: Path) -> None:
+    settings = load_settings({"HPCFLOW_HOME": str(tmp_path / "new")})
+    assert settings.ledger_url == f"sqlite:///{tmp_path}/new/ledger.sqlite"
+    assert not settings.home.path.exists()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_home_that_others_may_write_in_is_refused(tmp_path: Path, mode: int) -> None:
+    """They could put templates there, and so shell into the jobs."""
+    tmp_path.chmod(mode)
+    with pytest.raises(InputError, match="others may write in") as caught:
+        load_settings({"HPCFLOW_HOME": str(tmp_path)})
+    assert "chmod go-w" in str(caught.value)
+
+
+def test_a_home_that_others_may_read_is_the_users_choice(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert load_settings({"HPCFLOW_HOME": str(tmp_path)}).home.path == tmp_path
+
+
+def test_somebody_elses_home_is_refused(tmp_path: Path) -> None:
+    theirs = tmp_path
+    if os.geteuid() == 0:
+        os.chown(theirs, 12345, -1)
+    else:
+        theirs = Path("/usr")  # root's
+    with pytest.raises(InputError, match="belongs to somebody else"):
+        load_settings({"HPCFLOW_HOME": str(theirs)})
+
+
+def test_a_home_must_be_an_absolute_path() -> None:
+    with pytest.raises(InputError, match="not an absolute path"):
+        load_settings({"HPCFLOW_HOME": "here"})
