@@ -15,23 +15,22 @@ from hpcflow.cli.session import Session
 def command(runs: tuple[str, ...], as_json: bool) -> int:
     """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back."""
     from hpcflow.launch.run import cancel
-    from hpcflow.storage.rundir import read_run
 
     session = Session()
     cancelled = []
     for run_dir in [session.run_dir(text) for text in runs]:
-        run = read_run(run_dir)
+        run_id = run_dir.path.name
         job_id = cancel(
             run_dir,
             settings=session.settings,
-            scheduler=session.scheduler(run.site),
+            scheduler=session.scheduler(session.site_of(run_dir)),
             clock=session.clock,
         )
         session.catch_up(run_dir)
-        cancelled.append({"run_id": run.run_id, "job_id": job_id})
+        cancelled.append({"run_id": run_id, "job_id": job_id})
         if not as_json:
             job = f"job {job_id} is being ended" if job_id else "no job of it was alive"
-            click.echo(f"{run.run_id}: {job}")
+            click.echo(f"{run_id}: {job}")
     if as_json:
         print_json(cancelled)
     return 0

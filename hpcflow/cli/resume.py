@@ -30,6 +30,7 @@ def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
         scheduler=session.scheduler(frozen.site),
         site=session.site(frozen.site),
         clock=session.clock,
+        known_attempts=session.known_attempts(run_dir),
     )
     session.catch_up(run_dir)
     if as_json and not (wait or follow):

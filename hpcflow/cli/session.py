@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import LedgerError
+from hpcflow.errors import HpcflowError, LedgerError, StorageError
 from hpcflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -87,6 +87,29 @@ class Session:
         from hpcflow.storage.runs import find_run
 
         return find_run(self.settings.home, text)
+
+    def site_of(self, run_dir: RunDir) -> str:
+        """Name of the site of a run; the ledger remembers it where scratch was purged.
+
+        Raises:
+            StorageError: neither knows it.
+        """
+        from hpcflow.storage.rundir import read_run
+
+        try:
+            return read_run(run_dir).site
+        except StorageError as error:
+            try:
+                return self.detail(run_dir.path.name).run.site
+            except HpcflowError:
+                raise error from None
+
+    def known_attempts(self, run_dir: RunDir) -> int:
+        """How many attempts of a run the ledger knows; 0 while it is down."""
+        try:
+            return len(self.detail(run_dir.path.name).attempts)
+        except HpcflowError:
+            return 0
 
     def refresh(self) -> None:
         """Bring the ledger up to date; what could not be asked is said as a warning."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import InputError, SchedulerError, SubmissionRefused
+from hpcflow.errors import InputError, SchedulerError, StorageError, SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.plan import (
     Plan,
@@ -24,7 +23,7 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import CancelRequested, Resumed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.rendering.job import render_job
-from hpcflow.schedulers.base import Lookup, Scheduler
+from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
@@ -125,23 +124,41 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
 
 
 def resume(
-    run_dir: RunDir, *, settings: Settings, scheduler: Scheduler, site: Site, clock: Clock
+    run_dir: RunDir,
+    *,
+    settings: Settings,
+    scheduler: Scheduler,
+    site: Site,
+    clock: Clock,
+    known_attempts: int = 0,
 ) -> Launched:
     """Send the next attempt of a run whose last one is over, or was never sent.
 
     An attempt whose submission is in doubt is looked up first; if its job exists, that is the
     attempt, and nothing is sent.
 
+    Args:
+        known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
+
     Raises:
-        InputError: the run is completed, or its job is still alive.
+        InputError: the run is completed, or a job of it is still alive.
+        StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; try again.
     """
     run = read_run(run_dir)
     with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
         found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
+            if run_dir.cancel.exists():
+                _go_on(run_dir, settings, clock)
             return Launched(run.run_id, found.attempt, found.job_id, run_dir.path, run.site)
         last = submission.last_attempt(journal.read(run_dir))
+        if last.number == 0 and (known_attempts or run_dir.attempt_numbers()):
+            raise StorageError(
+                f"the journal of run {run.run_id} is gone, and with it what became of its jobs",
+                next_action="scratch may have been purged; start a new run: hpcflow run CONFIG. "
+                f"What is left of this one is in {run_dir.path}",
+            )
         if last.is_live:
             raise InputError(
                 f"run {run.run_id} is still in the hands of Slurm as job {last.job_id}",
@@ -151,6 +168,11 @@ def resume(
             raise InputError(
                 f"run {run.run_id} is completed; there is nothing to go on with",
                 next_action="train it again as a new run: hpcflow run CONFIG",
+            )
+        if strays := _alive(run.run_id, scheduler):
+            raise InputError(
+                f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
+                next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
             )
         placement = place(run.spec, site)
         resume_from = newest_complete(run_dir)
@@ -163,9 +185,7 @@ def resume(
             resume_from=resume_from,
             template_dirs=template_dirs(settings),
         )
-        mark_unread(settings.home, run_dir)
-        run_dir.cancel.unlink(missing_ok=True)
-        journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))
+        _go_on(run_dir, settings, clock)
         submitted = submission.send(
             run,
             run_dir,
@@ -180,35 +200,47 @@ def resume(
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
+def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
+    """Say that the run is wanted again, and take back what was said before."""
+    mark_unread(settings.home, run_dir)
+    run_dir.cancel.unlink(missing_ok=True)
+    journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))
+
+
+def _alive(run_id: str, scheduler: Scheduler) -> list[str]:
+    """Ids of the jobs in the queue that bear the name of any attempt of the run."""
+    return [
+        job.job_id
+        for job in scheduler.queue()
+        if job.state is not AttemptState.ENDED
+        and (named := parse_job_name(job.job_name)) is not None
+        and named[0] == run_id
+    ]
+
+
 def cancel(
     run_dir: RunDir, *, settings: Settings, scheduler: Scheduler, clock: Clock
 ) -> str | None:
     """Stop a run for good; returns the id of the job that was cancelled, if one was alive.
 
     The wish is durable before Slurm is asked: a job of this run that starts later, because its
-    submission was in doubt, sees it and leaves at once.
+    submission was in doubt, sees it and leaves at once. Of a run whose directory is gone, only the
+    queue can still tell.
 
     Raises:
         SchedulerError: Slurm could not be asked. The wish stands; say it again later.
     """
     mark_unread(settings.home, run_dir)
-    run_dir.cancel.touch(mode=0o600)
-    journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
-    with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
-        submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-        last = submission.last_attempt(journal.read(run_dir))
-    if last.intent is None:
-        return None
-    # A job that appeared too late for us to adopt it bears the name too.
-    is_ours = parse_job_name(last.intent.job_name) is not None
-    found = (
-        scheduler.find(last.intent.job_name, since=last.intent.at - timedelta(minutes=10))
-        if is_ours
-        else Lookup()
-    )
-    alive = [job.job_id for job in found.jobs if job.state is not AttemptState.ENDED]
-    if last.is_live and last.job_id is not None:
-        alive = list(dict.fromkeys([last.job_id, *alive]))
+    alive: list[str] = []
+    if run_dir.path.is_dir():
+        run_dir.cancel.touch(mode=0o600)
+        journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
+        with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
+            submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+            last = submission.last_attempt(journal.read(run_dir))
+        if last.is_live and last.job_id is not None:
+            alive.append(last.job_id)  # sent by hand, it may bear any name
+    alive = list(dict.fromkeys([*alive, *_alive(run_dir.path.name, scheduler)]))
     if not alive:
         return None
     scheduler.cancel(alive)

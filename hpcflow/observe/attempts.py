@@ -92,7 +92,9 @@ def _settle_one(run_dir: RunDir, scheduler: Scheduler, clock: Clock, warnings: l
     """Whether the intent is settled now."""
     try:
         with submit_lock(run_dir, wait_s=0) as lock:
-            settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+            adopted = settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+            if adopted is not None and run_dir.cancel.exists():
+                scheduler.cancel([adopted.job_id])  # the wish was there before the job was known
     except SubmissionInDoubt as doubt:
         warnings.append(doubt.message)
         return False

@@ -30,6 +30,9 @@ MISSING: Final = "MISSING"
 #: both answering and neither knowing the job it is gone.
 VANISHED_AFTER_S: Final = 180.0
 
+#: Slurm's words for a job that only waits for its turn.
+_NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
+
 
 def judge(
     attempt: AttemptView,
@@ -150,11 +153,17 @@ def _observed(number: int, job: JobInfo, now: datetime) -> Observed:
 
 
 def _is_news(attempt: AttemptView, seen: Observed) -> bool:
-    """Whether anything that the ledger keeps would change; the reason of a wait is not worth it."""
+    """Whether anything that the ledger keeps would change."""
     return (
         seen.raw_state != attempt.raw_state
+        or (seen.state is AttemptState.QUEUED and _why(seen.reason) != _why(attempt.reason))
         or (seen.nodes is not None and seen.nodes != attempt.nodes)
         or (seen.submitted_at is not None and seen.submitted_at != attempt.submitted_at)
         or (seen.started_at is not None and seen.started_at != attempt.started_at)
         or (seen.ended_at is not None and seen.ended_at != attempt.ended_at)
     )
+
+
+def _why(reason: str | None) -> str:
+    """The reason of a wait. Those that only say "not yet" change with every look, and are one."""
+    return "" if reason in _NOT_YET else str(reason)

@@ -24,7 +24,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
 from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.local_jobs import JobFolder
-from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_host
+from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_machine
 from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
 from hpcflow.schedulers.slurm.run_command import clean_environment
 from hpcflow.sites.live import PartitionInfo
@@ -77,8 +77,8 @@ class LocalScheduler:
         )
 
     def find(self, job_name: str, since: datetime) -> Lookup:
-        named = [each for each in self._jobs() if each.job().job_name == job_name]
-        return Lookup(tuple(_since(local_jobs.infos(named), since)))
+        named = [job for job in local_jobs.infos(self._jobs()) if job.job_name == job_name]
+        return Lookup(tuple(_since(named, since)))
 
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
         wanted = frozenset(job_ids)
@@ -95,7 +95,6 @@ class LocalScheduler:
                 _cancel(JobFolder(self._folder / job.job_id))
 
     def cluster_info(self) -> ClusterInfo:
-        host, _ = this_host()
         gpus = Path("/proc/driver/nvidia/gpus")
         partition = PartitionInfo(
             name="local",
@@ -108,7 +107,9 @@ class LocalScheduler:
             gpus_per_node=len(list(gpus.iterdir())) if gpus.is_dir() else 0,
             gpu_types=(),
         )
-        return ClusterInfo(host, hpcflow.__version__, (partition,), has_accounting=False)
+        return ClusterInfo(
+            this_machine().host, hpcflow.__version__, (partition,), has_accounting=False
+        )
 
     def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
         return None  # nobody is charged here
@@ -123,9 +124,12 @@ def _since(jobs: list[JobInfo], since: datetime) -> list[JobInfo]:
 
 def _cancel(folder: JobFolder) -> None:
     """Leave word for the supervisor, which ends the rest; where it was killed, end them here."""
+    job = folder.job()
+    if job is None:
+        return
     folder.cancel.touch()
     started = folder.started()
-    mark = folder.job().mark
+    mark = job.mark
     alive = carriers({mark})[mark]
     if started is not None and started["pid"] not in alive:
         for pid in alive:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +27,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text, to_text
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.schedulers.local_processes import carriers, this_host
+from hpcflow.schedulers.local_processes import Machine, carriers, this_machine
 
 #: For the script: the id of its job. Not SLURM_JOB_ID, by which programs would take this machine
 #: for a Slurm cluster (JAX, Lightning and submitit do) and miss the rest of its variables.
@@ -44,6 +45,7 @@ class LocalJob:
     mark: str
     host: str
     boot_id: str
+    pid_namespace: str
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,18 @@ class JobFolder:
     def submitit(self) -> Path:
         return self.path / "submitit"
 
-    def job(self) -> LocalJob:
-        """What was submitted."""
-        return LocalJob(**json.loads((self.path / "job.json").read_text()))
+    def job(self) -> LocalJob | None:
+        """What was submitted; None where the file is gone or damaged."""
+        said = _read(self.path / "job.json", *_names(LocalJob))
+        return LocalJob(**said) if said is not None else None
 
     def started(self) -> dict[str, Any] | None:
         """``pid`` and ``started_at``; None before the script was started."""
-        return _read(self.path / "started.json")
+        return _read(self.path / "started.json", "pid", "started_at")
 
     def ended(self) -> dict[str, Any] | None:
         """``raw_state``, ``exit_code``, ``signal``, ``ended_at``; None while nobody wrote it."""
-        return _read(self.path / "ended.json")
+        return _read(self.path / "ended.json", "raw_state", "exit_code", "signal", "ended_at")
 
     def write_started(self, *, pid: int, started_at: datetime) -> None:
         _write(self.path / "started.json", {"pid": pid, "started_at": to_text(started_at)})
@@ -121,8 +124,10 @@ def all_jobs(folder: Path) -> list[JobFolder]:
 
 
 def infos(folders: Iterable[JobFolder]) -> list[JobInfo]:
-    """Where the jobs stand now, in the same order."""
-    jobs = [(folder, folder.job(), folder.ended()) for folder in folders]
+    """Where the jobs stand now, in the same order; without those whose files are damaged."""
+    jobs = [
+        (folder, job, folder.ended()) for folder in folders if (job := folder.job()) is not None
+    ]
     open_marks = {job.mark for _, job, ended in jobs if ended is None}
     alive = carriers(open_marks) if open_marks else {}
     return [_info(folder, job, ended, alive) for folder, job, ended in jobs]
@@ -167,11 +172,14 @@ def _judge(
 
     One whose processes are all gone has no raw state: it vanished.
     """
-    host, boot_id = this_host()
-    if job.host != host:
-        return "RUNNING", f"it is on {job.host}, and can only be seen there"
-    if job.boot_id != boot_id:
+    here, there = this_machine(), Machine(job.host, job.boot_id, job.pid_namespace)
+    if here.was_before(there):
         return "NODE_FAIL", "the machine was started anew"
+    if not here.sees(there):
+        return "RUNNING", (
+            f"it is on {job.host}, and can only be seen there; "
+            f"if that machine is no more: rm -r {shlex.quote(str(folder.path))}"
+        )
     if alive[job.mark]:
         return ("RUNNING" if is_started else "PENDING"), None
     if folder.cancel.exists():
@@ -179,12 +187,17 @@ def _judge(
     return "", "all its processes are gone, and none left an exit code"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _names(kind: type[LocalJob]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _read(path: Path, *keys: str) -> dict[str, Any] | None:
+    """The values of ``keys``; None when the file does not hold them all."""
     try:
-        data: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+        said = json.loads(path.read_text())
+        return {key: said[key] for key in keys}
+    except (OSError, ValueError, TypeError, LookupError):
         return None
-    return data
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:

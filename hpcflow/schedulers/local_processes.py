@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,34 @@ MARK_VARIABLE: Final = "HPCFLOW_LOCAL_MARK"
 _PROC: Final = Path("/proc")
 
 
-def this_host() -> tuple[str, str]:
-    """Name of this machine, and what changes whenever it is started."""
-    return socket.gethostname(), (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+@dataclass(frozen=True)
+class Machine:
+    """Where processes can see each other.
+
+    Attributes:
+        host: its name, which can change.
+        boot_id: changes whenever it is started; that of a container is its host's.
+        pid_namespace: another one in every container.
+    """
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+
+    def sees(self, other: Machine) -> bool:
+        """Whether the processes of ``other``, if they live, can be seen from here."""
+        is_renamed = self.pid_namespace == other.pid_namespace
+        return self.boot_id == other.boot_id and (self.host == other.host or is_renamed)
+
+    def was_before(self, other: Machine) -> bool:
+        """Whether ``other`` is this one in an earlier life, so that its processes are gone."""
+        return self.host == other.host and self.boot_id != other.boot_id
+
+
+def this_machine() -> Machine:
+    """The machine, or container, that this process is in."""
+    boot_id = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return Machine(socket.gethostname(), boot_id, str((_PROC / "self/ns/pid").readlink()))
 
 
 def carriers(marks: Collection[str]) -> dict[str, list[int]]:

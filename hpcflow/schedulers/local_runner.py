@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock, SystemClock
+from hpcflow.errors import StorageError
 from hpcflow.schedulers.local_jobs import JOB_ID_VARIABLE, JobFolder
 from hpcflow.schedulers.local_processes import carriers
 from hpcflow.schedulers.slurm.times import parse_length_s
@@ -87,7 +88,10 @@ class Supervisor:
 
     def __init__(self, folder: JobFolder, clock: Clock) -> None:
         self._folder = folder
-        self._job = folder.job()
+        job = folder.job()
+        if job is None:
+            raise StorageError(f"{folder.path} holds no job that could be run")
+        self._job = job
         self._clock = clock
         self._is_told_to_end = False
 

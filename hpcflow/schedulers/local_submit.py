@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import SystemClock, to_text
 from hpcflow.schedulers.local_jobs import LocalJob, create
-from hpcflow.schedulers.local_processes import MARK_VARIABLE, this_host
+from hpcflow.schedulers.local_processes import MARK_VARIABLE, this_machine
 from hpcflow.schedulers.local_runner import run_script
 
 #: The runner keeps the time limit of the script; submitit wants a number all the same.
@@ -24,15 +25,13 @@ _TEN_YEARS_MIN: Final = 10 * 365 * 24 * 60
 def main(folder: str, script: str, directory: str, job_name: str) -> None:
     """Create the job below ``folder`` and start it."""
     answer = _keep_stdout()
-    host, boot_id = this_host()
     job = LocalJob(
         job_name=job_name,
         script=script,
         directory=directory,
         submitted_at=to_text(SystemClock().now()),
         mark=os.environ[MARK_VARIABLE],
-        host=host,
-        boot_id=boot_id,
+        **asdict(this_machine()),
     )
     # Imported before the job exists: a submitit that is broken leaves no job behind.
     from submitit import LocalExecutor

@@ -51,6 +51,10 @@ class FakeCluster:
         """Let a waiting job run."""
         self._change(job_id, "RUNNING", nodes=tuple(nodes), started_at=self._clock.now())
 
+    def wait_for(self, job_id: str, reason: str) -> None:
+        """Why a waiting job waits, in Slurm's words."""
+        self._jobs[job_id] = replace(self._jobs[job_id], reason=reason)
+
     def end(
         self,
         job_id: str,
@@ -152,6 +156,7 @@ class FakeCluster:
             job,
             raw_state=raw_state,
             state=attempt_state(raw_state),
+            reason=None,
             nodes=job.nodes if nodes is None else nodes,
             started_at=started_at or job.started_at,
             ended_at=ended_at,

@@ -35,6 +35,7 @@ class Fault(Enum):
     """What goes wrong with one submission."""
 
     LOST_ANSWER = "the job exists, but the answer is lost"
+    CONTROLLER_DIES = "the job exists, the answer is lost, and nobody can be asked"
     LOST_REQUEST = "nothing arrives, and nobody can tell"
     REFUSED = "a rule of the site"
     DELAYED = "too many jobs"
@@ -90,7 +91,9 @@ class FakeScheduler(FakeCluster):
                 next_action="see what there is with `hpcflow site show`",
             )
         job_id = self._add(request.job_name, script, wanted[1] if wanted else "gpu")
-        if fault is Fault.LOST_ANSWER:
+        if fault is Fault.CONTROLLER_DIES:
+            self.is_controller_down = True
+        if fault in (Fault.LOST_ANSWER, Fault.CONTROLLER_DIES):
             raise SubmissionInDoubt("the job may or may not exist: Socket timed out")
         return JobRef(job_id)
 

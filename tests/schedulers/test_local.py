@@ -243,9 +243,28 @@ def test_a_machine_that_was_started_anew_has_lost_its_jobs(
     path.write_text(json.dumps({**job, "boot_id": "an earlier one"}))
     assert scheduler.queue([job_id])[0].raw_state == "NODE_FAIL"
     path.write_text(json.dumps({**job, "host": "login7"}))
+    renamed = scheduler.queue([job_id])[0]
+    assert renamed.state is not AttemptState.ENDED
+    assert renamed.reason is None, "it is this very machine, by another name"
+    path.write_text(json.dumps({**job, "host": "login7", "pid_namespace": "pid:[1]"}))
     elsewhere = scheduler.queue([job_id])[0]
-    assert (elsewhere.state, elsewhere.nodes) != (AttemptState.ENDED, ())
+    assert elsewhere.state is not AttemptState.ENDED
+    assert "on login7, and can only be seen there" in str(elsewhere.reason)
     path.write_text(json.dumps(job))
+
+
+def test_a_job_whose_files_are_damaged_hides_no_other(
+    scheduler: LocalScheduler, home: Path, tmp_path: Path
+) -> None:
+    first, second = (_submit(scheduler, tmp_path, "sleep 600") for _ in range(2))
+    path = home / "local" / first / "job.json"
+    whole = path.read_text()
+    for text in ("", "{", "[]", '{"job_name": "x"}'):
+        path.write_text(text)
+        assert [job.job_id for job in scheduler.queue()] == [second]
+        scheduler.cancel([first])
+    path.write_text(whole)
+    assert [job.job_id for job in scheduler.queue()] == [first, second]
 
 
 def test_ids_are_not_given_twice_when_many_submit_at_once(
