@@ -28,6 +28,7 @@ class DataOrder:
         self.position = Position()
         self.is_used = False
         self._began: dict[str, Any] | None = None
+        self._is_opened = False
         self._loader: Any = None
         self._to_restore: dict[str, Any] | None = None
 
@@ -71,15 +72,26 @@ class DataOrder:
         if self._to_restore is not None:
             self._restore(self._epoch_to_restore())
         self._began = {"rng": capture_rng(), "generator": None}
+        self._is_opened = False
 
     def leave_epoch(self) -> None:
         self.position = Position(self.position.epoch + 1)
         self._began = None
 
     def open(self, loader: Iterable[Any]) -> Generator[Any, None, None]:
-        """The batches of ``loader`` that were not done before, each counted once it was taken."""
+        """The batches of ``loader`` that were not done before, each counted once it was taken.
+
+        Raises:
+            RuntimeError: this epoch's batches were given out already.
+        """
+        if self._is_opened:
+            raise RuntimeError(
+                "run.batches() a second time in one epoch: write `for epoch in run.epochs(N):` "
+                "around it; data that is not trained on is read from its loader itself"
+            )
         if self._began is None:
             self.enter_epoch()
+        self._is_opened = True
         assert self._began is not None
         batches = len(loader) if isinstance(loader, Sized) else None
         self.position = self.position.among(batches)

@@ -113,7 +113,8 @@ class _TensorBoard:
         if self._writer is None and self._folder is not None:
             try:
                 from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
+            except (ImportError, TypeError, AttributeError) as error:
+                # The latter two: a tensorboard whose protobuf is of another version.
                 self._give_up(f"{error}; pip install tensorboard torch")
                 return None
             # What an earlier attempt wrote past its last checkpoint is told again from here on.

@@ -22,6 +22,9 @@ from typing import Any
 from hpcflow.runtime.files import write_new
 from hpcflow.runtime.manifest import CheckpointError
 
+#: Names of torch's classes; importing them would cost a second and a process group.
+_SHARDED = frozenset({"FullyShardedDataParallel", "FlatParameter", "DTensor", "ShardedTensor"})
+
 
 def check_object(name: str, obj: object) -> None:
     """Make sure that ``obj`` can be saved and restored under ``name``.
@@ -38,6 +41,11 @@ def check_object(name: str, obj: object) -> None:
         raise TypeError(
             f"{name}: {type(obj).__name__} has neither state_dict() and load_state_dict(), "
             "nor save(folder) and load(folder), and is no dict"
+        )
+    elif _is_sharded(obj):
+        raise TypeError(
+            f"{name}: {type(obj).__name__} is sharded over the ranks (FSDP, tensor parallel), "
+            "and a checkpoint holds what rank 0 has; use DistributedDataParallel"
         )
 
 
@@ -60,6 +68,8 @@ def save_object(name: str, obj: Any, folder: Path) -> None:
     elif path.suffix == ".pt":
         import torch
 
+        if _is_sharded(obj):  # since restore() looked at it
+            raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
         with path.open("xb") as file:
             try:
                 torch.save(_bare(obj).state_dict(), file)
@@ -112,6 +122,26 @@ def _bare(obj: Any) -> Any:
     if hasattr(obj, "_orig_mod"):
         return _bare(obj._orig_mod)
     return obj
+
+
+def _is_sharded(obj: Any) -> bool:
+    """Whether a module or an optimizer has but a part of its tensors in this process.
+
+    ``state_dict()`` is not asked: that of FSDP is a collective call.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    if isinstance(obj, torch.nn.Module):
+        tensors = [*obj.parameters(), *obj.buffers()]
+        kinds = {type(module).__name__ for module in obj.modules()}
+    else:
+        groups = getattr(obj, "param_groups", None)
+        groups = groups if isinstance(groups, list) else []
+        tensors = [tensor for group in groups for tensor in group.get("params", ())]
+        kinds = set()
+    kinds.update(type(tensor).__name__ for tensor in tensors)
+    return not kinds.isdisjoint(_SHARDED)
 
 
 def _has(obj: object, *methods: str) -> bool:

@@ -122,6 +122,9 @@ class Run:
         After a resume in the middle of an epoch, the batches done before are read again and
         dropped, with the random numbers that they were read with the first time, so that every
         shuffle comes out the same.
+
+        Raises:
+            RuntimeError: it was called before in this epoch.
         """
         spare_workers(loader)
         batches = self._order.open(loader)

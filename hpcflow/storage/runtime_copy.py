@@ -20,17 +20,57 @@ from hpcflow.storage.files import FOLDER_MODE, fsync_folder, write_new
 
 _READ_ONLY = 0o400
 
+#: ``__init__.py`` of the copy. It comes first on PYTHONPATH and would hide an hpcflow that the
+#: job's Python has: `hpcflow run` in a pipeline could not work. importlib gives the importer
+#: whatever stands in sys.modules when a module has been executed.
+_STAND_IN = '''"""Stands for hpcflow inside a job, where it may be missing: the runtime of it."""
+
+import os
+import sys
+from importlib.util import module_from_spec
+
+
+def _step_aside():
+    """Let a whole hpcflow of this version, if this Python has one, take the place of the copy."""
+    path = [entry for entry in sys.path if not _is_copy(entry)]
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find("hpcflow", path) if find is not None else None
+        places = spec.submodule_search_locations if spec is not None else None
+        if not places or not os.path.isdir(os.path.join(list(places)[0], "launch")):
+            continue
+        copy, whole = sys.modules["hpcflow"], module_from_spec(spec)
+        sys.modules["hpcflow"] = whole
+        try:
+            spec.loader.exec_module(whole)
+        except Exception:
+            whole = None
+        if getattr(whole, "__version__", None) != __version__:
+            sys.modules["hpcflow"] = copy
+        return
+
+
+def _is_copy(entry):
+    package = os.path.join(entry or ".", "hpcflow")
+    return os.path.isdir(package) and not os.path.isdir(os.path.join(package, "launch"))
+'''
+
 
 @lru_cache(maxsize=1)
 def _installed() -> tuple[str, dict[str, bytes]]:
     """Digest and files of the installed version: name below ``hpcflow/`` -> bytes."""
     package = Path(hpcflow.__file__).parent
-    paths = [package / "__init__.py", *sorted((package / "runtime").rglob("*.py"))]
-    files = {path.relative_to(package).as_posix(): path.read_bytes() for path in paths}
+    paths = sorted((package / "runtime").rglob("*.py"))
+    files = {"__init__.py": _stand_in()}
+    files |= {path.relative_to(package).as_posix(): path.read_bytes() for path in paths}
     digest = hashlib.sha256()
     for name, data in files.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()[:20], files
+
+
+def _stand_in() -> bytes:
+    return f"{_STAND_IN}\n\n__version__ = {hpcflow.__version__!r}\n_step_aside()\n".encode()
 
 
 def add_runtime(target: Path, shared: Path) -> None:

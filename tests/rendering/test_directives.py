@@ -99,11 +99,10 @@ def test_a_site_without_export_gets_none() -> None:
 
 def test_what_the_run_asks_for_wins_over_the_options_of_the_site() -> None:
     """sbatch lets the later one win."""
-    site = a_site(dialect={"options": ["--mem=0", "--exclusive", "--open-mode=truncate"]})
+    site = a_site(dialect={"options": ["--mem=0", "--exclusive"]})
     options = of_resources(site, mem="20G")
-    assert options[:3] == ["--mem=0", "--exclusive", "--open-mode=truncate"]
+    assert options[:2] == ["--mem=0", "--exclusive"]
     assert options.index("--mem=20480M") > options.index("--mem=0")
-    assert options.index("--open-mode=append") > options.index("--open-mode=truncate")
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,24 @@ def test_a_rank_under_a_launcher_leaves_the_word_and_no_failure(bench: Bench) ->
 
 
 @pytest.mark.parametrize(
+    ("crash", "expected"), [("exit 139", 1), ("kill -s SEGV $$", 1), ("kill -s TERM $$", 75)]
+)
+def test_a_rank_that_crashed_outweighs_one_that_wants_to_be_sent_again(
+    bench: Bench, crash: str, expected: int
+) -> None:
+    """Sent again, it would crash again, for ever. One that ended of TERM was told to."""
+    stub = 'while [[ $1 == --* ]]; do shift; done; "$@"; SLURM_PROCID=1 "$@"; exit 1'
+    bench.program("srun", f"#!/bin/bash\n{stub}\n")
+    ranks = f'[ "$RANK" = 0 ] && exit 75; {crash}'
+    srun = {"launcher": "srun", "framework": "none"}
+    written(bench, "sh", "-c", ranks, site=a_site(), launch=srun)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_PROCID": "0"}
+    assert bench.execute(**job) == expected
+    written(bench, "sh", "-c", "exit 75", site=a_site(), launch=srun)
+    assert bench.execute(**job) == 75, "the crash of its former life counted"
+
+
+@pytest.mark.parametrize(
     ("environment", "message"),
     [
         ({"venv": "/no/venv"}, "there is no virtual environment /no/venv"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from pathlib import Path
 
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
 from tests.rendering.samples import RUN_ID, a_local_site, a_site
 
@@ -133,3 +136,22 @@ def test_the_newest_complete_checkpoint_is_taken_by_its_number(bench: Bench) -> 
         checkpoint(bench, name)
     checkpoint(bench, "500", complete=False)
     assert resumed_from(bench, "checkpoints/9") == str(bench.run_dir.checkpoints / "00099")
+
+
+def whole_checkpoint(bench: Bench, train_step: int) -> Path:
+    store = CheckpointStore(bench.run_dir.checkpoints)
+    staged = store.stage(train_step, 7)
+    (staged / "model.pt").write_bytes(b"weights")
+    return store.publish(staged, train_step).path
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) -> None:
+    """The program may never have heard of hpcflow, and would resume from what it is told."""
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared")
+    older, newer = whole_checkpoint(bench, 10), whole_checkpoint(bench, 20)
+    assert resumed_from(bench, "checkpoints/000000020") == str(newer)
+    (newer / "model.pt").write_bytes(b"weight\0")
+    assert resumed_from(bench, "checkpoints/000000020") == str(older)
+    assert "its checksum differs" in bench.log()
+    (older / "model.pt").unlink()
+    assert resumed_from(bench, "checkpoints/000000020") is None

@@ -65,12 +65,19 @@ def test_every_rank_of_tensorflow_knows_all_workers(bench: Bench) -> None:
     bench.program("srun", SRUN_STUB)
     (bench.bin / "goes-on").touch()
     bench.program("scontrol", "#!/bin/sh\nexit 1\n")
-    test = ["sh", "-c", 'printf "%s" "$TF_CONFIG" > config']
+    test = ["sh", "-c", 'printf "%s" "$TF_CONFIG" > config; echo "$CUDA_VISIBLE_DEVICES" > gpus']
     tensorflow = {"launcher": "srun", "framework": "tensorflow"}
     resources = {"nodes": 2, "gpus_per_node": 2}
     written(bench, *test, site=a_site(), launch=tensorflow, resources=resources)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_PROCID": "3"}
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "1",
+        "CUDA_VISIBLE_DEVICES": "4,6",
+    }
     assert bench.execute(**job) == 0, bench.log()
+    assert (bench.work / "gpus").read_text() == "6\n", "TensorFlow takes all that it sees"
     config = json.loads((bench.work / "config").read_text())
     workers = config["cluster"]["worker"]
     assert [worker.split(":")[0] for worker in workers] == ["n1", "n1", "n2", "n2"]

@@ -6,15 +6,17 @@ import json
 import pickle
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from hpcflow import runtime
 from hpcflow.runtime.files import sha256_of
 from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.objects import check_object, save_object
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
 from tests.runtime.harness import RunFolder, context, differing, run, start, weights
@@ -311,3 +313,52 @@ def test_an_empty_folder_has_no_newest(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path / "not there").newest() is None
     with pytest.raises(CheckpointError, match="never complete"):
         verify(tmp_path)
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    """A process group of this process alone."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_what_is_sharded_over_the_ranks_is_refused(tmp_path: Path) -> None:
+    """Rank 0 alone would save its own part, and all would go on from it."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    check_object("model", model)
+    before = torch.optim.SGD(model.parameters(), lr=0.1)
+    fully_shard(model)
+    after = torch.optim.SGD(model.parameters(), lr=0.1)
+    for name, obj in {"model": model, "optimizer": after}.items():
+        with pytest.raises(TypeError, match=f"{name}: .* is sharded over the ranks"):
+            check_object(name, obj)
+    check_object("optimizer", before)
+    with pytest.raises(TypeError, match="sharded after"):
+        save_object("model", model, tmp_path)
+
+
+def test_batches_that_are_given_out_twice_are_an_error() -> None:
+    """Nothing of them would be trained, and the training would seem to succeed."""
+    run = runtime.start()
+    run.restore()
+    for _ in run.batches([1, 2]):
+        pass
+    with pytest.raises(RuntimeError, match=r"run\.epochs"):
+        list(run.batches([1, 2]))
+
+
+def test_an_epoch_gives_its_batches_out_once() -> None:
+    run = runtime.start()
+    run.restore()
+    seen = []
+    for _ in run.epochs(2):
+        seen += list(run.batches([1, 2]))
+        with pytest.raises(RuntimeError, match="from its loader itself"):
+            list(run.batches([3]))
+    assert seen == [1, 2, 1, 2]

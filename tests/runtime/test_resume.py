@@ -26,7 +26,11 @@ def test_the_final_state_is_the_same_bit_for_bit(
 
     codes = run(folder, world_size, HURT=hurt, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=every)
 
-    assert codes == ([-9] if how == "KILL" else [75]) * world_size
+    if how == "KILL":  # the others are killed too, or fail for want of a peer
+        assert codes[rank] == -9
+        assert 0 not in codes
+    else:
+        assert codes == [75] * world_size
     assert folder.resubmit.exists() is (how != "KILL")
     folder.attempt = 2
     assert run(folder, world_size) == [0] * world_size

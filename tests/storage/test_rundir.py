@@ -60,6 +60,29 @@ def test_the_runtime_in_it_needs_nothing_of_the_installation(tmp_path: Path) -> 
     assert done.stdout.startswith(str(run_dir.runtime))
 
 
+@pytest.mark.parametrize(("version", "whole"), [("0.1.0", True), ("9.9.9", False)])
+def test_beside_a_whole_hpcflow_of_its_version_the_copy_steps_aside(
+    tmp_path: Path, version: str, whole: bool
+) -> None:
+    """It comes first on PYTHONPATH, also twice where a run was sent from inside a run."""
+    runs = [create_run(make_run(tmp_path / str(n)), Home(tmp_path / "home")) for n in range(2)]
+    installed = tmp_path / "site-packages/hpcflow"
+    (installed / "launch").mkdir(parents=True)
+    (installed / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    (installed / "launch/__init__.py").write_text("")
+    paths = [*(run.runtime for run in runs), installed.parent]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import hpcflow; print(hpcflow.__file__)"],
+        env={"PYTHONPATH": ":".join(map(str, paths))},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = installed if whole else runs[0].runtime / "hpcflow"
+    assert done.stdout.strip() == str(expected / "__init__.py")
+
+
 def test_runs_share_the_bytes_of_the_runtime(tmp_path: Path) -> None:
     first, second = (create_run(make_run(tmp_path), Home(tmp_path / "home")) for _ in range(2))
     name = "runtime/hpcflow/__init__.py"
