@@ -142,7 +142,11 @@ class Session:
         except LedgerError as error:
             warn(f"{error.message}; the ledger will catch up later")
             seen = refresh_without_ledger(
-                run_dir, user=self.settings.user, connect=self.scheduler, clock=self.clock
+                run_dir,
+                self.settings.home,
+                user=self.settings.user,
+                connect=self.scheduler,
+                clock=self.clock,
             )
             for message in seen:
                 warn(message)

@@ -9,7 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import InputError, SchedulerError, StorageError, SubmissionRefused
+from hpcflow.errors import (
+    InputError,
+    SchedulerError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionRefused,
+    Where,
+)
 from hpcflow.launch import submission
 from hpcflow.launch.plan import (
     Plan,
@@ -19,11 +26,12 @@ from hpcflow.launch.plan import (
     resolve_site,
     template_dirs,
 )
+from hpcflow.launch.submission import LastAttempt
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import CancelRequested, Resumed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.rendering.job import render_job
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
@@ -100,6 +108,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
             on.
     """
     run = plan.run
+    _require_cluster(plan.site, scheduler)
     run_dir = create_run(run, settings.home, code=plan.code)
     with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
         try:
@@ -146,6 +155,7 @@ def resume(
         SchedulerError: it could not be sent; try again.
     """
     run = read_run(run_dir)
+    _require_cluster(site, scheduler)
     with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
         found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
@@ -207,14 +217,44 @@ def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
     journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))
 
 
-def _alive(run_id: str, scheduler: Scheduler) -> list[str]:
-    """Ids of the jobs in the queue that bear the name of any attempt of the run."""
+def _require_cluster(site: Site, scheduler: Scheduler) -> None:
+    """Refuse to send to another cluster than the site's: homes and scratch can be common to many.
+
+    Raises:
+        InputError: the Slurm of this machine is another cluster's.
+    """
+    here = scheduler.cluster()
+    if here and site.cluster_name and here.lower() != site.cluster_name.lower():
+        raise InputError(
+            f"site {site.name} is the cluster {site.cluster_name}, and Slurm on this machine is "
+            f"that of {here}",
+            where=Where(key="--site"),
+            next_action=f"log in to {site.cluster_name}, or name this cluster's site: "
+            "hpcflow site list",
+        )
+
+
+def _alive(run_id: str, scheduler: Scheduler, by_hand: LastAttempt | None = None) -> list[str]:
+    """Ids of the jobs in the queue that are of the run: by their names, for ids are used again.
+
+    Args:
+        by_hand: an attempt whose job somebody else named; its id and that name must agree.
+    """
+
+    def is_of_run(job: JobInfo) -> bool:
+        if (named := parse_job_name(job.job_name)) is not None:
+            return named[0] == run_id
+        return (
+            by_hand is not None
+            and by_hand.intent is not None
+            and job.job_id == by_hand.job_id
+            and job.job_name.strip() == by_hand.intent.job_name.strip()
+        )
+
     return [
         job.job_id
         for job in scheduler.queue()
-        if job.state is not AttemptState.ENDED
-        and (named := parse_job_name(job.job_name)) is not None
-        and named[0] == run_id
+        if job.state is not AttemptState.ENDED and is_of_run(job)
     ]
 
 
@@ -231,16 +271,20 @@ def cancel(
         SchedulerError: Slurm could not be asked. The wish stands; say it again later.
     """
     mark_unread(settings.home, run_dir)
-    alive: list[str] = []
+    last: LastAttempt | None = None
     if run_dir.path.is_dir():
         run_dir.cancel.touch(mode=0o600)
         journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
         with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
             submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
             last = submission.last_attempt(journal.read(run_dir))
-        if last.is_live and last.job_id is not None:
-            alive.append(last.job_id)  # sent by hand, it may bear any name
-    alive = list(dict.fromkeys([*alive, *_alive(run_dir.path.name, scheduler)]))
+        other = submission.another_cluster(last.intent, scheduler) if last.intent else None
+        if last.is_live and last.intent is not None and other is not None:
+            raise SchedulerUnavailable(
+                f"job {last.job_id} is on cluster {last.intent.cluster}, and this is {other}",
+                next_action=f"say it there: hpcflow cancel {run_dir.path.name}",
+            )
+    alive = _alive(run_dir.path.name, scheduler, last)
     if not alive:
         return None
     scheduler.cancel(alive)

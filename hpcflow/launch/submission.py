@@ -18,6 +18,7 @@ one would execute.
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -32,7 +33,7 @@ from hpcflow.model.ids import job_name, parse_job_name
 from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
-from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.schedulers.base import Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
@@ -123,15 +124,25 @@ def send(
         scheduler=scheduler.name,
         partition=partition,
         resume_from=resume_from,
+        cluster=scheduler.cluster(),
+        host=socket.gethostname(),
     )
     journal.append(run_dir, intent)
     return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
 
 
 def settle(
-    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
+    run_dir: RunDir,
+    *,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock: SubmitLock,
+    lookup: Lookup | None = None,
 ) -> Submitted | None:
     """Learn what became of an open intent: adopt its job, or withdraw it.
+
+    Args:
+        lookup: what was found under the job's name since the lock was taken; None to ask now.
 
     Returns:
         The adopted job; None when there was no open intent, or it is withdrawn now.
@@ -142,12 +153,14 @@ def settle(
     last = last_attempt(journal.read(run_dir))
     if not last.is_open or last.intent is None:
         return None
-    found = _find(run_dir, last.intent, scheduler, clock)
+    found = _find(run_dir, last.intent, scheduler, clock, lookup)
     if found is not None:
         return found
-    age = clock.now() - last.intent.at
-    if not lock.is_reliable and age < _SBATCH_GIVES_UP:
-        raise _doubt(last.intent, "this file system has no locks, and sbatch may still try")
+    # Lustre can be mounted so that a lock holds on its own node only, and does not say so.
+    is_ours = lock.is_reliable and last.intent.host in (None, socket.gethostname())
+    if not is_ours and clock.now() - last.intent.at < _SBATCH_GIVES_UP:
+        where = last.intent.host or "another node"
+        raise _doubt(last.intent, f"sbatch may still be trying on {where}, for up to three minutes")
     return _withdraw(run_dir, last.intent, clock)
 
 
@@ -165,10 +178,15 @@ def _submit(
         raise SchedulerUnavailable(
             f"{doubt.message}; no job of this name exists", next_action=doubt.next_action
         ) from doubt
-    except SubmissionRefused as error:
-        journal.append(run_dir, _refusal(intent, clock, error.message, retryable=False))
+    except (SubmissionRefused, SubmissionDelayed) as error:
+        # sbatch tries again by itself; what it says last need not be all that happened.
+        found = _find(run_dir, intent, scheduler, clock)
+        if found is not None:
+            return found
+        retryable = error.retryable
+        journal.append(run_dir, _refusal(intent, clock, error.message, retryable=retryable))
         raise
-    except (SubmissionDelayed, SchedulerUnavailable) as error:
+    except SchedulerUnavailable as error:
         journal.append(run_dir, _refusal(intent, clock, error.message, retryable=True))
         raise
     submitted = Submitted(
@@ -183,7 +201,11 @@ def _refusal(intent: Intended, clock: Clock, reason: str, *, retryable: bool) ->
 
 
 def _find(
-    run_dir: RunDir, intent: Intended, scheduler: Scheduler, clock: Clock
+    run_dir: RunDir,
+    intent: Intended,
+    scheduler: Scheduler,
+    clock: Clock,
+    lookup: Lookup | None = None,
 ) -> Submitted | None:
     """The job of ``intent``, journaled as submitted; None when there certainly is none."""
     claim = read_claim(run_dir, intent.attempt)
@@ -191,10 +213,13 @@ def _find(
         return _claimed(run_dir, intent, claim, clock)
     if parse_job_name(intent.job_name) is None:
         return None  # sent by hand: other jobs may bear the name that somebody chose
-    try:
-        lookup = scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
-    except SchedulerUnavailable as error:
-        raise _doubt(intent, error.message) from error
+    if (other := another_cluster(intent, scheduler)) is not None:
+        raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
+    if lookup is None:
+        try:
+            lookup = scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
+        except SchedulerUnavailable as error:
+            raise _doubt(intent, error.message) from error
     if lookup.jobs:
         submitted = Submitted(
             at=clock.now(), attempt=intent.attempt, job_id=lookup.jobs[-1].job_id, how="found"
@@ -204,6 +229,12 @@ def _find(
     if not lookup.is_certain:
         raise _doubt(intent, "accounting does not answer, and the queue forgets")
     return None
+
+
+def another_cluster(intent: Intended, scheduler: Scheduler) -> str | None:
+    """Name of the cluster that answers here, if ``intent`` was for another one."""
+    here = scheduler.cluster()
+    return here if None not in (here, intent.cluster) and here != intent.cluster else None
 
 
 def _claimed(run_dir: RunDir, intent: Intended, job_id: str, clock: Clock) -> Submitted:

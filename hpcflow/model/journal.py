@@ -43,6 +43,8 @@ class Intended(_Record):
     scheduler: str = Field(description="Who it is sent to: slurm or local.")
     partition: str | None = None
     resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
+    cluster: str | None = Field(None, description="Name of the cluster it is sent to, if known.")
+    host: str | None = Field(None, description="The login node that sends it.")
 
 
 class Submitted(_Record):

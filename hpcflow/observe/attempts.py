@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from hpcflow.clock import Clock
@@ -18,16 +20,17 @@ from hpcflow.errors import (
     StorageError,
     SubmissionInDoubt,
 )
-from hpcflow.launch.submission import read_claim, settle
+from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
 from hpcflow.model.events import parse_event
-from hpcflow.model.journal import JournalRecord, Observed, Submitted
+from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
 from hpcflow.observe.judge import MISSING, judge
-from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.observe.silence import Silence
+from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.locks import SubmitLock, submit_lock
 
 #: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
 #: of submission is compared exactly afterwards.
@@ -39,6 +42,7 @@ def observe(
     *,
     connect: Callable[[str], Scheduler],
     clock: Clock,
+    home: Home,
     warnings: list[str],
 ) -> list[RunDir]:
     """Journal what the schedulers say about ``live``; the runs about which anything was new.
@@ -46,109 +50,199 @@ def observe(
     Args:
         live: attempts that have not ended, with their runs.
         connect: site name -> scheduler.
+        home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
     """
     by_site: dict[str, list[tuple[RunView, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
         by_site[run.site].append((run, attempt))
-    return [
-        run_dir
-        for site, pairs in by_site.items()
-        for run_dir in _observe_site(site, pairs, connect, clock, warnings)
-    ]
 
-
-def _observe_site(
-    site: str,
-    pairs: list[tuple[RunView, AttemptView]],
-    connect: Callable[[str], Scheduler],
-    clock: Clock,
-    warnings: list[str],
-) -> list[RunDir]:
-    """The runs of a site about which something new was journaled."""
-    changed: list[RunDir] = []
-    try:
-        scheduler = connect(site)
-        changed += _settle(pairs, scheduler, clock, warnings)
-        changed += _observe(pairs, scheduler, clock, warnings)
-    except HpcflowError as error:
-        warnings.append(f"{site}: {error.message}; showing what was known before")
-    return changed
-
-
-def _settle(
-    pairs: Iterable[tuple[RunView, AttemptView]],
-    scheduler: Scheduler,
-    clock: Clock,
-    warnings: list[str],
-) -> list[RunDir]:
-    """Look up the jobs of open intents, unless somebody is submitting them at this moment."""
-    open_intents = [run for run, attempt in pairs if attempt.state is AttemptState.INTENDED]
-    run_dirs = [RunDir(Path(run.run_dir)) for run in open_intents]
-    return [run_dir for run_dir in run_dirs if _settle_one(run_dir, scheduler, clock, warnings)]
-
-
-def _settle_one(run_dir: RunDir, scheduler: Scheduler, clock: Clock, warnings: list[str]) -> bool:
-    """Whether the intent is settled now."""
-    try:
-        with submit_lock(run_dir, wait_s=0) as lock:
-            adopted = settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-            if adopted is not None and run_dir.cancel.exists():
-                scheduler.cancel([adopted.job_id])  # the wish was there before the job was known
-    except SubmissionInDoubt as doubt:
-        warnings.append(doubt.message)
-        return False
-    except StorageError:
-        return False  # its submission is under way right now
-    return True
-
-
-def _observe(
-    pairs: list[tuple[RunView, AttemptView]],
-    scheduler: Scheduler,
-    clock: Clock,
-    warnings: list[str],
-) -> list[RunDir]:
-    sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
-    if not sent:
-        return []
-    known = _by_id(scheduler.queue([attempt.job_id or "" for _, attempt in sent]))
-    forgotten = [pair for pair in sent if _answer(pair[1], known) is None]
-    accounting_answered = True
-    if forgotten:
+    def look(site: str, pairs: list[tuple[RunView, AttemptView]]) -> list[RunDir]:
         try:
-            _ask_accounting(forgotten, scheduler, clock, known)
+            return _Watch(connect(site), clock, Silence(home, site), warnings).look(pairs)
+        except HpcflowError as error:
+            warnings.append(f"{site}: {error.message}; showing what was known before")
+            return []
+
+    return [run_dir for site, pairs in by_site.items() for run_dir in look(site, pairs)]
+
+
+@dataclass(frozen=True)
+class _Unsettled:
+    """An intent without an answer, under the lock of its run."""
+
+    run_dir: RunDir
+    intent: Intended
+    lock: SubmitLock
+
+
+class _Watch:
+    """One look at the jobs of one site."""
+
+    def __init__(
+        self, scheduler: Scheduler, clock: Clock, silence: Silence, warnings: list[str]
+    ) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._silence = silence
+        self._warnings = warnings
+        self._accounting_answered = True
+
+    def look(self, pairs: list[tuple[RunView, AttemptView]]) -> list[RunDir]:
+        """Ask once, and journal what is new; the runs about which anything was."""
+        sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
+        with ExitStack() as locks:
+            # Asked after the locks are taken: whoever submits at this moment is let be, and what
+            # is absent then was not sent by anybody.
+            unsettled = self._lock_open(pairs, locks)
+            if not unsettled and not sent:
+                return []
+            queued = self._scheduler.queue()
+            known, names = _by_id(queued), {job.job_name for job in queued}
+            told = self._ask_accounting(
+                [pair for pair in sent if _answer(pair[1], known) is None],
+                [each.intent for each in unsettled if each.intent.job_name not in names],
+            )
+            changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
+        for job_id, ended in _by_id(job for job in told if _is_end(job)).items():
+            known[job_id] = [*ended, *known.get(job_id, ())]
+        return changed + self._journal(sent, known)
+
+    def _lock_open(
+        self, pairs: list[tuple[RunView, AttemptView]], locks: ExitStack
+    ) -> list[_Unsettled]:
+        """The open intents that nobody is submitting at this moment, each under its lock."""
+        found = []
+        for run, attempt in pairs:
+            if attempt.state is not AttemptState.INTENDED:
+                continue
+            run_dir = RunDir(Path(run.run_dir))
+            try:
+                lock = locks.enter_context(submit_lock(run_dir, wait_s=0))
+                last = last_attempt(journal.read(run_dir))
+            except StorageError:
+                continue  # it is being submitted, or its folder is gone
+            if last.is_open and last.intent is not None:
+                found.append(_Unsettled(run_dir, last.intent, lock))
+        return found
+
+    def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
+        """Whether the intent is settled now."""
+        own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
+        try:
+            adopted = settle(
+                each.run_dir,
+                scheduler=self._scheduler,
+                clock=self._clock,
+                lock=each.lock,
+                lookup=Lookup(own, is_certain=self._accounting_answered),
+            )
+            if adopted is not None and each.run_dir.cancel.exists():
+                # The wish was there before the job was known.
+                self._scheduler.cancel([adopted.job_id])
+        except (SubmissionInDoubt, StorageError) as error:
+            self._warnings.append(error.message)
+            return False
+        return True
+
+    def _ask_accounting(
+        self, forgotten: list[tuple[RunView, AttemptView]], unknown: list[Intended]
+    ) -> list[JobInfo]:
+        """What accounting says of jobs that the queue does not know. One that was silent a moment
+        ago is not asked again: a large database takes long to say nothing."""
+        if not forgotten and not unknown:
+            return []
+        now = self._clock.now()
+        if self._silence.is_fresh(now):
+            self._accounting_answered = False
+            self._warnings.append("accounting did not answer a moment ago; ends may show late")
+            return []
+        times = [attempt.submitted_at or run.created_at for run, attempt in forgotten]
+        times += [intent.at for intent in unknown]
+        try:
+            return self._scheduler.accounting(
+                [attempt.job_id or "" for _, attempt in forgotten],
+                since=min(times) - _ACCOUNTING_MARGIN,
+                job_names=[intent.job_name for intent in unknown],
+            )
         except SchedulerUnavailable as error:
-            accounting_answered = False
-            warnings.append(f"{error.message}; ends may show late")
-    changed = []
-    for run, attempt in sent:
-        job = _answer(attempt, known)
-        # Without accounting, only the job's own last word may end what the queue has forgotten.
-        if job is None and not accounting_answered and attempt.exit_code is None:
-            continue
-        if _write(run, attempt, job, clock.now(), warnings):
-            changed.append(RunDir(Path(run.run_dir)))
-    return changed
+            self._accounting_answered = False
+            self._silence.remember(now)
+            self._warnings.append(f"{error.message}; ends may show late")
+            return []
+
+    def _journal(
+        self, sent: list[tuple[RunView, AttemptView]], known: dict[str, list[JobInfo]]
+    ) -> list[RunDir]:
+        changed = []
+        for run, attempt in sent:
+            job = _answer(attempt, known)
+            # Without accounting, only the job's own last word may end what the queue has forgotten.
+            if job is None and not self._accounting_answered and attempt.exit_code is None:
+                continue
+            if self._write(run, attempt, job):
+                changed.append(RunDir(Path(run.run_dir)))
+        return changed
+
+    def _write(self, run: RunView, attempt: AttemptView, job: JobInfo | None) -> bool:
+        """Journal what is new about an attempt; whether anything was.
+
+        A run whose files are gone or closed must not keep the others from being seen.
+        """
+        run_dir = RunDir(Path(run.run_dir))
+        try:
+            records = self._records(run_dir, attempt, job)
+            for record in records:
+                journal.append(run_dir, record)
+        except HpcflowError as error:
+            self._warnings.append(error.message)
+            return False
+        except OSError as error:  # a folder that is closed to us, a scratch that is away
+            self._warnings.append(f"{run_dir.path}: {error.strerror}")
+            return False
+        return bool(records)
+
+    def _records(
+        self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None
+    ) -> list[JournalRecord]:
+        now = self._clock.now()
+        claim = read_claim(run_dir, attempt.attempt)
+        if claim is not None and claim != attempt.job_id:
+            # Two jobs were sent after all, and the other one has the attempt; ours left at once.
+            return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
+        missing_since = last_sign = None
+        if job is None:
+            records = [each for each in journal.read(run_dir) if _is_of(each, attempt)]
+            self._require_its_cluster(attempt, records)
+            missing_since, last_sign = _missing_since(records), _last_sign(run_dir, attempt)
+        return judge(
+            attempt,
+            job,
+            cancel_requested=run_dir.cancel.exists(),
+            first_notice=_first_notice(run_dir, attempt) if job and job.exit_code else None,
+            missing_since=missing_since,
+            last_sign=last_sign,
+            now=now,
+        )
+
+    def _require_its_cluster(self, attempt: AttemptView, records: list[JournalRecord]) -> None:
+        """Nothing follows from what another cluster does not know.
+
+        Raises:
+            SchedulerUnavailable: the job is on another cluster.
+        """
+        for record in records:
+            if isinstance(record, Intended) and (other := another_cluster(record, self._scheduler)):
+                raise SchedulerUnavailable(
+                    f"job {attempt.job_id} is on cluster {record.cluster}, and this is {other}: "
+                    "its end shows where it runs"
+                )
 
 
-def _ask_accounting(
-    pairs: list[tuple[RunView, AttemptView]],
-    scheduler: Scheduler,
-    clock: Clock,
-    known: dict[str, list[JobInfo]],
-) -> None:
-    """Add the ends that accounting knows to ``known``.
-
-    A job that accounting calls running while the queue does not know it is no answer: such records
-    are left behind when slurmdbd was down at the end of a job, and stay for ever.
-    """
-    times = [attempt.submitted_at or run.created_at for run, attempt in pairs]
-    since = min(times, default=clock.now()) - _ACCOUNTING_MARGIN
-    ids = [attempt.job_id or "" for _, attempt in pairs]
-    jobs = scheduler.accounting(ids, since=since)
-    for job_id, ended in _by_id(job for job in jobs if job.state is AttemptState.ENDED).items():
-        known.setdefault(job_id, []).extend(ended)
+def _is_end(job: JobInfo) -> bool:
+    """A job that accounting calls running while the queue does not know it is no answer: such
+    records are left behind when slurmdbd was down at the end of a job, and stay for ever."""
+    return job.state is AttemptState.ENDED
 
 
 def _by_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
@@ -175,54 +269,30 @@ def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | 
     )
 
 
-def _write(
-    run: RunView, attempt: AttemptView, job: JobInfo | None, now: datetime, warnings: list[str]
-) -> bool:
-    """Journal what is new about an attempt; whether anything was.
-
-    A run whose files are gone or closed must not keep the others from being seen.
-    """
-    run_dir = RunDir(Path(run.run_dir))
-    try:
-        records = _records(run_dir, attempt, job, now)
-        for record in records:
-            journal.append(run_dir, record)
-    except HpcflowError as error:
-        warnings.append(error.message)
-        return False
-    except OSError as error:  # a folder that is closed to us, a scratch that is away
-        warnings.append(f"{run_dir.path}: {error.strerror}")
-        return False
-    return bool(records)
+def _is_of(record: JournalRecord, attempt: AttemptView) -> bool:
+    return getattr(record, "attempt", None) == attempt.attempt
 
 
-def _records(
-    run_dir: RunDir, attempt: AttemptView, job: JobInfo | None, now: datetime
-) -> list[JournalRecord]:
-    claim = read_claim(run_dir, attempt.attempt)
-    if claim is not None and claim != attempt.job_id:
-        # Two jobs were sent after all, and the other one has the attempt; ours left at once.
-        return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
-    return judge(
-        attempt,
-        job,
-        cancel_requested=run_dir.cancel.exists(),
-        first_notice=_first_notice(run_dir, attempt) if job and job.exit_code else None,
-        missing_since=_missing_since(run_dir, attempt) if job is None else None,
-        now=now,
-    )
-
-
-def _missing_since(run_dir: RunDir, attempt: AttemptView) -> datetime | None:
-    """Since when the newest observations of this attempt say MISSING."""
+def _missing_since(records: Iterable[JournalRecord]) -> datetime | None:
+    """Since when the newest observations of an attempt say MISSING."""
     since = None
-    for record in journal.read(run_dir):
-        if isinstance(record, Observed) and record.attempt == attempt.attempt:
+    for record in records:
+        if isinstance(record, Observed):
             if record.raw_state != MISSING:
                 since = None
             elif since is None:
                 since = record.at
     return since
+
+
+def _last_sign(run_dir: RunDir, attempt: AttemptView) -> datetime | None:
+    """When the job last wrote an event or a line of its log."""
+    files = run_dir.attempt(attempt.attempt)
+    times = []
+    for path in (files.events, files.log):
+        with suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return datetime.fromtimestamp(max(times), timezone.utc) if times else None
 
 
 def _first_notice(run_dir: RunDir, attempt: AttemptView) -> str | None:

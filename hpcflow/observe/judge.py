@@ -41,6 +41,7 @@ def judge(
     cancel_requested: bool = False,
     first_notice: str | None = None,
     missing_since: datetime | None = None,
+    last_sign: datetime | None = None,
     now: datetime,
 ) -> list[JournalRecord]:
     """The journal records that follow from an answer.
@@ -54,9 +55,10 @@ def judge(
             job that saves and leaves within the grace time of its preemption FAILED; the TERM that
             comes before any USR2 is how it can be known.
         missing_since: when that was first seen to be so.
+        last_sign: when the job last wrote into its folder. Whoever writes has not vanished.
     """
     if job is None:
-        records = _judge_absence(attempt, missing_since, now)
+        records = _judge_absence(attempt, missing_since, last_sign, now)
     else:
         records = _judge_answer(attempt, job, now)
     return [
@@ -83,6 +85,8 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
         records.append(seen)
     if job.state is AttemptState.ENDED:
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
+        if job.source == "accounting" and attempt.exit_code is not None:
+            exit_code = attempt.exit_code  # sacct takes 128 off: 203 would be 75, "send me again"
         cause = cause_of_end(job.raw_state, exit_code)
         records.append(
             Ended(
@@ -101,6 +105,7 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
 def _judge_absence(
     attempt: AttemptView,
     missing_since: datetime | None,
+    last_sign: datetime | None,
     now: datetime,
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
@@ -116,7 +121,8 @@ def _judge_absence(
                 reason="neither the queue nor accounting knows this job",
             )
         ]
-    if (now - missing_since).total_seconds() < VANISHED_AFTER_S:
+    silent_since = max(missing_since, last_sign or missing_since)
+    if (now - silent_since).total_seconds() < VANISHED_AFTER_S:
         return []
     return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
 

@@ -37,11 +37,16 @@ def refresh(
         LedgerError: the database does not answer.
     """
     catch_up_home(ledger, home)
-    return _refresh_live(ledger, user, connect, clock)
+    return _refresh_live(ledger, home, user, connect, clock)
 
 
 def refresh_without_ledger(
-    run_dir: RunDir, *, user: str, connect: Callable[[str], Scheduler], clock: Clock
+    run_dir: RunDir,
+    home: Home,
+    *,
+    user: str,
+    connect: Callable[[str], Scheduler],
+    clock: Clock,
 ) -> list[str]:
     """The same for one run while the ledger is down: its journal learns what became of its job.
 
@@ -52,11 +57,11 @@ def refresh_without_ledger(
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
     ):
         catch_up(ledger, [run_dir])
-        return _refresh_live(ledger, user, connect, clock)
+        return _refresh_live(ledger, home, user, connect, clock)
 
 
 def _refresh_live(
-    ledger: Ledger, user: str, connect: Callable[[str], Scheduler], clock: Clock
+    ledger: Ledger, home: Home, user: str, connect: Callable[[str], Scheduler], clock: Clock
 ) -> list[str]:
     live = [(run, attempt) for run, attempt in ledger.live_attempts() if run.user == user]
     warnings: list[str] = []
@@ -64,6 +69,6 @@ def _refresh_live(
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
 
-        changed = observe(live, connect=connect, clock=clock, warnings=warnings)
+        changed = observe(live, connect=connect, clock=clock, home=home, warnings=warnings)
         catch_up(ledger, changed)
     return warnings

@@ -94,6 +94,13 @@ class Scheduler(Protocol):
 
     name: str
 
+    def cluster(self) -> str | None:
+        """Name of the cluster that answers here; None where it has none, or does not answer.
+
+        People have the same home and the same scratch on several clusters. Never raises.
+        """
+        ...
+
     def submit(self, request: SubmitRequest) -> JobRef:
         """Send one job.
 
@@ -116,10 +123,13 @@ class Scheduler(Protocol):
         """
         ...
 
-    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
+    def accounting(
+        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+    ) -> list[JobInfo]:
         """One batched question to accounting, duplicates (requeues) included, oldest first.
 
-        A site that has no accounting answers with nothing: nobody knows more than the queue.
+        What is told is of jobs that have one of these ids or one of these names. A site that has
+        no accounting answers with nothing: nobody knows more than the queue.
 
         Raises:
             SchedulerUnavailable: accounting does not answer.

@@ -47,6 +47,9 @@ class LocalScheduler:
         self._folder = home.absolute() / "local"
         self._submit_timeout_s = submit_timeout_s
 
+    def cluster(self) -> str | None:
+        return None  # which machine a job is on stands in its own files
+
     def submit(self, request: SubmitRequest) -> JobRef:
         if not request.script.is_file():
             raise SubmissionRefused(f"there is no job script {request.script}")
@@ -86,8 +89,15 @@ class LocalScheduler:
             each for each in self._jobs() if not wanted or each.job_id in wanted
         )
 
-    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
-        return _since(self.queue(job_ids), since) if job_ids else []
+    def accounting(
+        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+    ) -> list[JobInfo]:
+        jobs = [
+            job
+            for job in local_jobs.infos(self._jobs())
+            if job.job_id in job_ids or job.job_name in job_names
+        ]
+        return _since(jobs, since)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         for job in self.queue(job_ids) if job_ids else []:

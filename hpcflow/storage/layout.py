@@ -27,6 +27,7 @@
       ledger.sqlite
       runs/<run_id>                            symbolic link to the run directory: finds runs
       unread/<run_id>                          mark: the ledger may not have read it to its end
+      silent/<site>                            mark: its accounting did not answer a moment ago
       sites/*.yaml  templates/                 the user's own
 """
 
@@ -147,6 +148,10 @@ class Home:
     @property
     def unread(self) -> Path:
         return self.path / "unread"
+
+    @property
+    def silent(self) -> Path:
+        return self.path / "silent"
 
     @property
     def sites(self) -> Path:

@@ -36,6 +36,7 @@ class Fault(Enum):
 
     LOST_ANSWER = "the job exists, but the answer is lost"
     CONTROLLER_DIES = "the job exists, the answer is lost, and nobody can be asked"
+    REFUSED_TWICE = "the job exists, and what sbatch sends again is refused"
     LOST_REQUEST = "nothing arrives, and nobody can tell"
     REFUSED = "a rule of the site"
     DELAYED = "too many jobs"
@@ -51,6 +52,7 @@ class FakeScheduler(FakeCluster):
         has_accounting: whether there is a sacct at all.
         starts_at_once: whether jobs start when they are submitted, or wait for :meth:`start`.
         max_jobs: as MaxSubmitJobs: jobs that may be queued or running.
+        cluster_name: as ClusterName.
     """
 
     name = "fake"
@@ -63,6 +65,7 @@ class FakeScheduler(FakeCluster):
         has_accounting: bool = True,
         starts_at_once: bool = True,
         max_jobs: int | None = None,
+        cluster_name: str = "fake",
     ) -> None:
         super().__init__(clock, min_job_age_s=min_job_age_s, starts_at_once=starts_at_once)
         self.faults: list[Fault] = []
@@ -70,8 +73,12 @@ class FakeScheduler(FakeCluster):
         self.is_accounting_down = False
         self.partitions = ("gpu", "spot")
         self.calls: list[str] = []
+        self.cluster_name = cluster_name
         self._has_accounting = has_accounting
         self._max_jobs = max_jobs
+
+    def cluster(self) -> str | None:
+        return None if self.is_controller_down else self.cluster_name
 
     def submit(self, request: SubmitRequest) -> JobRef:
         self._say("submit")
@@ -91,6 +98,8 @@ class FakeScheduler(FakeCluster):
                 next_action="see what there is with `hpcflow site show`",
             )
         job_id = self._add(request.job_name, script, wanted[1] if wanted else "gpu")
+        if fault is Fault.REFUSED_TWICE:
+            raise SubmissionDelayed("QOSMaxSubmitJobPerUserLimit", next_action="try again later")
         if fault is Fault.CONTROLLER_DIES:
             self.is_controller_down = True
         if fault in (Fault.LOST_ANSWER, Fault.CONTROLLER_DIES):
@@ -112,7 +121,9 @@ class FakeScheduler(FakeCluster):
         self._say("queue")
         return [job for job in self._remembered() if not job_ids or job.job_id in job_ids]
 
-    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
+    def accounting(
+        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+    ) -> list[JobInfo]:
         self._advance()
         self.calls.append("accounting")
         if not self._has_accounting:
@@ -120,7 +131,11 @@ class FakeScheduler(FakeCluster):
         if self.is_accounting_down:
             raise SchedulerUnavailable("sacct got no answer: Connection refused")
         return sorted(
-            (j for j in self._records() if j.job_id in job_ids and _submitted(j) >= since),
+            (
+                job
+                for job in self._records()
+                if (job.job_id in job_ids or job.job_name in job_names) and _submitted(job) >= since
+            ),
             key=_submitted,
         )
 
@@ -136,7 +151,9 @@ class FakeScheduler(FakeCluster):
             PartitionInfo(name, name == "gpu", True, 1440, 4, 8, 8192, 4, ("a100",))
             for name in self.partitions
         )
-        return ClusterInfo("fake", "22.05.8", partitions, has_accounting=self._has_accounting)
+        return ClusterInfo(
+            self.cluster_name, "22.05.8", partitions, has_accounting=self._has_accounting
+        )
 
     def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
         silent = self.is_accounting_down or not self._has_accounting

@@ -205,6 +205,10 @@ class SchedulerContract:
         assert jobs[0].started_at is not None
         assert jobs[0].ended_at is not None
         assert scheduler.accounting([], since) == []
+        names = [jobs[0].job_name]
+        assert [job.job_id for job in scheduler.accounting([], since, job_names=names)] == ids[1:]
+        both = scheduler.accounting([second.job_id], since, job_names=names)
+        assert [job.job_id for job in both] == [first.job_id, second.job_id]
 
     def _told(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
         """Accounting's word, once it has heard of the end: it lags behind."""
@@ -262,6 +266,7 @@ class SchedulerContract:
     def test_the_cluster_tells_about_itself(self, scheduler: Scheduler) -> None:
         info = scheduler.cluster_info()
         assert info.name
+        assert scheduler.cluster() in (None, info.name)
         assert any(partition.is_default for partition in info.partitions)
         assert all(partition.cpus_per_node > 0 for partition in info.partitions)
 

@@ -2,83 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from hpcflow.clock import to_text
 from hpcflow.errors import InputError, SchedulerUnavailable, StorageError, SubmissionInDoubt
-from hpcflow.launch.plan import make_plan
-from hpcflow.launch.run import Launched, cancel, launch, resume
-from hpcflow.ledger.store import open_ledger
-from hpcflow.model.state import AttemptState, RunState
-from hpcflow.observe.refresh import refresh
-from hpcflow.settings import load_settings
-from hpcflow.sites.loader import load_site, search_path
+from hpcflow.model.state import Cause, RunState
+from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.storage.layout import RunDir
-from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
-
-CONFIG = """
-name: small
-command: ["true"]
-launch: {framework: none, launcher: none}
-resources: {time_limit: 10m, account: physics}
-"""
-
-
-@dataclass
-class Desk:
-    """A person, a cluster in memory, and a clock that stands still."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.clock = FakeClock(datetime(2026, 3, 1, tzinfo=timezone.utc))
-        self.slurm = FakeScheduler(self.clock)
-        self.settings = load_settings(
-            {"HPCFLOW_HOME": str(self.folder / "home"), "SCRATCH": str(self.folder / "scratch")}
-        )
-        self.site = load_site("devcluster", search=search_path(self.settings.home.path))
-        self.config = self.folder / "config.yaml"
-        self.config.write_text(CONFIG)
-
-    def launch(self) -> Launched:
-        plan = make_plan(
-            self.config, settings=self.settings, clock=self.clock, site=self.site, overrides=()
-        )
-        return launch(plan, settings=self.settings, scheduler=self.slurm, clock=self.clock)
-
-    def resume(self, run_dir: RunDir, *, known_attempts: int = 0) -> Launched:
-        return resume(
-            run_dir,
-            settings=self.settings,
-            scheduler=self.slurm,
-            site=self.site,
-            clock=self.clock,
-            known_attempts=known_attempts,
-        )
-
-    def cancel(self, run_dir: RunDir) -> str | None:
-        return cancel(run_dir, settings=self.settings, scheduler=self.slurm, clock=self.clock)
-
-    def state(self, run_id: str) -> tuple[RunState, str | None]:
-        """The run's state and the reason of its last attempt, after a look at everything."""
-        with open_ledger(self.settings.ledger_url) as ledger:
-            refresh(
-                ledger,
-                self.settings.home,
-                user=self.settings.user,
-                connect=lambda _: self.slurm,
-                clock=self.clock,
-            )
-            found = ledger.run(run_id)
-            return found.run.state, found.attempts[-1].reason if found.attempts else None
-
-    def alive(self) -> list[str]:
-        return [job.job_id for job in self.slurm.queue() if job.state is not AttemptState.ENDED]
+from tests.launch.desk import Desk
 
 
 @pytest.fixture
@@ -131,9 +67,9 @@ def test_cancel_ends_a_job_of_this_run_alone(desk: Desk) -> None:
 def _launched_in_doubt(desk: Desk) -> tuple[RunDir, str]:
     """A run whose job exists while nobody could be asked about it."""
     desk.slurm.faults.append(Fault.CONTROLLER_DIES)
-    with pytest.raises(SubmissionInDoubt):
+    with pytest.raises(SubmissionInDoubt) as caught:
         desk.launch()
-    run_id = next(desk.settings.home.runs.iterdir()).name
+    run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
     return RunDir((desk.settings.home.runs / run_id).readlink()), run_id
 
 
@@ -160,7 +96,7 @@ def test_a_job_that_is_found_when_its_run_is_resumed_goes_on(desk: Desk) -> None
 
 
 def test_the_reason_of_a_wait_is_the_present_one(desk: Desk) -> None:
-    desk.slurm = FakeScheduler(desk.clock, starts_at_once=False)
+    desk.slurm = FakeScheduler(desk.clock, starts_at_once=False, cluster_name="devcluster")
     launched = desk.launch()
     said = []
     for reason in ("Priority", "Resources", "AssocGrpGRES", "AssocGrpGRES", "ReqNodeNotAvail"):
@@ -171,3 +107,123 @@ def test_the_reason_of_a_wait_is_the_present_one(desk: Desk) -> None:
     assert journal.count('"observed"') == 3, "what is not new is not written"
     desk.slurm.start(launched.job_id)
     assert desk.state(launched.run_id) == (RunState.RUNNING, None)
+
+
+def test_nothing_is_sent_from_another_clusters_login_node(desk: Desk) -> None:
+    """Home and scratch are often common to several clusters."""
+    launched = desk.launch()
+    here, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="othercluster")
+    with pytest.raises(InputError, match="site devcluster is the cluster devcluster"):
+        desk.launch()
+    run_dir = RunDir(launched.run_dir)
+    with pytest.raises(InputError, match="that of othercluster"):
+        desk.resume(run_dir)
+    with pytest.raises(SchedulerUnavailable, match="is on cluster devcluster") as caught:
+        desk.cancel(run_dir)
+    assert "say it there" in str(caught.value)
+    desk.slurm = here
+    assert desk.alive() == [launched.job_id]
+
+
+def test_what_another_cluster_does_not_know_has_not_vanished(desk: Desk) -> None:
+    launched, (doubtful, _) = desk.launch(), _launched_in_doubt(desk)
+    desk.slurm.is_controller_down = False
+    here, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="othercluster")
+    for _ in range(3):
+        said = "\n".join(desk.look())
+        assert "is on cluster devcluster, and this is othercluster" in said
+        assert "sent to cluster devcluster" in said
+        desk.clock.advance(VANISHED_AFTER_S + 60)
+    desk.slurm = here
+    assert desk.state(launched.run_id)[0] is RunState.RUNNING
+    assert desk.state(doubtful.path.name)[0] is RunState.RUNNING
+
+
+def test_cancel_lets_a_job_alone_that_got_the_same_id(desk: Desk) -> None:
+    """Ids wrap, and begin again where a controller lost its state."""
+    old = desk.launch()
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
+    new = desk.launch()
+    assert new.job_id == old.job_id
+    assert desk.cancel(RunDir(old.run_dir)) is None
+    assert desk.alive() == [new.job_id]
+
+
+def test_a_job_that_exists_although_sbatch_said_no_is_adopted(desk: Desk) -> None:
+    """sbatch sends again by itself, and its last answer need not be about the first time."""
+    desk.slurm.faults.append(Fault.REFUSED_TWICE)
+    launched = desk.launch()
+    assert desk.alive() == [launched.job_id]
+    assert desk.state(launched.run_id)[0] is RunState.RUNNING
+
+
+def test_an_intent_of_another_login_node_is_let_be_while_sbatch_may_try(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where scratch is mounted with locks that hold on one node only, and does not say so."""
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    monkeypatch.setattr("socket.gethostname", lambda: "login1")
+    with pytest.raises(SubmissionInDoubt):
+        desk.launch()
+    monkeypatch.setattr("socket.gethostname", lambda: "login2")
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
+    (run_id,) = [link.name for link in desk.settings.home.runs.iterdir()]
+    assert "sbatch may still be trying on login1" in "\n".join(desk.look())
+    assert desk.state(run_id)[0] is RunState.SUBMITTING
+    desk.clock.advance(200)
+    assert desk.state(run_id)[0] is RunState.CREATED
+
+
+def test_however_many_runs_there_are_each_is_asked_once(desk: Desk) -> None:
+    running = [desk.launch() for _ in range(3)]
+    doubtful = []
+    for _ in range(2):
+        doubtful.append(_launched_in_doubt(desk)[1])
+        desk.slurm.is_controller_down = False
+    desk.slurm.forget(running[0].job_id)
+    desk.slurm.forget(running[1].job_id)
+    desk.slurm.calls.clear()
+    desk.look()
+    asked = [call for call in desk.slurm.calls if call != "cancel"]
+    assert sorted(asked) == ["accounting", "queue"]
+    assert {desk.seen(run_id).run.state for run_id in doubtful} == {RunState.RUNNING}
+
+
+def test_accounting_that_is_silent_is_not_asked_at_every_look(desk: Desk) -> None:
+    launched = desk.launch()
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.forget(launched.job_id)
+    desk.slurm.is_accounting_down = True
+    desk.slurm.calls.clear()
+    assert all("ends may show late" in line for _ in range(3) for line in desk.look())
+    assert desk.slurm.calls.count("accounting") == 1
+    desk.slurm.is_accounting_down = False
+    desk.clock.advance(121)
+    assert desk.state(launched.run_id)[0] is RunState.COMPLETED
+
+
+def test_a_job_that_still_writes_has_not_vanished(desk: Desk) -> None:
+    """Whatever queue and accounting say."""
+    launched = desk.launch()
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
+    log = RunDir(launched.run_dir).attempt(1).log
+    for _ in range(4):
+        log.write_text("loss 0.1\n")
+        now = desk.clock.now().timestamp()
+        os.utime(log, (now, now))
+        assert desk.seen(launched.run_id).attempts[0].cause is None
+        desk.clock.advance(VANISHED_AFTER_S - 1)
+    desk.clock.advance(2)
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.VANISHED
+
+
+def test_the_jobs_own_exit_code_wins_over_that_of_accounting(desk: Desk) -> None:
+    """sacct takes 128 off what is above 127: a failure with 203 would be "send me again"."""
+    launched = desk.launch()
+    line = '{"at": "%s", "event": "exited", "exit_code": 203}\n'
+    events = RunDir(launched.run_dir).attempt(1).events
+    events.write_text(line % to_text(desk.clock.now()))
+    desk.slurm.end(launched.job_id, "FAILED", exit_code=75)
+    desk.slurm.forget(launched.job_id)
+    attempt = desk.seen(launched.run_id).attempts[0]
+    assert (attempt.cause, attempt.exit_code) == (Cause.FAILED, 203)

@@ -29,6 +29,9 @@ class AsUser:
         self._scheduler = scheduler
         self._extra = extra
 
+    def cluster(self) -> str | None:
+        return self.call(self._scheduler.cluster)
+
     def submit(self, request: SubmitRequest) -> JobRef:
         return self.call(lambda: self._scheduler.submit(request))
 
@@ -38,8 +41,10 @@ class AsUser:
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
         return self.call(lambda: self._scheduler.queue(job_ids))
 
-    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
-        return self.call(lambda: self._scheduler.accounting(job_ids, since))
+    def accounting(
+        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+    ) -> list[JobInfo]:
+        return self.call(lambda: self._scheduler.accounting(job_ids, since, job_names=job_names))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         return self.call(lambda: self._scheduler.cancel(job_ids))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.parse_jobs import (
@@ -135,11 +137,21 @@ def test_names_and_reasons_of_others_may_hold_anything() -> None:
     assert jobs[0].job_name == "a|b, c\nd"
 
 
-def test_a_torn_row_is_left_out() -> None:
+def test_a_row_of_the_queue_that_cannot_be_read_is_no_answer() -> None:
+    """A job that is not seen would be taken for one that is gone, and sent again."""
     text = _queue_text(QUEUE_ROW)
-    assert parse_queue(text + text[: len(text) // 2]) == parse_queue(text)
+    for wrong in (text + text[: len(text) // 2], text.replace("123", "one", 1), ROW_END):
+        with pytest.raises(SchedulerUnavailable, match="cannot be read"):
+            parse_queue(wrong)
     assert parse_queue("") == []
     assert parse_accounting("\n") == []
+
+
+def test_what_a_wrapper_prints_around_the_queue_is_passed_over() -> None:
+    text = _queue_text(QUEUE_ROW, {**QUEUE_ROW, "JobArrayID": "124_[1-3,7%2]"})
+    seen = parse_queue(f"*** Maintenance ***\n\n{text}see you\n")
+    assert seen == parse_queue(text)
+    assert [job.job_id for job in seen] == ["123", "124_[1-3,7%2]"]
 
 
 def test_accounting_is_told_oldest_first_with_every_start_of_a_job() -> None:
@@ -154,8 +166,9 @@ def test_a_node_list_that_cannot_be_read_is_kept_as_it_is() -> None:
 
 
 @given(st.text(max_size=200))
-def test_no_output_is_an_error(text: str) -> None:
-    parse_queue(text)
+def test_no_output_is_a_traceback(text: str) -> None:
+    for output in (text, FIELD_END.join([text] * 12) + ROW_END):
+        with suppress(SchedulerUnavailable):
+            parse_queue(output)
     parse_accounting(text)
-    parse_queue(FIELD_END.join([text] * 12) + ROW_END)
     parse_accounting(FIELD_END.join([text] * 11))

@@ -163,6 +163,19 @@ def test_a_complaint_that_is_in_no_table_is_shown_as_it_is(lines: tuple[str, ...
     assert lines[0] in error.message
 
 
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "/usr/bin/sbatch: line 3: 17742 Killed    /opt/slurm/bin/sbatch",
+        "Traceback (most recent call last):\nKeyError: 'account'",
+        "sbatch: warning: x\nwrapper: could not write its log",
+    ],
+)
+def test_the_complaint_of_a_wrapper_is_a_doubt(stderr: str) -> None:
+    """The sbatch inside it may have done its work."""
+    assert type(_error(_answer("", stderr, 1))) is SubmissionInDoubt
+
+
 def test_the_more_exact_reason_decides_which_key_it_is() -> None:
     error = _error(
         _failed(

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 #: sbatch itself tries for two minutes while the queue is full; a shorter limit would leave doubts.
 SUBMIT_TIMEOUT_S: Final = 180.0
-ACCOUNTING_TIMEOUT_S: Final = 60.0
+ACCOUNTING_TIMEOUT_S: Final = 20.0
 #: An answer that only improves an error message is not waited for longer.
 _ACCOUNTS_TIMEOUT_S: Final = 10.0
 
@@ -72,7 +72,17 @@ class SlurmCommands:
         self._submit_timeout_s = submit_timeout_s
         self._accounting_timeout_s = accounting_timeout_s
         self._settings: dict[str, str] | None = None
+        self._is_nameless = False
         self._accounts: dict[str, frozenset[str] | None] = {}
+
+    def cluster(self) -> str | None:
+        if not self._is_nameless:
+            try:
+                return self._read_settings().get("ClusterName")
+            except SchedulerUnavailable as error:
+                _log.debug("the cluster does not say its name: %s", error)
+                self._is_nameless = True  # whoever waits in vain once need not do so twice
+        return None
 
     def submit(self, request: SubmitRequest) -> JobRef:
         answer = run_submission(
@@ -104,12 +114,20 @@ class SlurmCommands:
         jobs = self._queue()
         return select(jobs, job_ids) if job_ids else jobs
 
-    def accounting(self, job_ids: Sequence[str], since: datetime) -> list[JobInfo]:
-        if not job_ids or not self._has_accounting:
+    def accounting(
+        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+    ) -> list[JobInfo]:
+        if not (job_ids or job_names) or not self._has_accounting:
             return []
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
-        chosen = ("--jobs", ",".join(known)) if 0 < len(known) <= _MAX_IDS else ()
-        return select(self._accounting(since, *chosen), job_ids)
+        # sacct takes ids and names together for jobs that have both.
+        is_narrow = not job_names and 0 < len(known) <= _MAX_IDS
+        told = self._accounting(since, *(("--jobs", ",".join(known)) if is_narrow else ()))
+        by_id, names = select(told, job_ids), frozenset(job_names)
+        seen = {ids.base(job.job_id) for job in by_id}
+        by_name = (job for job in told if job.job_name in names)
+        more = [job for job in by_name if ids.base(job.job_id) not in seen]
+        return parse_jobs.sort_by_age([*by_id, *more]) if more else by_id
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]

@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Final, Literal
 
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.model.state import AttemptState, attempt_state, normalize_raw_state
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.job_ids import base
 from hpcflow.schedulers.slurm.times import parse_time
 
 FIELD_END: Final = "\x1f"
@@ -41,13 +43,33 @@ _NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
 
 
 def parse_queue(text: str) -> list[JobInfo]:
-    """The output of ``squeue --noheader --Format QUEUE_FORMAT``."""
-    rows = (row.lstrip("\n").split(FIELD_END) for row in text.split(ROW_END))
-    return [
-        _job(dict(zip(_QUEUE_FIELDS, row, strict=True)), "queue")
-        for row in rows
-        if len(row) == len(_QUEUE_FIELDS)
-    ]
+    """The output of ``squeue --noheader --Format QUEUE_FORMAT``.
+
+    What a wrapper around squeue prints on lines of its own, before or after, is passed over.
+
+    Raises:
+        SchedulerUnavailable: a row is something else. A job that is not seen would be taken for
+            one that is gone.
+    """
+    *rows, rest = text.split(ROW_END)
+    if FIELD_END in rest:
+        raise _not_a_row(rest)
+    return [_queue_row(row) for row in rows]
+
+
+def _queue_row(row: str) -> JobInfo:
+    values = row.split(FIELD_END)
+    values[0] = values[0].strip().rpartition("\n")[2]
+    if len(values) != len(_QUEUE_FIELDS) or not base(values[0].strip()).isdecimal():
+        raise _not_a_row(row)
+    return _job(dict(zip(_QUEUE_FIELDS, values, strict=True)), "queue")
+
+
+def _not_a_row(text: str) -> SchedulerUnavailable:
+    return SchedulerUnavailable(
+        f"squeue printed what cannot be read: {text.strip()[:200]!r}",
+        next_action="see what it is: type squeue, and look at type -a squeue",
+    )
 
 
 _FROM_ACCOUNTING: Final = {

@@ -126,10 +126,12 @@ def _unknown(answer: Answer) -> SchedulerError:
     """A message that is in no table: a site's own submit plugin, or a complaint of sbatch itself.
 
     sbatch speaks its verdict only after it talked with the controller. Without one it never sent
-    anything. With one that we do not know, the job does not exist if the controller gave a reason.
+    anything, if all that was said is its own: a wrapper whose sbatch was killed complains as well.
+    With a verdict that we do not know, the job does not exist if the controller gave a reason.
     """
     if _VERDICT not in answer.stderr:
-        if not answer.stderr.strip():
+        lines = [line for line in answer.stderr.splitlines() if line.strip()]
+        if not lines or not all(line.startswith(("sbatch: ", 'Try "sbatch ')) for line in lines):
             return _in_doubt(answer)
         return _refused(answer, Refusal("", None, "correct what sbatch complains of"))
     reasons = [line for line in answer.stderr.splitlines() if _VERDICT not in line]

@@ -1,0 +1,42 @@
+"""Whose accounting was asked in vain a moment ago, across commands.
+
+A sacct that hangs costs every command its whole time limit, and people look often; so the time of
+the last silence is kept in ``HPCFLOW_HOME/silent/``, and for a while nobody asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.storage.files import FOLDER_MODE
+from hpcflow.storage.layout import Home
+
+#: How long a silence is believed to last.
+LASTS: Final = timedelta(minutes=2)
+
+
+class Silence:
+    """The silence of one site's accounting."""
+
+    def __init__(self, home: Home, site: str) -> None:
+        """``site``: a name, or the path of a site file."""
+        self._mark = home.silent / hashlib.sha256(site.encode()).hexdigest()[:16]
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Whether it was noticed shortly before ``now``."""
+        try:
+            age_s = now.timestamp() - self._mark.stat().st_mtime
+        except OSError:
+            return False
+        return 0 <= age_s < LASTS.total_seconds()
+
+    def remember(self, now: datetime) -> None:
+        """It was noticed at ``now``. Where that cannot be written, it is noticed again."""
+        with suppress(OSError):
+            self._mark.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._mark.touch(mode=0o600)
+            os.utime(self._mark, (now.timestamp(), now.timestamp()))

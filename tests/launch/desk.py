@@ -1,0 +1,87 @@
+"""A person with runs on a cluster that is in memory, and a clock that stands still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hpcflow.launch.plan import make_plan
+from hpcflow.launch.run import Launched, cancel, launch, resume
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.state import AttemptState, RunState
+from hpcflow.model.views import RunDetail
+from hpcflow.observe.refresh import refresh
+from hpcflow.settings import load_settings
+from hpcflow.sites.loader import load_site, search_path
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.clock import FakeClock
+from hpcflow.testing.fake_scheduler import FakeScheduler
+
+CONFIG = """
+name: small
+command: ["true"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m, account: physics}
+"""
+
+
+@dataclass
+class Desk:
+    """A person, a cluster in memory, and a clock that stands still."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock(datetime(2026, 3, 1, tzinfo=timezone.utc))
+        self.slurm = FakeScheduler(self.clock, cluster_name="devcluster")
+        self.settings = load_settings(
+            {"HPCFLOW_HOME": str(self.folder / "home"), "SCRATCH": str(self.folder / "scratch")}
+        )
+        self.site = load_site("devcluster", search=search_path(self.settings.home.path))
+        self.config = self.folder / "config.yaml"
+        self.config.write_text(CONFIG)
+
+    def launch(self) -> Launched:
+        plan = make_plan(
+            self.config, settings=self.settings, clock=self.clock, site=self.site, overrides=()
+        )
+        return launch(plan, settings=self.settings, scheduler=self.slurm, clock=self.clock)
+
+    def resume(self, run_dir: RunDir, *, known_attempts: int = 0) -> Launched:
+        return resume(
+            run_dir,
+            settings=self.settings,
+            scheduler=self.slurm,
+            site=self.site,
+            clock=self.clock,
+            known_attempts=known_attempts,
+        )
+
+    def cancel(self, run_dir: RunDir) -> str | None:
+        return cancel(run_dir, settings=self.settings, scheduler=self.slurm, clock=self.clock)
+
+    def look(self) -> list[str]:
+        """What `ls` does before it shows anything; returns its warnings."""
+        with open_ledger(self.settings.ledger_url) as ledger:
+            return refresh(
+                ledger,
+                self.settings.home,
+                user=self.settings.user,
+                connect=lambda _: self.slurm,
+                clock=self.clock,
+            )
+
+    def seen(self, run_id: str) -> RunDetail:
+        """The run, after a look at everything."""
+        self.look()
+        with open_ledger(self.settings.ledger_url) as ledger:
+            return ledger.run(run_id)
+
+    def state(self, run_id: str) -> tuple[RunState, str | None]:
+        """The run's state and the reason of its last attempt, after a look at everything."""
+        found = self.seen(run_id)
+        return found.run.state, found.attempts[-1].reason if found.attempts else None
+
+    def alive(self) -> list[str]:
+        return [job.job_id for job in self.slurm.queue() if job.state is not AttemptState.ENDED]
