@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from hpcflow.clock import Clock
@@ -32,8 +32,8 @@ from hpcflow.errors import (
 from hpcflow.model.ids import job_name, parse_job_name
 from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Submitted, Withdrawn
 from hpcflow.model.run import Run
-from hpcflow.model.state import Cause
-from hpcflow.schedulers.base import Lookup, Scheduler, SubmitRequest
+from hpcflow.model.state import AttemptState, Cause
+from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
@@ -180,7 +180,9 @@ def _submit(
         ) from doubt
     except (SubmissionRefused, SubmissionDelayed) as error:
         # sbatch tries again by itself; what it says last need not be all that happened.
-        found = _find(run_dir, intent, scheduler, clock)
+        lookup = _look_up(intent, scheduler)
+        jobs = tuple(job for job in lookup.jobs if not _is_stillborn(job))
+        found = _find(run_dir, intent, scheduler, clock, replace(lookup, jobs=jobs))
         if found is not None:
             return found
         retryable = error.retryable
@@ -215,11 +217,7 @@ def _find(
         return None  # sent by hand: other jobs may bear the name that somebody chose
     if (other := another_cluster(intent, scheduler)) is not None:
         raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
-    if lookup is None:
-        try:
-            lookup = scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
-        except SchedulerUnavailable as error:
-            raise _doubt(intent, error.message) from error
+    lookup = lookup or _look_up(intent, scheduler)
     if lookup.jobs:
         submitted = Submitted(
             at=clock.now(), attempt=intent.attempt, job_id=lookup.jobs[-1].job_id, how="found"
@@ -229,6 +227,19 @@ def _find(
     if not lookup.is_certain:
         raise _doubt(intent, "accounting does not answer, and the queue forgets")
     return None
+
+
+def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:
+    """What bears the intent's name, in queue and accounting."""
+    try:
+        return scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
+    except SchedulerUnavailable as error:
+        raise _doubt(intent, error.message) from error
+
+
+def _is_stillborn(job: JobInfo) -> bool:
+    """A record that Slurm keeps of some refused jobs (FAILED, BadConstraints); it never ran."""
+    return job.state is AttemptState.ENDED and job.started_at is None and not job.nodes
 
 
 def another_cluster(intent: Intended, scheduler: Scheduler) -> str | None:

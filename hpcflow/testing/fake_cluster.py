@@ -107,6 +107,17 @@ class FakeCluster:
             self.start(job_id)
         return job_id
 
+    def _never_started(self, job_id: str) -> None:
+        now = self._clock.now()
+        job = self._jobs[job_id]
+        self._jobs[job_id] = replace(
+            _pending(job_id, job.job_name, job.partition or "gpu", now),
+            raw_state="FAILED",
+            state=AttemptState.ENDED,
+            reason="BadConstraints",
+            ended_at=now,
+        )
+
     def _advance(self) -> None:
         """Let happen what should have happened since the last call."""
         now = self._clock.now()

@@ -36,6 +36,7 @@ class Fault(Enum):
 
     LOST_ANSWER = "the job exists, but the answer is lost"
     CONTROLLER_DIES = "the job exists, the answer is lost, and nobody can be asked"
+    STILLBORN = "refused, and yet there is a record of it"
     REFUSED_TWICE = "the job exists, and what sbatch sends again is refused"
     LOST_REQUEST = "nothing arrives, and nobody can tell"
     REFUSED = "a rule of the site"
@@ -98,6 +99,9 @@ class FakeScheduler(FakeCluster):
                 next_action="see what there is with `hpcflow site show`",
             )
         job_id = self._add(request.job_name, script, wanted[1] if wanted else "gpu")
+        if fault is Fault.STILLBORN:
+            self._never_started(job_id)
+            raise SubmissionRefused("Requested node configuration is not available")
         if fault is Fault.REFUSED_TWICE:
             raise SubmissionDelayed("QOSMaxSubmitJobPerUserLimit", next_action="try again later")
         if fault is Fault.CONTROLLER_DIES:

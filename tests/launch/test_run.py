@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.errors import InputError, SchedulerUnavailable, StorageError, SubmissionInDoubt
+from hpcflow.errors import (
+    InputError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionInDoubt,
+    SubmissionRefused,
+)
 from hpcflow.model.state import Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.storage.layout import RunDir
@@ -155,6 +161,13 @@ def test_a_job_that_exists_although_sbatch_said_no_is_adopted(desk: Desk) -> Non
     launched = desk.launch()
     assert desk.alive() == [launched.job_id]
     assert desk.state(launched.run_id)[0] is RunState.RUNNING
+
+
+def test_the_record_of_a_refused_job_is_no_job(desk: Desk) -> None:
+    desk.slurm.faults.append(Fault.STILLBORN)
+    with pytest.raises(SubmissionRefused):
+        desk.launch()
+    assert not list(desk.settings.home.runs.iterdir()), "nothing is left of it"
 
 
 def test_an_intent_of_another_login_node_is_let_be_while_sbatch_may_try(
