@@ -113,7 +113,8 @@ class Resources(Section):
     )
     partition: Word = Field(
         "auto",
-        description="A partition of the site, or `auto`: the first that fits.",
+        description="A partition of the site, or `auto`: the first that fits; for a run without "
+        "GPUs, one without GPUs if there is any.",
         examples=["gpu"],
     )
     account: Word | None = Field(

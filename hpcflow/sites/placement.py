@@ -64,7 +64,8 @@ class Placement:
 def place(spec: RunSpec, site: Site, document: Document | None = None) -> Placement:
     """Check ``spec`` against ``site`` and fill in every default.
 
-    With ``partition: auto`` the first partition of the site that fits everything is taken.
+    With ``partition: auto`` the first partition of the site that fits everything is taken; for a
+    run without GPUs, those without GPUs are tried first.
 
     Raises:
         SpecError: the run cannot go there; with file, line, key and what would be right.
@@ -108,7 +109,12 @@ def _candidates(spec: RunSpec, site: Site) -> list[str]:
                 suggestion("", site.partitions),
             )
         with_qos = [name for name in names if qos and site.partitions[name].qos == qos]
-        return with_qos or names
+        # A run that takes no GPU should not keep others from theirs; False is sorted before True.
+        takes_gpus = spec.resources.gpus_per_node > 0
+        return sorted(
+            with_qos or names,
+            key=lambda name: not takes_gpus and site.partitions[name].gpus_per_node > 0,
+        )
     # People may also say it as Slurm does: the name there, and with it the QOS.
     same = [name for name in site.partitions if asked in (name, site.slurm_partition(name))]
     if not same:

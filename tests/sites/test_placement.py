@@ -81,21 +81,21 @@ def refused(on: Any, launch: dict[str, Any] | None = None, **resources: Any) -> 
 # --- what fits -------------------------------------------------------------------------------
 
 
-def test_a_run_that_says_nothing_gets_the_first_partition_and_its_defaults() -> None:
-    placement = place(spec(), CLUSTER)
+def test_a_run_gets_the_first_partition_and_its_defaults() -> None:
+    placement = place(spec(gpus_per_node=1), CLUSTER)
     assert placement == Placement(
         partition="gpu",
         options=CLUSTER.partitions["gpu"],
         slurm_partition="gpu",
-        gpu_type=None,
-        gres_name=None,
+        gpu_type="a100",
+        gres_name="nvidia_a100",
         account=None,
         qos=None,
         constraint=None,
         nodes=1,
-        gpus_per_node=0,
+        gpus_per_node=1,
         ranks_per_node=1,
-        cpus_per_task=1,
+        cpus_per_task=8,
         mem_mb=None,
         time_limit_min=60,
         launcher=Launcher.TORCHRUN,
@@ -107,7 +107,23 @@ def test_auto_goes_on_until_everything_fits() -> None:
     assert place(spec(nodes=9, gpus_per_node=4), CLUSTER).partition == "big"
     assert place(spec(nodes=2, gpus_per_node=8), CLUSTER).partition == "big"
     assert place(spec(gpu_type="h100", gpus_per_node=1, nodes=2), CLUSTER).partition == "big"
-    assert place(spec(time_limit="48h"), CLUSTER).partition == "cpu"
+    assert place(spec(nodes=65, time_limit="48h"), CLUSTER).partition == "cpu"
+
+
+def test_a_run_without_gpus_leaves_the_gpus_to_others_where_it_can() -> None:
+    assert place(spec(), CLUSTER).partition == "cpu"
+    assert place(spec(partition="gpu"), CLUSTER).partition == "gpu", "unless it asks for them"
+    small = site(
+        """
+        name: small
+        partitions:
+          gpu: {gpus_per_node: 4, cpus_per_node: 64}
+          cpu: {cpus_per_node: 8}
+        scratch: {path: /scratch}
+        """
+    )
+    assert place(spec(cpus_per_task=8), small).partition == "cpu"
+    assert place(spec(cpus_per_task=9), small).partition == "gpu", "where it fits nowhere else"
 
 
 def test_a_partition_may_be_named_as_slurm_names_it_with_its_qos() -> None:

@@ -93,6 +93,8 @@ DOCUMENTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"gpus_per_node": 2, "gpu_type": "h100", "time_limit": "48h"},
         {"slurm_partition": "gpu-h100", "cpus_per_task": 48},
     ),
+    ("lonestar6", {"time_limit": "2h"}, {"slurm_partition": "normal", "gpus_per_node": 0}),
+    ("vista", {"time_limit": "2h"}, {"slurm_partition": "gg", "gpus_per_node": 0}),
     (
         "lumi-g",
         {"account": "project_465", "nodes": 4, "gpus_per_node": 8, "time_limit": "36h"},
