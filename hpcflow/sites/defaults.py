@@ -10,6 +10,9 @@ from hpcflow.model.units import format_duration, format_minutes
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import Partition, Site
 
+#: Their ranks learn of each other from variables that one srun task per rank is given.
+_NOT_BY_TORCHRUN: Final = frozenset({Framework.TENSORFLOW, Framework.JAX, Framework.MPI})
+
 _FEATURE: Final = re.compile(r"[A-Za-z0-9_.:=+-]+")
 _CONJUNCTION: Final = re.compile(r"[A-Za-z0-9_.:=+-]+(?:&[A-Za-z0-9_.:=+-]+)*")
 
@@ -18,9 +21,19 @@ def launcher_and_ranks(spec: RunSpec, site: Site) -> tuple[Launcher, int]:
     """Who starts the processes, and how many on a node.
 
     Raises:
-        Complaint: one process cannot be on several nodes, or several ranks.
+        Complaint: one process cannot be on several nodes, or several ranks; or the ranks would
+            never find each other.
     """
-    launcher = spec.launch.launcher or _default_launcher(spec.launch.framework, site)
+    framework = spec.launch.framework
+    launcher = spec.launch.launcher or _default_launcher(framework, site)
+    if launcher is Launcher.TORCHRUN and framework in _NOT_BY_TORCHRUN:
+        raise Complaint(
+            "launch.launcher",
+            f"torchrun sets up no rendezvous for {framework.value}: "
+            "every rank would train by itself",
+            f"set launch.launcher=srun, the default for {framework.value}; "
+            "or launch.framework=pytorch, if it is a torch program",
+        )
     if launcher is not Launcher.NONE:
         return launcher, spec.resources.ranks_per_node
     why = "launcher none starts the command once, on the first node"

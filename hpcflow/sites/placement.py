@@ -72,6 +72,7 @@ def place(spec: RunSpec, site: Site, document: Document | None = None) -> Placem
     """
     try:
         _check_words(spec, site)
+        launcher_and_ranks(spec, site)  # what is wrong with it is wrong on every partition
         return _first_that_fits(spec, site, _candidates(spec, site))
     except Complaint as complaint:
         raise complaint.as_error(document) from None

@@ -394,6 +394,15 @@ def test_one_process_cannot_fill_several_nodes_or_ranks() -> None:
     assert "not 2 times" in refused(CLUSTER, alone, tasks_per_node=2).message
 
 
+@pytest.mark.parametrize("framework", ["tensorflow", "jax", "mpi"])
+def test_torchrun_is_refused_where_the_ranks_would_not_find_each_other(framework: str) -> None:
+    error = refused(CLUSTER, {"launcher": "torchrun", "framework": framework}, nodes=2)
+    assert error.where is not None
+    assert error.where.key == "launch.launcher"
+    assert error.message.startswith(f"torchrun sets up no rendezvous for {framework}")
+    assert "launch.launcher=srun" in (error.next_action or "")
+
+
 def test_the_error_points_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("name: x\nscript: t.py\nresources:\n  nodes: 2\n  partition: gpuu\n")
