@@ -25,7 +25,7 @@ def launcher_and_ranks(spec: RunSpec, site: Site) -> tuple[Launcher, int]:
             never find each other.
     """
     framework = spec.launch.framework
-    launcher = spec.launch.launcher or _default_launcher(framework, site)
+    launcher = spec.launch.launcher or _default_launcher(spec, site)
     if launcher is Launcher.TORCHRUN and framework in _NOT_BY_TORCHRUN:
         raise Complaint(
             "launch.launcher",
@@ -46,10 +46,13 @@ def launcher_and_ranks(spec: RunSpec, site: Site) -> tuple[Launcher, int]:
     raise Complaint(key, f"{why}: {what}", "set launch.launcher=srun, or launch.framework=pytorch")
 
 
-def _default_launcher(framework: Framework, site: Site) -> Launcher:
-    if framework is Framework.PYTORCH:
-        return site.launch.pytorch
-    return Launcher.NONE if framework is Framework.NONE else Launcher.SRUN
+def _default_launcher(spec: RunSpec, site: Site) -> Launcher:
+    framework, resources = spec.launch.framework, spec.resources
+    if framework is not Framework.PYTORCH:
+        return Launcher.NONE if framework is Framework.NONE else Launcher.SRUN
+    # A command of one rank may be anything, and its environment need not have torch.
+    is_one_rank = resources.nodes == 1 and resources.ranks_per_node == 1
+    return Launcher.NONE if spec.command is not None and is_one_rank else site.launch.pytorch
 
 
 def default_cpus_per_task(resources: Resources, options: Partition, ranks_per_node: int) -> int:

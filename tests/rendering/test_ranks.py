@@ -6,10 +6,11 @@ import json
 import re
 import socket
 import subprocess
+import sys
 from typing import Any
 
 from hpcflow.sites.schema import Site
-from tests.rendering.executed import NONE, SRUN_STUB, Bench, written
+from tests.rendering.executed import NONE, RANK, SRUN_STUB, Bench, json_of, written
 from tests.rendering.samples import a_site, a_spec
 
 
@@ -38,6 +39,32 @@ def test_ranks_are_told_where_they_meet(bench: Bench) -> None:
 def test_a_site_can_fix_the_port(bench: Bench) -> None:
     site = a_site(fabric={"master_port": 3442})
     assert under_srun(bench, site, launch={"launcher": "srun"})["MASTER_PORT"] == "3442"
+
+
+def test_a_command_of_one_rank_is_a_world_of_one_without_torchrun(bench: Bench) -> None:
+    written(bench, sys.executable, str(RANK), str(bench.work), "0", launch={})
+    assert "torch.distributed.run" not in bench.attempt.script.read_text()
+    assert bench.execute() == 0, bench.log()
+    environ = json_of(bench.work / "0.json")["environ"]
+    told = {
+        name: environ[name]
+        for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    }
+    assert told == {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "NODE_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    assert environ["MASTER_ADDR"] == "127.0.0.1"
+    assert 10240 <= int(environ["MASTER_PORT"]) < 30720
+
+
+def test_a_ddp_script_that_is_started_as_a_command_still_finds_its_world(bench: Bench) -> None:
+    written(bench, sys.executable, str(RANK), str(bench.work), "0", "allreduce", launch={})
+    assert bench.execute() == 0, bench.log()
+    assert (bench.work / "0.sum").read_text() == "0.0"
 
 
 def test_a_port_in_use_is_passed_over(bench: Bench) -> None:

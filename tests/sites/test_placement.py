@@ -253,6 +253,20 @@ def test_a_plain_command_is_one_process_with_all_the_gpus() -> None:
     assert placement.cpus_per_task == 32
 
 
+def test_a_command_of_one_rank_needs_no_launcher_and_so_no_torch() -> None:
+    def launcher(**resources: Any) -> Launcher:
+        run = spec(**resources).model_copy(update={"script": None, "command": ["./simulate"]})
+        return place(run, CLUSTER).launcher
+
+    assert launcher() is Launcher.NONE
+    assert launcher(gpus_per_node=1) is Launcher.NONE
+    assert launcher(gpus_per_node=4, tasks_per_node=1) is Launcher.NONE
+    assert launcher(gpus_per_node=2) is Launcher.TORCHRUN
+    assert launcher(tasks_per_node=2) is Launcher.TORCHRUN
+    assert launcher(nodes=2) is Launcher.TORCHRUN
+    assert place(spec(), CLUSTER).launcher is Launcher.TORCHRUN, "a script is a torch program"
+
+
 @pytest.mark.parametrize(
     ("asked", "combined"),
     [

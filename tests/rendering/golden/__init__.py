@@ -34,6 +34,14 @@ def cases() -> dict[str, Callable[[], str]]:
         Launcher.SRUN,
         launch={"launcher": "srun", "framework": "tensorflow"},
     )
+    found["devcluster-command.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.NONE,
+        script=None,
+        command=["./simulate"],
+        launch={},
+    )
     for runtime in ("apptainer", "pyxis"):
         found[f"devcluster-{runtime}.sbatch"] = partial(
             _script,
