@@ -192,8 +192,8 @@ class Container(Section):
     )
     mounts: list[Mount] = Field(
         default_factory=list,
-        description="`SOURCE:TARGET[:ro]`. The run directory and the working directory are always "
-        "mounted.",
+        description="`SOURCE:TARGET[:ro]`. The run directory, the working directory and the "
+        "script's folder are always mounted.",
         examples=[["/data/imagenet:/data:ro"]],
     )
 

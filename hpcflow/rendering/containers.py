@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from hpcflow.errors import SpecError, Where
@@ -21,7 +22,7 @@ class JobContainer:
     """A container as the templates see it.
 
     Attributes:
-        mounts: ``SOURCE:TARGET[:ro]``, the run directory and the working directory first.
+        mounts: ``SOURCE:TARGET[:ro]``, the folders of the run first.
         gpu_option: for apptainer; None where no driver is needed.
         variables: names of those that win over what the image says.
     """
@@ -53,7 +54,7 @@ def container_of(
             where=_where(run, "environment.container.runtime"),
             next_action="use `runtime: apptainer`",
         )
-    folders = dict.fromkeys((run.run_dir, run.working_dir))
+    folders = _folders(run, container.mounts)
     for folder in folders:
         if ":" in folder or "," in folder:
             raise SpecError(
@@ -69,6 +70,21 @@ def container_of(
         gpu_option=_GPU_OPTIONS.get(gpu_type.vendor) if gpu_type else None,
         variables=tuple(dict.fromkeys((*variables, "PYTHONPATH"))),
     )
+
+
+def _folders(run: Run, mounts: Sequence[str]) -> list[str]:
+    """What is mounted whether the config says so or not: the program must find itself inside."""
+    folders = list(dict.fromkeys((run.run_dir, run.working_dir)))
+    script = run.spec.script
+    targets = [mount.split(":")[1] for mount in mounts]
+    if script is not None and not any(_is_below(script, each) for each in (*folders, *targets)):
+        # First, for it may hold one of the others, and would cover what is mounted there.
+        folders.insert(0, str(PurePosixPath(script).parent))
+    return folders
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return PurePosixPath(path).is_relative_to(folder)
 
 
 def _where(run: Run, key: str) -> Where:

@@ -9,9 +9,13 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
+from hpcflow.rendering.containers import container_of
+from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from tests.rendering.executed import NONE, RANK, SRUN_STUB, Bench, json_of, written
-from tests.rendering.samples import a_site, a_spec
+from tests.rendering.samples import a_run, a_site, a_spec
 
 
 def under_srun(bench: Bench, site: Site, **changes: Any) -> dict[str, str]:
@@ -137,6 +141,26 @@ def test_a_container_gets_folders_driver_and_variables(bench: Bench) -> None:
     assert environ["APPTAINERENV_OWN"] == "it's"
     assert environ["APPTAINERENV_KEY"] == environ["SINGULARITYENV_KEY"] == "x"
     assert environ["APPTAINERENV_PYTHONPATH"] == str(plain.run_dir.runtime)
+
+
+@pytest.mark.parametrize(
+    ("script", "mounts", "first"),
+    [
+        ("/home/ada/shared/train.py", [], ["/home/ada/shared:/home/ada/shared"]),
+        ("/home/ada/train.py", [], ["/home/ada:/home/ada"]),
+        ("/home/ada/project/src/train.py", [], []),
+        ("/shared/train.py", ["/archive/code:/shared:ro"], []),
+    ],
+)
+def test_a_container_finds_the_script_wherever_it_lies(
+    script: str, mounts: list[str], first: list[str]
+) -> None:
+    container = {"image": "/images/train.sif", "mounts": mounts}
+    run = a_run(a_spec(script=script, environment={"container": container}))
+    found = container_of(run, a_site(), place(run.spec, a_site()), [])
+    assert found is not None
+    own = [f"{folder}:{folder}" for folder in (run.run_dir, run.working_dir)]
+    assert list(found.mounts) == [*first, *own, *mounts]
 
 
 def test_pyxis_is_a_matter_of_srun(bench: Bench) -> None:
