@@ -53,4 +53,6 @@ def _merged(
             )
         else:
             data[key], children[key] = value, place
-    return data, Place(upper_place.file, upper_place.line, children)
+    # An override has no lines; a section that it only adds to stands where it stood.
+    section = upper_place if lower_place.line is None or upper_place.line else lower_place
+    return data, Place(section.file, section.line, children)

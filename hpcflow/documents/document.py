@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpcflow.errors import Where
 from hpcflow.model.scalars import printable
 
 KeyPath = tuple[str | int, ...]
+
+_DOTTED: Final = re.compile(r"\w+(?:\.\w+|\[[0-9]{1,9}\])*", re.ASCII)
+_STEP: Final = re.compile(r"\[([0-9]+)\]|(\w+)", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -54,6 +58,17 @@ class Document:
             return Where(key=f"--set {key}") if exact else Where(file=self.place.file, key=key)
         return Where(file=place.file, line=self.line(key_path), key=key)
 
+    def located(self, where: Where | None) -> Where | None:
+        """``where`` with the place of its key, where so far it names only the key.
+
+        It is for errors of those who know a key such as ``args[1]`` and no document. What is no key
+        of a document stays as it is.
+        """
+        if where is None or where.line is not None or where.key is None:
+            return where
+        path = key_path(where.key)
+        return where if path is None else self.where(path)
+
     def _find(self, key_path: KeyPath) -> tuple[Place, bool]:
         """The place of ``key_path`` or of the nearest thing around it; whether it is exact."""
         place = self.place
@@ -63,6 +78,13 @@ class Document:
                 return place, False
             place = child
         return place, True
+
+
+def key_path(text: str) -> KeyPath | None:
+    """The inverse of :func:`dotted`, as far as keys are plain words; None for anything else."""
+    if not _DOTTED.fullmatch(text):
+        return None
+    return tuple(int(index) if index else name for index, name in _STEP.findall(text))
 
 
 def dotted(key_path: KeyPath) -> str:

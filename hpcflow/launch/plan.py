@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
-from hpcflow.errors import InputError
+from hpcflow.documents import Document
+from hpcflow.errors import InputError, SpecError
 from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.run import Run
@@ -37,6 +38,7 @@ class Plan:
     """One run, complete: what `render` shows and `run` sends.
 
     Attributes:
+        document: where each key of the config stands, for what Slurm may have to say about one.
         code: file name -> content, kept in the run directory's ``code/``.
         script: the job script of attempt 1.
     """
@@ -45,6 +47,7 @@ class Plan:
     site: Site
     placement: Placement
     script: str
+    document: Document
     code: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -89,12 +92,15 @@ def make_plan(
         estimated_cost_usd=estimate_cost_usd(placement),
         provenance=provenance(config.absolute(), overrides, state),
     )
-    script = render_job(
-        run, site, placement, attempt=1, resume_from=None, template_dirs=template_dirs(settings)
-    )
-    return Plan(
-        run, site, placement, script, {"uncommitted.diff": state.diff} if state.diff else {}
-    )
+    try:
+        script = render_job(
+            run, site, placement, attempt=1, resume_from=None, template_dirs=template_dirs(settings)
+        )
+    except SpecError as error:
+        error.where = loaded.document.located(error.where)
+        raise
+    code = {"uncommitted.diff": state.diff} if state.diff else {}
+    return Plan(run, site, placement, script, loaded.document, code)
 
 
 def _require_plain(run_dir: Path, working_dir: Path) -> None:

@@ -123,8 +123,9 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
                 partition=plan.placement.partition,
                 resume_from=None,
             )
-        except SubmissionRefused:
+        except SubmissionRefused as error:
             discard_run(run_dir, settings.home)
+            error.where = plan.document.located(error.where)
             raise
         except SchedulerError as error:
             error.next_action = f"the run is kept; send it with: hpcflow resume {run.run_id}"

@@ -21,6 +21,9 @@ class Complaint(Exception):
 
     def as_error(self, document: Document | None) -> SpecError:
         """The error for people, with the place in ``document`` when there is one."""
-        path = tuple(self.key.split("."))
-        where = document.where(path) if document else Where(key=self.key)
-        return SpecError(self.message, where=where, next_action=self.action)
+        where = Where(key=self.key)
+        return SpecError(
+            self.message,
+            where=document.located(where) if document else where,
+            next_action=self.action,
+        )
