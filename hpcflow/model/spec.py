@@ -170,7 +170,7 @@ class Launch(Section):
         description=(
             "Who starts the ranks: one `torchrun` on every node, one `srun` task per rank, or "
             "`none`: the command itself, once, on the first node. Default: for pytorch what the "
-            "site prefers (torchrun, mostly), but none for a `command` of one rank; srun for "
+            "site prefers (torchrun, mostly), but srun for a `command` of one rank; srun for "
             "tensorflow, jax and mpi, which torchrun does not serve; none for none."
         ),
         examples=["srun"],

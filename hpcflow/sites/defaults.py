@@ -50,9 +50,10 @@ def _default_launcher(spec: RunSpec, site: Site) -> Launcher:
     framework, resources = spec.launch.framework, spec.resources
     if framework is not Framework.PYTORCH:
         return Launcher.NONE if framework is Framework.NONE else Launcher.SRUN
-    # A command of one rank may be anything, and its environment need not have torch.
+    # A command of one rank may be anything, and its environment need not have torch. A job step it
+    # should be: Slurm tells steps of a preemption at once, the batch script when it is too late.
     is_one_rank = resources.nodes == 1 and resources.ranks_per_node == 1
-    return Launcher.NONE if spec.command is not None and is_one_rank else site.launch.pytorch
+    return Launcher.SRUN if spec.command is not None and is_one_rank else site.launch.pytorch
 
 
 def default_cpus_per_task(resources: Resources, options: Partition, ranks_per_node: int) -> int:

@@ -105,7 +105,8 @@ def test_what_slurm_refuses_points_into_the_file(
             raise SubmissionRefused(f"no {request.job_name}", where=Where(key=key))
 
     made = plan(tmp_path, CONFIG, *overrides)
+    slurm = Refusing(CLOCK, cluster_name="devcluster")
     settings = load_settings({"HPCFLOW_HOME": str(tmp_path / "home")})
     with pytest.raises(SubmissionRefused) as caught:
-        launch(made, settings=settings, scheduler=Refusing(CLOCK), clock=CLOCK)
+        launch(made, settings=settings, scheduler=slurm, clock=CLOCK)
     assert str(caught.value.where) == place

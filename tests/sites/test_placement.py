@@ -253,14 +253,14 @@ def test_a_plain_command_is_one_process_with_all_the_gpus() -> None:
     assert placement.cpus_per_task == 32
 
 
-def test_a_command_of_one_rank_needs_no_launcher_and_so_no_torch() -> None:
+def test_a_command_of_one_rank_is_a_job_step_and_needs_no_torch() -> None:
     def launcher(**resources: Any) -> Launcher:
         run = spec(**resources).model_copy(update={"script": None, "command": ["./simulate"]})
         return place(run, CLUSTER).launcher
 
-    assert launcher() is Launcher.NONE
-    assert launcher(gpus_per_node=1) is Launcher.NONE
-    assert launcher(gpus_per_node=4, tasks_per_node=1) is Launcher.NONE
+    assert launcher() is Launcher.SRUN
+    assert launcher(gpus_per_node=1) is Launcher.SRUN
+    assert launcher(gpus_per_node=4, tasks_per_node=1) is Launcher.SRUN
     assert launcher(gpus_per_node=2) is Launcher.TORCHRUN
     assert launcher(tasks_per_node=2) is Launcher.TORCHRUN
     assert launcher(nodes=2) is Launcher.TORCHRUN

@@ -37,7 +37,7 @@ def cases() -> dict[str, Callable[[], str]]:
     found["devcluster-command.sbatch"] = partial(
         _script,
         resource_dir("site_configs") / "devcluster.yaml",
-        Launcher.NONE,
+        Launcher.SRUN,
         script=None,
         command=["./simulate"],
         launch={},
