@@ -164,7 +164,7 @@ def resume(
                 _go_on(run_dir, settings, clock)
             return Launched(run.run_id, found.attempt, found.job_id, run_dir.path, run.site)
         last = submission.last_attempt(journal.read(run_dir))
-        if last.number == 0 and (known_attempts or run_dir.attempt_numbers()):
+        if last.number == 0 and (known_attempts or _has_executed(run_dir)):
             raise StorageError(
                 f"the journal of run {run.run_id} is gone, and with it what became of its jobs",
                 next_action="scratch may have been purged; start a new run: hpcflow run CONFIG. "
@@ -209,6 +209,12 @@ def resume(
             resume_from=resume_from,
         )
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
+
+
+def _has_executed(run_dir: RunDir) -> bool:
+    """Whether a job has left something in the folder of any attempt; a script alone is no job."""
+    folders = map(run_dir.attempt, run_dir.attempt_numbers())
+    return any(each.claim.exists() or each.events.exists() or each.log.exists() for each in folders)
 
 
 def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:

@@ -31,6 +31,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_a_run_whose_journal_was_purged_is_not_sent_beside_its_job(desk: Desk) -> None:
     launched = desk.launch()
     run_dir = RunDir(launched.run_dir)
+    run_dir.attempt(1).log.touch()
     run_dir.journal.unlink()
     with pytest.raises(StorageError, match=r"journal of run .* is gone"):
         desk.resume(run_dir)
@@ -40,6 +41,18 @@ def test_a_run_whose_journal_was_purged_is_not_sent_beside_its_job(desk: Desk) -
     with pytest.raises(InputError, match=f"job {launched.job_id} .* is alive"):
         desk.resume(run_dir)  # the ledger was deleted, too
     assert desk.alive() == [launched.job_id]
+
+
+def test_a_run_that_was_killed_before_its_first_intent_is_sent(desk: Desk) -> None:
+    desk.slurm.faults.append(Fault.UNAVAILABLE)
+    with pytest.raises(SchedulerUnavailable) as caught:
+        desk.launch()
+    run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
+    run_dir = RunDir((desk.settings.home.runs / run_id).readlink())
+    run_dir.journal.unlink()
+    assert run_dir.attempt(1).script.exists()
+    launched = desk.resume(run_dir)
+    assert (launched.attempt, desk.alive()) == (1, [launched.job_id])
 
 
 def test_a_run_that_was_never_sent_is_sent(desk: Desk) -> None:
