@@ -58,15 +58,20 @@ def load_site(name_or_path: str, *, search: Sequence[Path]) -> Site:
     Raises:
         SiteError: there is none, or its file is wrong.
     """
-    if "/" in name_or_path or name_or_path.endswith(SUFFIX):
+    if _is_path(name_or_path):
         return read_site(Path(name_or_path))
     files = site_files(search)
     if name_or_path in files:
-        return read_site(files[name_or_path])
+        return _read_named(files[name_or_path])
     raise SiteError(
         f"there is no site {_shown(name_or_path)}",
         next_action=f"{suggestion(name_or_path, files)}; more about them: hpcflow site list",
     )
+
+
+def _is_path(name_or_path: str) -> bool:
+    """Whether this says which file, and not which name."""
+    return "/" in name_or_path or name_or_path.endswith(SUFFIX)
 
 
 def list_sites(search: Sequence[Path]) -> list[SiteEntry]:
@@ -84,7 +89,7 @@ def site_files(search: Sequence[Path]) -> dict[str, Path]:
 
 
 def read_site(path: Path) -> Site:
-    """The site in the file ``path``.
+    """The site in the file ``path``, whatever the file is called.
 
     Raises:
         SiteError: it cannot be read or is not a site file.
@@ -97,10 +102,20 @@ def read_site(path: Path) -> Site:
     site = validate(
         Site, document, SiteError, next_action="the keys of a site file: docs/site_reference.md"
     )
+    return site.read_from(document)
+
+
+def _read_named(path: Path) -> Site:
+    """The site that is known by the name of its file, which must be its own.
+
+    Raises:
+        SiteError: it is not, or the file is wrong.
+    """
+    site = read_site(path)
     if path.name != site.name + SUFFIX:
         raise SiteError(
             f"the site is called {site.name} and its file {path.name}: they must agree",
-            where=document.where(("name",)),
+            where=site.where("name"),
             next_action=f"mv {path} {path.with_name(site.name + SUFFIX)}",
         )
     return site
@@ -108,7 +123,7 @@ def read_site(path: Path) -> Site:
 
 def _entry(name: str, path: Path) -> SiteEntry:
     try:
-        return SiteEntry(name, path, read_site(path), None)
+        return SiteEntry(name, path, _read_named(path), None)
     except InputError as error:
         return SiteEntry(name, path, None, str(error))
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from hpcflow.errors import Where
 from hpcflow.model.kinds import (
     Count,
     CountOrNone,
@@ -30,6 +31,9 @@ from hpcflow.model.kinds import (
     WrongKey,
 )
 from hpcflow.model.spec import Launcher
+
+if TYPE_CHECKING:
+    from hpcflow.documents import Document
 
 #: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
 #: no job, one that never starts, one whose log, environment, name or end is elsewhere.
@@ -294,6 +298,7 @@ class Site(Section):
     variables: Variables = Field(
         default_factory=dict, description="Environment variables that every job gets."
     )
+    _document: Document | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _gpu_types_exist(self) -> Site:
@@ -303,6 +308,20 @@ class Site(Section):
                     f"{partition.gpu_type} is not among gpu_types", "partitions", name, "gpu_type"
                 )
         return self
+
+    def read_from(self, document: Document) -> Site:
+        """This site, which from now on knows where its keys stand."""
+        self._document = document
+        return self
+
+    @property
+    def file(self) -> str | None:
+        """The file that it was read from; None for one that was made in memory."""
+        return self._document.place.file if self._document else None
+
+    def where(self, *keys: str) -> Where:
+        """File and line of a key, as far as there are any."""
+        return self._document.where(keys) if self._document else Where(key=".".join(keys))
 
     def slurm_partition(self, name: str) -> str | None:
         """What ``--partition`` must say for the partition ``name``; None when it must be absent."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from hpcflow.errors import SiteError, Where
+from hpcflow.errors import SiteError
 from hpcflow.sites.schema import Site
 
 _VARIABLE: Final = re.compile(
@@ -43,7 +43,7 @@ def expand_scratch(
         raise SiteError(
             f"scratch of site {site.name} is {text!r}, which became {path!r}: "
             "not an absolute path without '..' and '$'",
-            where=Where(key="scratch.path"),
+            where=site.where("scratch", "path"),
             next_action="check the variables in your environment, or name another path in the "
             f"site file: hpcflow site show {site.name}",
         )
@@ -56,4 +56,4 @@ def _unset(site: Site, name: str) -> SiteError:
         action = "name the account in the config: resources.account"
     else:
         action = f"export {name}=/your/folder/on/scratch"
-    return SiteError(message, where=Where(key="scratch.path"), next_action=action)
+    return SiteError(message, where=site.where("scratch", "path"), next_action=action)

@@ -64,6 +64,12 @@ def test_the_file_must_be_called_as_the_site(tmp_path: Path) -> None:
     assert f"mv {path}" in str(caught.value)
 
 
+def test_a_file_that_is_given_by_its_path_may_be_called_anything(tmp_path: Path) -> None:
+    path = write_site(tmp_path, "mycluster", minimal("alpha"))
+    found = load_site(str(path), search=[])
+    assert (found.name, found.file) == ("alpha", str(path))
+
+
 def test_listing_shows_a_broken_file_with_its_problem_and_the_others_whole(tmp_path: Path) -> None:
     write_site(tmp_path, "good", minimal("good", "description: fine\n"))
     write_site(tmp_path, "bad", "name: [")
