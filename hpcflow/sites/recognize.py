@@ -22,6 +22,13 @@ from hpcflow.sites.loader import list_sites
 from hpcflow.sites.schema import SchedulerKind, Site
 
 _CLUSTER_NAME: Final = re.compile(r"^ClusterName\s*=\s*(\S+)\s*$", re.MULTILINE)
+#: The same in slurm.conf, where the case of keys does not matter and a comment may follow.
+_CONFIGURED_NAME: Final = re.compile(
+    r"^[ \t]*ClusterName[ \t]*=[ \t]*\"?([^\s#\"]+)", re.MULTILINE | re.IGNORECASE
+)
+#: Where Slurm's commands look for it when SLURM_CONF names none.
+_SLURM_CONF: Final = Path("/etc/slurm/slurm.conf")
+_MAX_CONF_BYTES: Final = 1 << 20
 _SCONTROL_TIMEOUT_S: Final = 20
 #: What Slurm's commands say on a machine without slurm.conf, in all versions since 20.02.
 _NO_CLUSTER: Final = "Could not establish a configuration source"
@@ -86,12 +93,15 @@ def look_around(environ: Mapping[str, str] = os.environ) -> Surroundings:
     """This machine, as far as it matters here. Slurm is asked at most once."""
     path = environ.get("PATH")
     has_slurm = shutil.which("sbatch", path=path) is not None
-    config: str | None = None
+    name: str | None = None
     if scontrol := shutil.which("scontrol", path=path):
         config, problem = _show_config(scontrol, environ)
         # The commands may be installed on a machine that belongs to no cluster.
         has_slurm = _NO_CLUSTER not in problem
-    return Surroundings(has_slurm, cluster_name(config), _host_name(has_slurm))
+        name = cluster_name(config)
+        if has_slurm and config is None:  # while slurmctld is down, its configuration still tells
+            name = _configured_name(Path(environ.get("SLURM_CONF") or _SLURM_CONF))
+    return Surroundings(has_slurm, name, _host_name(has_slurm))
 
 
 def _host_name(has_slurm: bool) -> str:
@@ -105,6 +115,17 @@ def cluster_name(config: str | None) -> str | None:
     """ClusterName in the output of ``scontrol show config``; None when it is not in it."""
     found = _CLUSTER_NAME.search(config or "")
     return found[1] if found else None
+
+
+def _configured_name(slurm_conf: Path) -> str | None:
+    """ClusterName in slurm.conf itself, not in what it includes; None when that does not tell."""
+    try:
+        with slurm_conf.open("rb") as file:
+            text = file.read(_MAX_CONF_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return None
+    found = _CONFIGURED_NAME.findall(text)
+    return str(found[-1]) if found else None
 
 
 def _show_config(scontrol: str, environ: Mapping[str, str]) -> tuple[str | None, str]:

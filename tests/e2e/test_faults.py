@@ -26,12 +26,13 @@ def jobs_named(hpcflow: Hpcflow, run_id: str) -> list[str]:
     return [line.split()[0] for line in shown.stdout.splitlines() if run_id in line]
 
 
+@pytest.mark.parametrize("site", [("--site", "devcluster"), ()], ids=["named", "recognized"])
 def test_slurmctld_down_keeps_the_run_and_resume_sends_it(
-    hpcflow: Hpcflow, cluster: Cluster
+    hpcflow: Hpcflow, cluster: Cluster, site: tuple[str, ...]
 ) -> None:
     config = hpcflow.write_config("sleeper.yaml", SLEEPER)
     with cluster.without("slurmctld"):
-        done = hpcflow("run", config, "--site", "devcluster", check=False)
+        done = hpcflow("run", config, *site, check=False)
         assert done.returncode == 1
         assert "the run is kept; send it with: hpcflow resume sleeper-" in done.stderr
     (run,) = hpcflow.json("ls")

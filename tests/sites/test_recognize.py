@@ -111,10 +111,38 @@ def test_scontrol_is_asked_about_this_cluster_only(tmp_path: Path) -> None:
     assert look_around(environ).cluster_name == "alpha"
 
 
+DOWN = 'echo "Unable to contact slurm controller (connect failure)" >&2; exit 1'
+
+
 def test_slurm_that_does_not_answer_is_slurm_all_the_same(tmp_path: Path) -> None:
-    down = 'echo "Unable to contact slurm controller (connect failure)" >&2; exit 1'
-    around = look_around(commands(tmp_path / "bin", down))
+    environ = commands(tmp_path / "bin", DOWN)
+    around = look_around({**environ, "SLURM_CONF": str(tmp_path / "nowhere")})
     assert (around.has_slurm, around.cluster_name) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("conf", "name"),
+    [
+        ("SlurmctldHost=ctl\nClusterName=alpha\n", "alpha"),
+        ("# ClusterName=old\n  clustername = Alpha # ours\n", "Alpha"),
+        ('ClusterName="alpha"', "alpha"),
+        ("Include other.conf\n", None),
+        ("ClusterName=\n\xff", None),
+        ("", None),
+    ],
+)
+def test_while_slurm_does_not_answer_its_configuration_names_the_cluster(
+    tmp_path: Path, conf: str, name: str | None
+) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(conf, encoding="latin-1")
+    environ = {**commands(tmp_path / "bin", DOWN), "SLURM_CONF": str(path)}
+    assert look_around(environ).cluster_name == name
+
+
+def test_a_configuration_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
+    environ = {**commands(tmp_path / "bin", DOWN), "SLURM_CONF": str(tmp_path)}
+    assert look_around(environ).cluster_name is None
 
 
 def test_commands_that_belong_to_no_cluster_are_not_slurm(tmp_path: Path) -> None:
