@@ -12,10 +12,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.url import parse_url
 from hpcflow.storage.layout import Home
+
+if TYPE_CHECKING:
+    from hpcflow.documents import Document
 
 #: Linux takes no longer path, and run ids and file names are appended to this one.
 _LONGEST_PATH = 3000
@@ -30,6 +34,7 @@ class Settings:
         user: the Unix user, by the process's uid and not by what a variable claims.
         environ: the caller's environment.
         site: the site that was chosen once and for all; None to recognize it.
+        site_named_in: where it was chosen, for an error about it.
         ledger_url: an SQLAlchemy URL.
     """
 
@@ -38,6 +43,7 @@ class Settings:
     environ: Mapping[str, str]
     site: str | None
     ledger_url: str
+    site_named_in: Where | None = None
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -49,7 +55,13 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
     _require_private(home.path)
-    choices = _choices(home.config)
+    document = _read_choices(home.config)
+    choices: dict[str, str] = document.data if document else {}
+    site, site_named_in = choices.get("site"), None
+    if environ.get("HPCFLOW_SITE"):
+        site, site_named_in = environ["HPCFLOW_SITE"], Where(key="HPCFLOW_SITE")
+    elif document and site:
+        site_named_in = document.where(("site",))
     ledger_url = (
         environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
     )
@@ -58,8 +70,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         home=home,
         user=_user(),
         environ=environ,
-        site=environ.get("HPCFLOW_SITE") or choices.get("site"),
+        site=site,
         ledger_url=ledger_url,
+        site_named_in=site_named_in,
     )
 
 
@@ -120,10 +133,10 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _choices(path: Path) -> dict[str, str]:
-    """The texts under ``site`` and ``ledger`` in the user's config.yaml, if there is one."""
+def _read_choices(path: Path) -> Document | None:
+    """The user's config.yaml, which holds texts under ``site`` and ``ledger``, if there is one."""
     if not path.exists():
-        return {}
+        return None
     from hpcflow.documents import read_document
 
     document = read_document(path, InputError)
@@ -136,4 +149,4 @@ def _choices(path: Path) -> dict[str, str]:
             )
         if not isinstance(value, str):
             raise InputError("not a text", where=document.where((key,)), next_action=f"edit {path}")
-    return document.data
+    return document

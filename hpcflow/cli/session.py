@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import HpcflowError, LedgerError, StorageError
+from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
 from hpcflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -50,17 +50,17 @@ class Session:
 
         return open_ledger(self.settings.ledger_url)
 
-    def site(self, name: str | None) -> Site:
+    def site(self, name: str | None, *, named_in: Where | None = None) -> Site:
         """The site that was named, else the one of this machine."""
         from hpcflow.launch.plan import resolve_site
 
-        return resolve_site(self.settings, name)
+        return resolve_site(self.settings, name, named_in=named_in)
 
     def plan(self, config: Path, site: str | None, overrides: Sequence[str]) -> Plan:
         """All that would be sent for ``config``."""
         from hpcflow.launch.plan import make_plan, reference
 
-        the_site = self.site(site)
+        the_site = self.site(site, named_in=Where(key="--site"))
         return make_plan(
             config,
             settings=self.settings,

@@ -14,7 +14,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError
-from hpcflow.sites.loader import list_sites, load_site, search_path
+from hpcflow.sites.loader import list_sites, search_path
 
 if TYPE_CHECKING:
     from hpcflow.sites.live import ClusterInfo
@@ -80,8 +80,7 @@ def check_command(name: str | None, as_json: bool) -> int:
     from hpcflow.sites.check import Level, check
 
     session = Session()
-    search = search_path(session.settings.home.path)
-    site = load_site(name, search=search) if name else session.site(None)
+    site = session.site(name)
     findings = check(site, session.connect(site).cluster_info())
     if as_json:
         print_json(findings)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
-from hpcflow.errors import InputError, SpecError
+from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.run import Run
@@ -137,8 +137,11 @@ def template_dirs(settings: Settings) -> list[Path]:
     return [own] if own.is_dir() else []
 
 
-def resolve_site(settings: Settings, name: str | None) -> Site:
+def resolve_site(settings: Settings, name: str | None, *, named_in: Where | None = None) -> Site:
     """The site that was named, chosen in the settings, or recognized from this machine.
+
+    Args:
+        named_in: where ``name`` stands, for an error about it.
 
     Raises:
         SiteError: no such site, or it cannot be told which one this is.
@@ -146,8 +149,11 @@ def resolve_site(settings: Settings, name: str | None) -> Site:
     from hpcflow.sites.recognize import recognize
 
     search = search_path(settings.home.path)
-    chosen = name or settings.site
-    return load_site(chosen, search=search) if chosen else recognize(search)
+    if name:
+        return load_site(name, search=search, named_in=named_in)
+    if settings.site:
+        return load_site(settings.site, search=search, named_in=settings.site_named_in)
+    return recognize(search)
 
 
 def reference(site: Site, name: str | None) -> str:

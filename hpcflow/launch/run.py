@@ -78,7 +78,8 @@ def submit(
     """
     settings = settings or load_settings()
     clock = SystemClock()
-    the_site, scheduler = _connect(site or settings.site, str(settings.home.path))
+    named_in = Where(key="site") if site else settings.site_named_in
+    the_site, scheduler = _connect(site or settings.site, named_in, str(settings.home.path))
     plan = make_plan(
         Path(config),
         settings=settings,
@@ -91,10 +92,10 @@ def submit(
 
 
 @lru_cache(maxsize=16)
-def _connect(name: str | None, home: str) -> tuple[Site, Scheduler]:
+def _connect(name: str | None, named_in: Where | None, home: str) -> tuple[Site, Scheduler]:
     """Site and scheduler, once a process: a thousand submissions read the site file once."""
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
-    site = resolve_site(settings, name)
+    site = resolve_site(settings, name, named_in=named_in)
     return site, connect_scheduler(site, settings, SystemClock())
 
 

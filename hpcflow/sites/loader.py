@@ -48,12 +48,13 @@ def search_path(home: Path) -> list[Path]:
     return [home / "sites", SYSTEM_SITES, resource_dir("site_configs")]
 
 
-def load_site(name_or_path: str, *, search: Sequence[Path]) -> Site:
+def load_site(name_or_path: str, *, search: Sequence[Path], named_in: Where | None = None) -> Site:
     """The site of that name, or in that file.
 
     Args:
         name_or_path: a path when it has a slash or ends with ``.yaml``; else a name.
         search: folders, as from :func:`search_path`.
+        named_in: where somebody wrote the name, for an error about it.
 
     Raises:
         SiteError: there is none, or its file is wrong.
@@ -65,6 +66,7 @@ def load_site(name_or_path: str, *, search: Sequence[Path]) -> Site:
         return _read_named(files[name_or_path])
     raise SiteError(
         f"there is no site {_shown(name_or_path)}",
+        where=named_in,
         next_action=f"{suggestion(name_or_path, files)}; more about them: hpcflow site list",
     )
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from hpcflow.documents import Document
 from hpcflow.errors import Where
 from hpcflow.model.kinds import (
     Count,
@@ -31,9 +32,6 @@ from hpcflow.model.kinds import (
     WrongKey,
 )
 from hpcflow.model.spec import Launcher
-
-if TYPE_CHECKING:
-    from hpcflow.documents import Document
 
 #: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
 #: no job, one that never starts, one whose log, environment, name or end is elsewhere.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import hpcflow
 from hpcflow.cli.main import main
+from hpcflow.errors import SiteError, Where
 
 GOOD = """\
 name: small
@@ -118,8 +121,37 @@ def test_an_override_is_blamed_by_its_own_words(
 def test_an_unknown_site_names_the_nearest(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (desk / "config.yaml").write_text(GOOD)
     message = refused(capsys, "--site", "perlmuter")
+    assert message.startswith("error: --site: there is no site 'perlmuter'")
     assert "perlmutter" in message
     assert "hpcflow site list" in message
+
+
+def test_an_unknown_site_of_the_environment_or_the_settings_says_where_it_was_named(
+    desk: Path,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("# mine\nsite: frontire\n")
+    monkeypatch.setenv("HPCFLOW_SITE", "perlmuter")
+    assert "error: HPCFLOW_SITE: there is no site 'perlmuter'" in refused(capsys)
+    monkeypatch.delenv("HPCFLOW_SITE")
+    assert f"error: {home}/config.yaml:2, site: there is no site 'frontire'" in refused(capsys)
+    with pytest.raises(SiteError, match="'frontire'") as caught:
+        hpcflow.submit("config.yaml")
+    assert caught.value.where == Where(f"{home}/config.yaml", 2, "site")
+
+
+def test_a_scratch_variable_that_is_not_set_names_the_sites_file(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    monkeypatch.delenv("SCRATCH")
+    message = refused(capsys)
+    assert re.search(r"error: \S+/devcluster\.yaml:\d+, scratch\.path: .*\$SCRATCH is not", message)
+    assert "export SCRATCH=" in message
 
 
 def test_a_directory_and_a_missing_file(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
