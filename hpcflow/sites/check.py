@@ -5,16 +5,21 @@ An error is something that makes jobs fail or be refused; a warning, something t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from hpcflow.model.units import format_duration
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import Partition, Site
 
 #: squeue forgets an ended job after this long on most clusters; with less, ends may be missed.
 _SHORT_MEMORY_S = 60
+#: What a constraint asks for; ``*4`` counts nodes, ``!`` asks for nodes that lack it.
+_COUNT = re.compile(r"\*\d+")
+_FEATURE = re.compile(r"(?<!!)(?<![A-Za-z0-9_.:=+-])[A-Za-z0-9_.:=+-]+")
 
 
 class Level(str, Enum):
@@ -92,7 +97,9 @@ def _partition(site: Site, name: str, info: ClusterInfo) -> Iterator[Finding]:
     key, options = f"partitions.{name}", site.partitions[name]
     slurm_name = site.slurm_partition(name)
     if slurm_name is None:
-        yield _ok(key, "names no partition; QOS and constraint decide")
+        yield from _qos(key, options, info)
+        yield from _constraint(key, options, info.features())
+        yield _warning(key, "not compared: nodes and limits, for it names no partition of Slurm")
         return
     live = info.partition(slurm_name)
     if live is None:
@@ -105,8 +112,12 @@ def _partition(site: Site, name: str, info: ClusterInfo) -> Iterator[Finding]:
         *_gpu_types(key, site, options, live),
         *_times(key, options, live),
         *_preemption(key, options, live, info),
+        *_qos(key, options, info),
+        *_constraint(key, options, frozenset(live.features)),
     ]
-    yield from findings or [_ok(key, "as Slurm says")]
+    if all(finding.level is Level.OK for finding in findings):
+        yield _ok(key, "as Slurm says")
+    yield from findings
 
 
 def _is_up(key: str, live: PartitionInfo) -> Iterator[Finding]:
@@ -195,6 +206,36 @@ def _preemption(
         yield _warning(
             f"{key}.grace", f"{options.grace_s or 0} s, and Slurm's is {live.grace_s or 0} s"
         )
+
+
+def _qos(key: str, options: Partition, info: ClusterInfo) -> Iterator[Finding]:
+    name, key = options.qos, f"{key}.qos"
+    if name is None:
+        return
+    if info.qos is None:
+        yield _warning(key, f"not compared: {name}, and Slurm does not say which there are")
+    elif name.lower() not in {each.lower() for each in info.qos}:
+        yield _error(key, f"Slurm has no QOS {name}; {suggestion(name, sorted(info.qos))}")
+    else:
+        yield _ok(key, name)
+
+
+def _constraint(key: str, options: Partition, there: frozenset[str]) -> Iterator[Finding]:
+    constraint, key = options.constraint, f"{key}.constraint"
+    if constraint is None:
+        return
+    asked = _FEATURE.findall(_COUNT.sub("", constraint))
+    missing = [each for each in asked if each not in there]
+    if not missing:
+        yield _ok(key, constraint)
+        return
+    # Of alternatives, one is enough.
+    finding = _warning if "|" in constraint and len(missing) < len(asked) else _error
+    yield finding(
+        key,
+        f"{constraint}, and no node has {' or '.join(missing)}; "
+        f"{suggestion(missing[0], sorted(there))}",
+    )
 
 
 def _unlisted(site: Site, info: ClusterInfo) -> Iterator[Finding]:

@@ -47,7 +47,9 @@ class PartitionInfo:
 class ClusterInfo:
     """What a live cluster says about itself.
 
-    ``settings`` are the lines of ``scontrol show config``, name to value.
+    Attributes:
+        settings: the lines of ``scontrol show config``, name to value.
+        qos: the names of all QOSes; None when nobody could say.
     """
 
     name: str
@@ -55,10 +57,15 @@ class ClusterInfo:
     partitions: tuple[PartitionInfo, ...]
     settings: dict[str, str] = field(default_factory=dict)
     has_accounting: bool = True
+    qos: frozenset[str] | None = None
 
     def partition(self, name: str) -> PartitionInfo | None:
         """The partition of that name; None when there is none."""
         return next((each for each in self.partitions if each.name == name), None)
+
+    def features(self) -> frozenset[str]:
+        """What any node of any partition has."""
+        return frozenset(feature for each in self.partitions for feature in each.features)
 
     def is_preemptible(self, partition: PartitionInfo) -> bool:
         """Whether jobs of ``partition`` may have to give way.

@@ -155,8 +155,13 @@ class FakeScheduler(FakeCluster):
             PartitionInfo(name, name == "gpu", True, 1440, 4, 8, 8192, 4, ("a100",))
             for name in self.partitions
         )
+        known = self._has_accounting and not self.is_accounting_down
         return ClusterInfo(
-            self.cluster_name, "22.05.8", partitions, has_accounting=self._has_accounting
+            self.cluster_name,
+            "22.05.8",
+            partitions,
+            has_accounting=self._has_accounting,
+            qos=frozenset({"normal"}) if known else None,
         )
 
     def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002

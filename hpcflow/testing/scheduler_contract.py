@@ -269,6 +269,7 @@ class SchedulerContract:
         assert scheduler.cluster() in (None, info.name)
         assert any(partition.is_default for partition in info.partitions)
         assert all(partition.cpus_per_node > 0 for partition in info.partitions)
+        assert info.qos is None or "normal" in info.qos
 
     def test_accounts_are_names_or_unknown(self, scheduler: Scheduler) -> None:
         accounts = scheduler.accounts("hpcf-ada")

@@ -28,3 +28,12 @@ def test_a_site_file_of_another_name_works_by_its_path(hpcflow: Hpcflow) -> None
     path = hpcflow.write_config("mycluster.yaml", hpcflow("site", "detect").stdout)
     run = hpcflow.json("run", config, "--site", path)
     assert hpcflow.json("wait", run["run_id"])["state"] == "completed"
+
+
+def test_a_file_of_another_cluster_does_not_pass_for_this_one(hpcflow: Hpcflow) -> None:
+    text = hpcflow("site", "detect").stdout
+    assert "cluster_name: devcluster" in text
+    other = text.replace("cluster_name: devcluster", "cluster_name: alps")
+    done = hpcflow("site", "check", hpcflow.write_config("alps.yaml", other), check=False)
+    assert done.returncode == 1
+    assert "cluster_name: alps in the file, and Slurm says devcluster" in done.stdout

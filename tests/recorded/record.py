@@ -160,6 +160,7 @@ class Recorder:
                           f"--format={parse_cluster.NODES_FORMAT}"],
             "accounts.txt": ["sacctmgr", "--noheader", "--parsable2", "show", "associations",
                              "format=cluster,account", f"user={self._entry.pw_name}"],
+            "qos.txt": ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name"],
         }  # fmt: skip
         for name, argv in questions.items():
             done = self._run(argv, query=True)

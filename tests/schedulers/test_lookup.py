@@ -179,3 +179,16 @@ def test_accounts_are_asked_for_once(
     assert SlurmCommands(clock=clock, has_accounting=False).accounts("me") is None
     install(slurm, tmp_path, "sacctmgr", exit_code=1)
     assert SlurmCommands(clock=clock).accounts("me") is None
+
+
+def test_the_qos_are_names_or_unknown(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    accounting = "AccountingStorageType   = accounting_storage/slurmdbd\n"
+    install(slurm, tmp_path, "scontrol", stdout=accounting)
+    install(slurm, tmp_path, "sinfo")
+    install(slurm, tmp_path, "sacctmgr", stdout="normal\ndebug\n")
+    assert SlurmCommands(clock=clock).cluster_info().qos == frozenset({"normal", "debug"})
+    assert SlurmCommands(clock=clock, has_accounting=False).cluster_info().qos is None
+    install(slurm, tmp_path, "sacctmgr", exit_code=1)
+    assert SlurmCommands(clock=clock).cluster_info().qos is None

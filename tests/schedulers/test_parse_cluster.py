@@ -7,6 +7,7 @@ import pytest
 from hpcflow.schedulers.slurm.parse_cluster import (
     cluster_info,
     parse_accounts,
+    parse_qos,
     parse_settings,
     seconds,
 )
@@ -107,3 +108,9 @@ def test_accounts_of_other_clusters_do_not_count() -> None:
     assert parse_accounts(text, "big") == {"physics", "chem"}
     assert parse_accounts(text, None) == {"physics", "chem", "bio"}
     assert parse_accounts("", "big") == frozenset()
+
+
+def test_the_qos_are_one_on_a_line() -> None:
+    assert parse_qos("normal\ngpu_debug\n\n") == {"normal", "gpu_debug"}
+    assert cluster_info({}, "", "", "normal\n").qos == frozenset({"normal"})
+    assert cluster_info({}, "", "").qos is None

@@ -14,7 +14,12 @@ import pytest
 from hpcflow.errors import SchedulerError, SchedulerUnavailable, SubmissionRefused
 from hpcflow.model.state import AttemptState, attempt_state, normalize_raw_state
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.schedulers.slurm.parse_cluster import cluster_info, parse_accounts, parse_settings
+from hpcflow.schedulers.slurm.parse_cluster import (
+    cluster_info,
+    parse_accounts,
+    parse_qos,
+    parse_settings,
+)
 from hpcflow.schedulers.slurm.parse_jobs import parse_accounting, parse_queue
 from hpcflow.schedulers.slurm.run_command import Answer
 from hpcflow.schedulers.slurm.submit import job_from
@@ -134,3 +139,5 @@ def test_the_cluster_describes_itself(version: str) -> None:
     assert all(partition.is_up for partition in info.partitions)
     assert info.has_accounting
     assert parse_accounts(_text(version, "accounts.txt"), info.name) == {"physics"}
+    if (RECORDED / version / "qos.txt").exists():  # asked later than the rest
+        assert parse_qos(_text(version, "qos.txt")) == {"normal"}

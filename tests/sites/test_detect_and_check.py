@@ -35,6 +35,7 @@ GPU = PartitionInfo(
     mem_mb_per_node=8192,
     gpus_per_node=4,
     gpu_types=("a100",),
+    features=("a100", "nvme"),
     preempt_mode="OFF",
     time_limit_default_min=60,
     priority_tier=10,
@@ -51,6 +52,7 @@ DEV = ClusterInfo(
     version="22.05.8",
     partitions=(GPU, SPOT, SHORT),
     settings={"MaxArraySize": "1001", "MinJobAge": "300 sec", "PreemptMode": "REQUEUE"},
+    qos=frozenset({"normal", "debug"}),
 )
 
 
@@ -231,6 +233,62 @@ def test_the_grace_time_and_the_end_of_preemption_are_noticed() -> None:
     assert not_ok(check(devcluster(), info)) == [("warning", "partitions.spot.preemptible")]
 
 
+def choosing(*lines: str, partition: str = "gpu") -> Site:
+    """The development cluster, as people see it who choose by QOS and constraint."""
+    return read(
+        "name: devcluster\ncluster_name: devcluster\nscratch: {path: /s}\npartitions:\n  choice:\n"
+        + "".join(f"    {line}\n" for line in (f"partition: {partition}", *lines))
+        + "    cpus_per_node: 8\n    nodes_max: 4\n    time_limit_max: 24h\n    gpus_per_node: 4\n"
+    )
+
+
+def about_choice(site: Site, info: ClusterInfo = DEV) -> list[tuple[str, str]]:
+    """Level and the end of the key of every finding about the one partition."""
+    return [
+        (each.level.value, each.key.removeprefix("partitions.choice"))
+        for each in check(site, info)
+        if each.key.startswith("partitions.choice")
+    ]
+
+
+def test_the_qos_and_the_constraint_are_held_against_the_cluster() -> None:
+    agrees = choosing("qos: Debug", "constraint: a100&nvme")
+    assert about_choice(agrees) == [("ok", ""), ("ok", ".qos"), ("ok", ".constraint")]
+    differs = choosing("qos: debgu", "constraint: a100&nvem")
+    assert about_choice(differs) == [("error", ".qos"), ("error", ".constraint")]
+    told = [each.message for each in check(differs, DEV) if each.level is Level.ERROR]
+    assert "no QOS debgu; did you mean debug?" in told[0]
+    assert "no node has nvem; did you mean nvme?" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "level"),
+    [
+        ("a100|h100", "warning"),
+        ("h100|h200", "error"),
+        ("[a100*2&nvme*1]", "ok"),
+        ("a100&!h100", "ok"),
+        ("(a100&h100)", "error"),
+    ],
+)
+def test_a_constraint_is_read_as_slurm_reads_it(constraint: str, level: str) -> None:
+    assert (level, ".constraint") in about_choice(choosing(f"constraint: '{constraint}'"))
+
+
+def test_without_a_partition_the_whole_cluster_counts_and_the_rest_is_not_compared() -> None:
+    spot = dataclasses.replace(SPOT, features=("h100",))
+    info = dataclasses.replace(DEV, partitions=(GPU, spot, SHORT))
+    site = choosing("qos: debug", "constraint: a100|h100", partition="null")
+    assert about_choice(site, info) == [("ok", ".qos"), ("ok", ".constraint"), ("warning", "")]
+    (left,) = [each for each in check(site, info) if each.key == "partitions.choice"]
+    assert left.message.startswith("not compared")
+
+
+def test_a_qos_that_nobody_could_ask_for_is_not_called_right() -> None:
+    silent = dataclasses.replace(DEV, qos=None)
+    assert about_choice(choosing("qos: debug"), silent) == [("warning", ".qos")]
+
+
 def test_another_cluster_is_not_this_one() -> None:
     info = dataclasses.replace(DEV, name="other", has_accounting=False)
     assert not_ok(check(devcluster(), info)) == [
@@ -265,3 +323,7 @@ def test_the_running_development_cluster_agrees_with_its_file_and_with_its_own_d
     assert not_ok(check(devcluster(), live)) == []
     assert not_ok(check(read(detect(live, environ={})), live)) == []
     assert recognize(search_path(tmp_path)).name == "devcluster"
+    mine = choosing("qos: normal", "constraint: a100", partition="null")
+    assert about_choice(mine, live) == [("ok", ".qos"), ("ok", ".constraint"), ("warning", "")]
+    theirs = choosing("qos: nonesuch", "constraint: nonesuch")
+    assert about_choice(theirs, live) == [("error", ".qos"), ("error", ".constraint")]

@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 #: sbatch itself tries for two minutes while the queue is full; a shorter limit would leave doubts.
 SUBMIT_TIMEOUT_S: Final = 180.0
 ACCOUNTING_TIMEOUT_S: Final = 20.0
-#: An answer that only improves an error message is not waited for longer.
-_ACCOUNTS_TIMEOUT_S: Final = 10.0
+#: An answer that only improves an error message, or a comparison, is not waited for longer.
+_SACCTMGR_TIMEOUT_S: Final = 10.0
 
 #: How far the clocks of the login node and of slurmctld may differ.
 _CLOCK_SLACK: Final = timedelta(minutes=10)
@@ -149,6 +149,7 @@ class SlurmCommands:
                     parse_cluster.NODES_FORMAT,
                 ]
             ),
+            self._ask_qos(),
         )
 
     def accounts(self, user: str) -> frozenset[str] | None:
@@ -189,11 +190,21 @@ class SlurmCommands:
         try:
             cluster = self._read_settings().get("ClusterName")
             words = "sacctmgr --noheader --parsable2 show associations format=cluster,account"
-            text = ask([*words.split(), f"user={user}"], timeout_s=_ACCOUNTS_TIMEOUT_S)
+            text = ask([*words.split(), f"user={user}"], timeout_s=_SACCTMGR_TIMEOUT_S)
         except SchedulerUnavailable as error:
             _log.debug("accounts of %s are not known: %s", user, error)
             return None
         return parse_cluster.parse_accounts(text, cluster) or None
+
+    def _ask_qos(self) -> str | None:
+        if not (self._has_accounting and parse_cluster.has_accounting(self._read_settings())):
+            return None
+        words = "sacctmgr --noheader --parsable2 show qos format=name"
+        try:
+            return ask(words.split(), timeout_s=_SACCTMGR_TIMEOUT_S)
+        except SchedulerUnavailable as error:
+            _log.debug("the QOSes are not known: %s", error)
+            return None
 
     def _queue_remembers(self, since: datetime) -> bool:
         """Whether squeue alone proves what was, or was not, submitted since then."""

@@ -47,8 +47,14 @@ def seconds(setting: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def cluster_info(settings: dict[str, str], partitions: str, nodes: str) -> ClusterInfo:
-    """Put together what ``show config``, ``show partition -o`` and ``sinfo`` said."""
+def cluster_info(
+    settings: dict[str, str], partitions: str, nodes: str, qos: str | None = None
+) -> ClusterInfo:
+    """Put together what ``show config``, ``show partition -o``, ``sinfo`` and ``show qos`` said.
+
+    Args:
+        qos: None when accounting was not asked, or did not answer.
+    """
     kinds = _parse_nodes(nodes)
     return ClusterInfo(
         name=settings.get("ClusterName", ""),
@@ -60,6 +66,7 @@ def cluster_info(settings: dict[str, str], partitions: str, nodes: str) -> Clust
         ),
         settings=settings,
         has_accounting=has_accounting(settings),
+        qos=None if qos is None else parse_qos(qos),
     )
 
 
@@ -139,3 +146,8 @@ def parse_accounts(text: str, cluster: str | None) -> frozenset[str]:
     return frozenset(
         row[1] for row in rows if len(row) >= 2 and row[1] and cluster in (None, "", row[0])
     )
+
+
+def parse_qos(text: str) -> frozenset[str]:
+    """``sacctmgr -nP show qos format=name``."""
+    return frozenset(line.strip() for line in text.splitlines() if line.strip())
