@@ -59,16 +59,23 @@ def list_command(as_json: bool) -> int:
 @click.argument("name", required=False)
 @json_option
 def show_command(name: str | None, as_json: bool) -> int:
-    """Show the site NAME; without NAME, the one of this machine."""
+    """Show all that is known of the site NAME; without NAME, of the one of this machine."""
+    from hpcflow.cli.site_words import one_line, partition_words, site_lines
+
     site = Session().site(name)
-    data = json.loads(site.model_dump_json(by_alias=True, exclude_none=True))
     if as_json:
-        print_json(data)
+        data = json.loads(site.model_dump_json(by_alias=True, exclude_none=True))
+        print_json({"file": site.file, **data})
         return 0
     click.secho(site.name, bold=True, nl=False)
-    click.echo(f"  {site.description}")
-    click.echo(f"  scheduler  {site.scheduler.value}\n  scratch    {site.scratch.path}")
-    _partitions(data["partitions"])
+    click.echo(f"  {one_line(site.description)}")
+    for key, value in site_lines(site):
+        if value:
+            click.echo(f"  {key:<17} {one_line(value)}")
+    for partition, options in site.partitions.items():
+        click.secho(f"\n  {partition}", bold=True, nl=False)
+        click.echo(f"  {one_line(options.description or '')}".rstrip())
+        click.echo(f"    {one_line(partition_words(site, partition))}")
     return 0
 
 
@@ -129,23 +136,3 @@ def _live(session: Session) -> ClusterInfo:
             next_action="log in to the cluster, or load its Slurm module",
         )
     return SlurmCommands(clock=session.clock).cluster_info()
-
-
-def _partitions(partitions: dict[str, dict[str, object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("partition", "GPUs a node", "CPUs", "memory", "longest", "description")
-    for name, options in partitions.items():
-        gpus = f"{options['gpus_per_node']} {options.get('gpu_type', '')}".strip()
-        memory_mb = options.get("mem_per_node")
-        longest_min = options.get("time_limit_max")
-        table.add_row(
-            name,
-            "" if options["gpus_per_node"] == 0 else gpus,
-            str(options["cpus_per_node"]),
-            f"{memory_mb} M" if memory_mb else "",
-            f"{longest_min} min" if longest_min else "",
-            str(options.get("description", "")),
-        )
-    Console(highlight=False).print(table)

@@ -19,6 +19,7 @@ resources: {time_limit: 1m}
 def test_a_site_file_that_was_written_is_found_by_itself(hpcflow: Hpcflow) -> None:
     written = hpcflow.json("site", "detect", "--write")["path"]
     assert written == str(hpcflow.home / "sites" / "devcluster.yaml")
+    assert written in hpcflow("site", "show").stdout
     assert hpcflow("site", "check").returncode == 0
     assert hpcflow("run", hpcflow.write_config("quick.yaml", QUICK), "--wait").returncode == 0
 

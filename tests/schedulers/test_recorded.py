@@ -123,6 +123,8 @@ def test_sbatch_names_the_key_that_it_refused(version: str) -> None:
         assert type(error.value) is SubmissionRefused, told
         key = error.value.where.key if error.value.where else None
         assert key in {KEYS[option], *OTHER_KEYS.get(option, ())}, told
+        if option == "--constraint=nowhere":
+            assert 'sinfo -o "%P %f"' in str(error.value.next_action)
 
 
 def test_the_cluster_describes_itself(version: str) -> None:

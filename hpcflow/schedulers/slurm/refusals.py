@@ -31,6 +31,7 @@ _SEE_SITE: Final = "see what there is with `hpcflow site show`"
 _SEE_ACCOUNTS: Final = (
     "see yours with `sacctmgr show assoc user=$USER format=account,partition,qos`"
 )
+_SEE_FEATURES: Final = 'see what the nodes have with `sinfo -o "%P %f"`, or `hpcflow site show`'
 _SEE_NODES: Final = "see what the nodes have with `hpcflow site show`, and ask for less"
 _ASK_STAFF: Final = "ask the staff of the cluster, and show them this message"
 
@@ -68,7 +69,7 @@ REFUSALS: Final = (
     Refusal("Requested GRES option unsupported", "resources.gpus_per_node", _SEE_SITE),
     Refusal("Invalid Trackable RESource", "resources.gpus_per_node", _SEE_SITE),
     Refusal("RestrictedCoresPerGPU", "resources.cpus_per_task", _SEE_NODES),
-    Refusal("Invalid feature specification", "resources.constraint", _SEE_SITE),
+    Refusal("Invalid feature specification", "resources.constraint", _SEE_FEATURES),
     Refusal("Invalid node name specified", "resources.exclude", "see the names with `sinfo -N`"),
     Refusal("Requested nodes not in this partition", "resources.exclude", "see `sinfo -N`"),
     Refusal("Requested node configuration is not available", "resources", _SEE_NODES),
