@@ -27,7 +27,7 @@ _POLLS_PER_REFRESH = 10
 def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
     """Print what RUN printed: the log of its last attempt."""
     session = Session()
-    run_dir = session.run_dir(run)
+    run_dir = session.run_dir(run, newest=True)
     numbers = run_dir.attempt_numbers()
     if as_json:
         print_json([{"attempt": n, "path": run_dir.attempt(n).log} for n in numbers])

@@ -82,11 +82,15 @@ class Session:
 
         return connect_scheduler(site, self.settings, self.clock)
 
-    def run_dir(self, text: str) -> RunDir:
-        """The run directory of a run id, or of an unambiguous beginning of one."""
+    def run_dir(self, text: str, *, newest: bool = False) -> RunDir:
+        """The run directory of a run id, or of an unambiguous beginning of one.
+
+        Args:
+            newest: a name that several runs have means the newest of them.
+        """
         from hpcflow.storage.runs import find_run
 
-        return find_run(self.settings.home, text)
+        return find_run(self.settings.home, text, newest=newest)
 
     def site_of(self, run_dir: RunDir) -> str:
         """Name of the site of a run; the ledger remembers it where scratch was purged.

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> int:
-    """Show RUN: where it stands, its attempts, checkpoints and metrics."""
+    """Show RUN: where it stands, its attempts, checkpoints and metrics.
+
+    A name that several runs have means the newest of them.
+    """
     session = Session()
-    run_id = session.run_dir(run).path.name
+    run_id = session.run_dir(run, newest=True).path.name
     session.refresh()
     detail = session.detail(run_id)
     if as_json:

@@ -17,5 +17,5 @@ def command(run: str, follow: bool, as_json: bool) -> int:
     from hpcflow.cli.follow import until_still
 
     session = Session()
-    run_id = session.run_dir(run).path.name
+    run_id = session.run_dir(run, newest=True).path.name
     return until_still(session, run_id, live=follow, as_json=as_json)

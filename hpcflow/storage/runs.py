@@ -52,23 +52,29 @@ def list_runs(home: Home) -> list[RunDir]:
     return [run_dir_of(home, run_id) for run_id in run_ids(home)]
 
 
-def find_run(home: Home, text: str) -> RunDir:
+def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
     """The run that ``text`` means: its id, the beginning of one id only, or a name only one has.
+
+    Args:
+        newest: of several runs that have exactly this name, take the one that was made last. For
+            commands that only look; one that ends or sends a run must not guess.
 
     Raises:
         NotFoundError: none or several; the error lists them.
         StorageError: the home cannot be read.
     """
     ids = run_ids(home)
-    named = [run_id for run_id in ids if name_of(run_id) == text]
+    named = _by_age(home, [run_id for run_id in ids if name_of(run_id) == text])
+    if newest and text not in ids:
+        named = named[:1]
     begin = [run_id for run_id in ids if text and run_id.startswith(text)]
     for found in ([text] if text in ids else [], named, begin):
         if len(found) == 1:
             return run_dir_of(home, found[0])
-    if named or begin:
+    if several := named or _by_age(home, begin):
         raise NotFoundError(
-            f"{text!r} can be any of {len(named or begin)} runs: {_some(named or begin)}",
-            next_action="write more of the id; the newest come first in: hpcflow ls",
+            f"{text!r} can be any of {len(several)} runs: {_some(several)}",
+            next_action=f"name one by its id, the newest is {several[0]}; all: hpcflow ls",
         )
     near = difflib.get_close_matches(text[:200], [*ids, *map(name_of, ids)], n=3)
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
@@ -80,8 +86,21 @@ def name_of(run_id: str) -> str:
     return run_id.rsplit("-", 2)[0]
 
 
+def _by_age(home: Home, ids: list[str]) -> list[str]:
+    """The newest first: an id knows only its day, but its link was made with its run."""
+    if len(ids) < 2:
+        return ids
+
+    def made_ns(run_id: str) -> int:
+        try:
+            return (home.runs / run_id).lstat().st_mtime_ns
+        except OSError:  # discarded while we look
+            return 0
+
+    return sorted(ids, key=made_ns, reverse=True)
+
+
 def _some(ids: list[str]) -> str:
-    """The newest few by day, for an error."""
-    newest = sorted(ids, key=lambda run_id: run_id.rsplit("-", 2)[1], reverse=True)
+    """The first few, for an error."""
     more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
-    return ", ".join(newest[:_LISTED]) + more
+    return ", ".join(ids[:_LISTED]) + more

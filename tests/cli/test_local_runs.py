@@ -74,6 +74,19 @@ def test_a_failed_run_says_so_and_can_be_sent_again(desk: Desk) -> None:
     assert [attempt["attempt"] for attempt in again["attempts"]] == [1, 2]
 
 
+def test_on_the_second_day_the_name_is_enough_to_look_and_not_to_cancel(desk: Desk) -> None:
+    first, second = (
+        desk.json("run", desk.config("daily", f"echo day {day}"), "--wait")["run_id"]
+        for day in (1, 2)
+    )
+    assert desk.json("show", "daily")["run_id"] == second
+    assert desk.json("wait", "daily")["run_id"] == second
+    assert "day 2" in desk.say("logs", "daily")
+    for command in ("cancel", "resume"):
+        error = desk.json(command, "daily", code=2)["error"]
+        assert f"any of 2 runs: {second}, {first}" in error["message"]
+
+
 def test_send_me_again_is_no_failure(desk: Desk) -> None:
     run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
     assert (run["state"], run["cause"]) == ("waiting", "checkpointed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,16 @@ def home(tmp_path: Path) -> Home:
     home = Home(tmp_path / "home")
     home.runs.mkdir(parents=True)
     for run_id in (DIGITS, DIGITS_LATER, DIGITS_BIG, GPT):
-        (home.runs / run_id).symlink_to(tmp_path / "scratch" / run_id)
+        link(home, run_id, tmp_path)
     return home
+
+
+def link(home: Home, run_id: str, tmp_path: Path) -> None:
+    """Enter a run as `create_run` does, a second after the one before."""
+    path = home.runs / run_id
+    path.symlink_to(tmp_path / "scratch" / run_id)
+    made_s = len(list(home.runs.iterdir()))
+    os.utime(path, (made_s, made_s), follow_symlinks=False)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +48,24 @@ def test_a_name_is_not_confused_with_a_longer_one(home: Home, tmp_path: Path) ->
 
 
 def test_several_candidates_are_listed_newest_first(home: Home) -> None:
-    with pytest.raises(NotFoundError, match=f"any of 2 runs: {DIGITS_LATER}, {DIGITS}"):
+    with pytest.raises(NotFoundError, match=f"any of 2 runs: {DIGITS_LATER}, {DIGITS}") as caught:
         find_run(home, "digits")
+    assert f"the newest is {DIGITS_LATER}" in str(caught.value)
+
+
+def test_who_only_looks_gets_the_newest_run_of_exactly_that_name(
+    home: Home, tmp_path: Path
+) -> None:
+    assert find_run(home, "digits", newest=True).path.name == DIGITS_LATER
+    same_day = "digits-20260302-aaaaaaab"
+    link(home, same_day, tmp_path)
+    assert find_run(home, "digits", newest=True).path.name == same_day
+    assert find_run(home, DIGITS, newest=True).path.name == DIGITS
+    with pytest.raises(NotFoundError, match="any of 2 runs"):
+        find_run(home, "digits-20260302", newest=True)
+    (home.runs / DIGITS_BIG).unlink()
+    link(home, "digits-big-20260303-cccccccd", tmp_path)
+    assert find_run(home, "digits", newest=True).path.name == same_day
 
 
 @pytest.mark.parametrize("text", ["", "../../etc", "x" * 5000, "digits\n", "di*"])
