@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,13 +95,19 @@ def _require_private(home: Path) -> None:
     """Whoever may write in the home could put templates there, and so shell into our jobs.
 
     Raises:
-        InputError: it belongs to somebody else, or others may write in it.
+        InputError: it is no folder, belongs to somebody else, or others may write in it.
     """
     try:
         status = home.stat()
     except OSError:
         return  # made when it is first needed, or a message then
     where = Where(key="HPCFLOW_HOME")
+    if not stat.S_ISDIR(status.st_mode):
+        raise InputError(
+            f"{home} is not a folder, and hpcflow keeps your runs and settings there",
+            where=where,
+            next_action='move it away, or name a folder: export HPCFLOW_HOME="$HOME/.hpcflow"',
+        )
     if status.st_uid != os.geteuid():
         raise InputError(
             f"{home} belongs to somebody else, who could change what your jobs run",

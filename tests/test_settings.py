@@ -41,6 +41,14 @@ def test_somebody_elses_home_is_refused(tmp_path: Path) -> None:
         load_settings({"HPCFLOW_HOME": str(theirs)})
 
 
+def test_a_home_that_is_a_file_is_refused_as_such(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("")
+    with pytest.raises(InputError, match="home is not a folder") as caught:
+        load_settings({"HPCFLOW_HOME": str(home)})
+    assert str(caught.value).startswith("HPCFLOW_HOME: ")
+
+
 def test_a_home_must_be_an_absolute_path() -> None:
     with pytest.raises(InputError, match="not an absolute path"):
         load_settings({"HPCFLOW_HOME": "here"})

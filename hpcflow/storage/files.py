@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shlex
 from pathlib import Path
 
 from hpcflow.errors import StorageError
@@ -23,17 +24,28 @@ _NEXT = {
     errno.ENOSPC: "delete what you no longer need there, then send the command again",
     errno.EDQUOT: "see your quota (lfs quota, quota -s), delete something, then try again",
     errno.EROFS: "wait until it can be written again, or use another scratch",
-    errno.EACCES: "see who owns it: ls -ld",
+    errno.EACCES: "see who owns it: ls -ld {folder}",
     errno.ESTALE: "send the command again",
 }
 
 
 def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
     """``error``, met while ``doing`` (``write``, ``read``) something with ``path``, for people."""
+    folder = shlex.quote(str(existing_parent(Path(error.filename2 or error.filename or path))))
     return StorageError(
         f"cannot {doing} {path}: {error.strerror or error}",
-        next_action=_NEXT.get(error.errno or 0, f"look at the folder: ls -la {path.parent}"),
+        next_action=_NEXT.get(error.errno or 0, "look at the folder: ls -la {folder}").format(
+            folder=folder
+        ),
     )
+
+
+def existing_parent(path: Path) -> Path:
+    """The nearest folder above ``path`` that exists, as far as we may look."""
+    for parent in path.parents:
+        if os.path.lexists(parent):
+            return parent
+    return path
 
 
 def fsync_folder(path: Path) -> None:

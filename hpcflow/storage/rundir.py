@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from hpcflow.errors import ScratchError, StorageError
+from hpcflow.errors import ScratchError, StorageError, Where
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_new
 from hpcflow.storage.layout import Home, RunDir
@@ -48,15 +48,12 @@ def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None)
         for folder in (final.parent.parent, final.parent):
             _require_private(folder)
         undo.append(partial(shutil.rmtree, half))
-        _build(half, run, code or {})
+        _build(half, run, code or {}, undo)
         fsync_folder(half)
         half.rename(final)
         undo.append(partial(shutil.rmtree, final))
         fsync_folder(final.parent)
-        _make_parents(home.runs, undo)
-        link.symlink_to(final)
-        undo.append(link.unlink)
-        fsync_folder(home.runs)
+        _enter(link, final, undo)
     except BaseException as error:
         for step in reversed(undo):
             with suppress(OSError):
@@ -65,6 +62,24 @@ def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None)
             raise _scratch_error(final, error) from error
         raise
     return RunDir(final)
+
+
+def _enter(link: Path, final: Path, undo: list[Callable[[], object]]) -> None:
+    """Let the home know the run.
+
+    Raises:
+        ScratchError: the home is full, read-only, not a folder.
+    """
+    try:
+        _make_parents(link.parent, undo)
+        link.symlink_to(final)
+        undo.append(link.unlink)
+        fsync_folder(link.parent)
+    except OSError as error:
+        reason = storage_error("enter the run into", link.parent, error)
+        raise ScratchError(
+            reason.message, where=Where(key="HPCFLOW_HOME"), next_action=reason.next_action
+        ) from error
 
 
 def read_run(run_dir: RunDir) -> Run:
@@ -144,7 +159,9 @@ def _require_private(folder: Path) -> None:
         )
 
 
-def _build(half: Path, run: Run, code: Mapping[str, bytes]) -> None:
+def _build(
+    half: Path, run: Run, code: Mapping[str, bytes], undo: list[Callable[[], object]]
+) -> None:
     """Fill the folder ``half``: every file on the disk, folders not yet."""
     half.mkdir(mode=FOLDER_MODE)
     for name in _FOLDERS:
@@ -153,7 +170,7 @@ def _build(half: Path, run: Run, code: Mapping[str, bytes]) -> None:
     frozen = run.model_dump(mode="json")
     write_new(target.run_json, json.dumps(frozen, indent=1).encode() + b"\n")
     write_new(target.params_json, json.dumps(frozen["spec"]["params"], indent=1).encode() + b"\n")
-    add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime")
+    add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime", undo)
     for name, data in code.items():
         path = target.code / _relative(name)
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

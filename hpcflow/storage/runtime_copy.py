@@ -12,7 +12,9 @@ import hashlib
 import os
 import secrets
 import shutil
-from functools import lru_cache
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 
 import hpcflow
@@ -73,17 +75,19 @@ def _stand_in() -> bytes:
     return f"{_STAND_IN}\n\n__version__ = {hpcflow.__version__!r}\n_step_aside()\n".encode()
 
 
-def add_runtime(target: Path, shared: Path) -> None:
+def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) -> None:
     """Put the installed runtime into the empty folder ``target``. ``OSError`` as it comes.
 
     Args:
         target: goes on PYTHONPATH in the job; will hold ``hpcflow/``.
         shared: folder of the shared copies, on the same file system.
+        undo: how to take back what is made in ``shared`` goes here. Runs that link to it meanwhile
+            lose nothing.
     """
     digest, files = _installed()
     for folder in sorted({(target / "hpcflow" / name).parent for name in files}):
         folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    source = _shared_copy(shared, digest, files)
+    source = _shared_copy(shared, digest, files, undo)
     for name, data in files.items():
         path = target / "hpcflow" / name
         try:
@@ -97,12 +101,14 @@ def add_runtime(target: Path, shared: Path) -> None:
             write_new(path, data)
 
 
-def _shared_copy(shared: Path, digest: str, files: dict[str, bytes]) -> Path | None:
+def _shared_copy(
+    shared: Path, digest: str, files: dict[str, bytes], undo: list[Callable[[], object]]
+) -> Path | None:
     """The shared copy, made when it is missing; None when there can be none that is ours alone."""
     copy = shared / digest
     try:
         if not copy.is_dir():
-            _make_shared_copy(copy, files)
+            _make_shared_copy(copy, files, undo)
         # Somebody else's folder would let them choose what our jobs run.
         status = shared.stat()
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
@@ -112,8 +118,12 @@ def _shared_copy(shared: Path, digest: str, files: dict[str, bytes]) -> Path | N
     return copy if is_ours and is_whole else None
 
 
-def _make_shared_copy(copy: Path, files: dict[str, bytes]) -> None:
-    copy.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+def _make_shared_copy(
+    copy: Path, files: dict[str, bytes], undo: list[Callable[[], object]]
+) -> None:
+    with suppress(FileExistsError):
+        copy.parent.mkdir(mode=FOLDER_MODE)
+        undo.append(copy.parent.rmdir)  # fails, as it must, once others use it
     half = copy.parent / f".{copy.name}.{secrets.token_hex(4)}.tmp"
     try:
         for name, data in files.items():
@@ -123,6 +133,7 @@ def _make_shared_copy(copy: Path, files: dict[str, bytes]) -> None:
             path.chmod(_READ_ONLY)
         fsync_folder(half)
         half.rename(copy)
+        undo.append(partial(shutil.rmtree, copy))
     except OSError:
         shutil.rmtree(half, ignore_errors=True)
         if not copy.is_dir():  # else somebody was faster

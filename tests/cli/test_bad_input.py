@@ -200,7 +200,7 @@ def test_a_full_scratch(
         monkeypatch.setenv("SCRATCH", str(full))
         message = refused(capsys)
         assert "full" in message
-        assert list(full.rglob("*-20*")) == []
+        assert list(full.iterdir()) == []
     finally:
         subprocess.run(["umount", str(full)], check=True)
 
@@ -210,6 +210,16 @@ def test_a_run_that_does_not_exist(desk: Path, capsys: pytest.CaptureFixture[str
         assert main([command, "nonesuch"]) == 2
         assert "hpcflow ls" in capsys.readouterr().err
     assert list(desk.iterdir()) == [desk / "train.py"]
+
+
+def test_a_home_that_is_a_file_is_not_blamed_on_scratch(
+    desk: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    home.write_text("")
+    message = refused(capsys)
+    assert message.startswith(f"error: HPCFLOW_HOME: {home} is not a folder")
+    assert "scratch" not in message
 
 
 @pytest.mark.parametrize(

@@ -147,5 +147,5 @@ def test_a_scratch_of_somebody_else_is_no_place_for_runs(hpcflow: Hpcflow) -> No
     elsewhere = replace(hpcflow, env={**hpcflow.env, "SCRATCH": "/root"})
     done = elsewhere("run", config, "--site", "devcluster", check=False)
     assert done.returncode == 2
-    assert "/root" in done.stderr
+    assert "see who owns it: ls -ld /root\n" in done.stderr
     assert hpcflow.json("ls") == []

@@ -147,7 +147,7 @@ def whole_checkpoint(bench: Bench, train_step: int) -> Path:
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) -> None:
     """The program may never have heard of hpcflow, and would resume from what it is told."""
-    add_runtime(bench.run_dir.runtime, bench.folder / "shared")
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
     older, newer = whole_checkpoint(bench, 10), whole_checkpoint(bench, 20)
     assert resumed_from(bench, "checkpoints/000000020") == str(newer)
     (newer / "model.pt").write_bytes(b"weight\0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -9,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
-from hpcflow.storage.files import append_line_durably, read_from, size_of, write_durably
+from hpcflow.storage.files import (
+    append_line_durably,
+    read_from,
+    size_of,
+    storage_error,
+    write_durably,
+)
 
 
 def test_what_is_written_is_there_for_its_owner_only(tmp_path: Path) -> None:
@@ -84,3 +91,10 @@ def test_what_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> Non
     with pytest.raises(StorageError, match="Is a directory") as caught:
         read_from(tmp_path, 0, 10)
     assert "→" in str(caught.value)
+
+
+def test_a_refusal_names_the_folder_to_look_at_as_a_shell_wants_it(tmp_path: Path) -> None:
+    closed = tmp_path / "a b"
+    closed.mkdir()
+    error = PermissionError(errno.EACCES, "Permission denied", str(closed / "x" / "y"))
+    assert f"ls -ld '{closed}'" in str(storage_error("write", closed / "x" / "y" / "z", error))

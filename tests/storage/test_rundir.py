@@ -137,8 +137,7 @@ def test_every_call_that_a_full_disk_can_fail_leaves_nothing(
         assert isinstance(caught.value, InputError)
         assert caught.value.exit_code == 2
         assert list_runs(Home(root / "home")) == []
-        left = [path for path in files_below(root) if ".runtime" not in path.parts]
-        assert left == [], f"call {number}"
+        assert list(root.iterdir()) == [], f"call {number}"
 
 
 _CALLS = ("write", "fsync", "mkdir", "rename", "symlink")
@@ -177,10 +176,24 @@ def test_a_scratch_that_cannot_be_used_is_bad_input(tmp_path: Path, scratch: str
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_home_that_cannot_be_used_takes_the_run_back(tmp_path: Path) -> None:
-    with pytest.raises(ScratchError, match="/dev/null"):
+def test_a_home_that_cannot_be_used_takes_the_run_back_and_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScratchError, match="cannot enter the run into /dev/null/runs") as caught:
         create_run(make_run(tmp_path / "s"), Home(Path("/dev/null")))
-    assert not (tmp_path / "s/hpcflow/vision").exists()
+    assert str(caught.value).startswith("HPCFLOW_HOME: ")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_run_that_fails_leaves_the_runtime_that_others_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = create_run(make_run(tmp_path), Home(tmp_path / "home"))
+    calls = len(files_below(tmp_path))
+    with monkeypatch.context() as patch:
+        _fail_call(patch, 3)
+        with pytest.raises(ScratchError):
+            create_run(make_run(tmp_path), Home(tmp_path / "home"))
+    assert len(files_below(tmp_path)) == calls
+    assert (whole.path / "runtime/hpcflow/__init__.py").stat().st_nlink == 2
 
 
 def test_code_cannot_leave_its_folder(tmp_path: Path) -> None:
