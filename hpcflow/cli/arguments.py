@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -17,14 +22,35 @@ def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
         return []  # a shell that completes is no place for an error
 
 
+def complete_site(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of sites, and site files; none of them is opened."""
+    from click.shell_completion import CompletionItem
+
+    from hpcflow.errors import HpcflowError
+    from hpcflow.settings import load_settings
+    from hpcflow.sites.loader import search_path, site_files
+
+    try:
+        names = sorted(site_files(search_path(load_settings().home.path)))
+    except HpcflowError:
+        names = []
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
 run_argument = click.argument("run", shell_complete=complete_run)
 runs_argument = click.argument(
     "runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 site_option = click.option(
-    "--site", help="The cluster, or a site file. Default: the one of this machine."
+    "--site",
+    shell_complete=complete_site,
+    help="The cluster, or a site file. Default: the one of this machine.",
 )
+site_argument = click.argument("name", required=False, shell_complete=complete_site)
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."
 )

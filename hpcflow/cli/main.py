@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Begin with: hpcflow run examples/digits/config.yaml",
+    epilog="Begin with: hpcflow site show; then hpcflow run CONFIG --dry-run",
 )
 def cli() -> None:
     """Training runs that survive a Slurm cluster.

@@ -38,11 +38,12 @@ def command(
     \b
     hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
     """
-    from hpcflow.launch.run import launch
+    from hpcflow.launch.run import launch, rehearse
 
     session = Session()
     plan = session.plan(config, site, overrides)
     if dry_run:
+        rehearse(plan, settings=session.settings, clock=session.clock)
         _show_plan(plan, as_json=as_json)
         return 0
     launched = launch(

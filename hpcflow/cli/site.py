@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcflow.cli.arguments import json_option
+from hpcflow.cli.arguments import json_option, site_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError
@@ -56,7 +56,7 @@ def list_command(as_json: bool) -> int:
 
 
 @command.command("show")
-@click.argument("name", required=False)
+@site_argument
 @json_option
 def show_command(name: str | None, as_json: bool) -> int:
     """Show all that is known of the site NAME; without NAME, of the one of this machine."""
@@ -80,7 +80,7 @@ def show_command(name: str | None, as_json: bool) -> int:
 
 
 @command.command("check")
-@click.argument("name", required=False)
+@site_argument
 @json_option
 def check_command(name: str | None, as_json: bool) -> int:
     """Compare the site NAME with the live cluster; exit 1 if jobs would fail."""

@@ -39,7 +39,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.rundir import create_run, discard_run, read_run
+from hpcflow.storage.rundir import create_run, discard_run, read_run, require_room
 from hpcflow.storage.unread import mark_unread
 
 #: sbatch gives up after about two minutes; whoever holds the lock longer is in trouble.
@@ -97,6 +97,16 @@ def _connect(name: str | None, named_in: Where | None, home: str) -> tuple[Site,
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
     site = resolve_site(settings, name, named_in=named_in)
     return site, connect_scheduler(site, settings, SystemClock())
+
+
+def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> None:
+    """What can be told of :func:`launch` without making or sending anything.
+
+    Raises:
+        InputError: there is no sbatch, or no run directory can be made on scratch.
+    """
+    connect_scheduler(plan.site, settings, clock)
+    require_room(plan.run, settings.home)
 
 
 def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock) -> Launched:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,12 +14,18 @@ from pathlib import Path, PurePosixPath
 
 from hpcflow.errors import ScratchError, StorageError, Where
 from hpcflow.model.run import FORMAT, Run
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_new
+from hpcflow.storage.files import (
+    FOLDER_MODE,
+    existing_parent,
+    fsync_folder,
+    storage_error,
+    write_new,
+)
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import find_run, list_runs
 from hpcflow.storage.runtime_copy import add_runtime
 
-__all__ = ["create_run", "discard_run", "find_run", "list_runs", "read_run"]
+__all__ = ["create_run", "discard_run", "find_run", "list_runs", "read_run", "require_room"]
 
 _FOLDERS = ("attempts", "checkpoints", "artifacts", "tensorboard", "code", "runtime")
 
@@ -62,6 +69,26 @@ def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None)
             raise _scratch_error(final, error) from error
         raise
     return RunDir(final)
+
+
+def require_room(run: Run, home: Home) -> None:
+    """Whether :func:`create_run` could begin, as far as looking tells; makes nothing.
+
+    Raises:
+        ScratchError: scratch, or the home, is not a folder, read-only, not ours.
+    """
+    final = Path(run.run_dir)
+    for folder in (final.parent.parent, final.parent):
+        if os.path.lexists(folder):
+            _require_private(folder)
+    for folder, key in ((final.parent, None), (home.runs, "HPCFLOW_HOME")):
+        nearest = existing_parent(folder / "new")
+        if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+            raise ScratchError(
+                f"cannot make {folder}: {nearest} is no folder that you may write in",
+                where=Where(key=key) if key else None,
+                next_action=f"see what it is, and whose: ls -ld {shlex.quote(str(nearest))}",
+            )
 
 
 def _enter(link: Path, final: Path, undo: list[Callable[[], object]]) -> None:

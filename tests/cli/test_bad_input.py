@@ -160,12 +160,16 @@ def test_a_directory_and_a_missing_file(desk: Path, capsys: pytest.CaptureFixtur
     assert "config.yaml: this is a folder" in refused(capsys)
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_no_sbatch_is_said_before_anything_is_made(
-    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    desk: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
 ) -> None:
     (desk / "config.yaml").write_text(GOOD)
     monkeypatch.setenv("PATH", str(desk))
-    assert "no sbatch" in refused(capsys)
+    assert "no sbatch" in refused(capsys, *options)
 
 
 def test_with_json_the_error_is_json_too(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,12 +181,27 @@ def test_with_json_the_error_is_json_too(desk: Path, capsys: pytest.CaptureFixtu
     assert error["file"].endswith("config.yaml")
 
 
+@pytest.mark.parametrize(
+    ("scratch", "options"),
+    [
+        ("/proc/nowhere", ()),
+        ("/dev/null/nowhere", ()),
+        ("/dev/null/nowhere", ("--dry-run",)),
+        ("{desk}/open", ("--dry-run",)),
+    ],
+)
 def test_a_scratch_that_cannot_be_written(
-    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    desk: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    scratch: str,
+    options: tuple[str, ...],
 ) -> None:
     (desk / "config.yaml").write_text(GOOD)
-    monkeypatch.setenv("SCRATCH", "/proc/nowhere")
-    assert "/proc/nowhere" in refused(capsys)
+    (desk / "open/hpcflow").mkdir(parents=True)
+    (desk / "open/hpcflow").chmod(0o777)
+    monkeypatch.setenv("SCRATCH", scratch.format(desk=desk))
+    assert scratch.format(desk=desk) in refused(capsys, *options)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")

@@ -68,6 +68,32 @@ def completed(words: str, home: Path) -> list[str]:
     return [line.removeprefix("plain,") for line in done.stdout.split()]
 
 
+def test_shells_complete_sites(tmp_path: Path) -> None:
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites" / "mine.yaml").write_text("broken: [")
+    assert completed("hpcflow run config.yaml --site mi", tmp_path) == ["mine"]
+    assert completed("hpcflow site check per", tmp_path) == ["perlmutter"]
+    shown = completed("hpcflow site show ", tmp_path)
+    assert {"mine", "local", "frontier"} <= set(shown)
+    assert completed("hpcflow run config.yaml --site ./my", tmp_path) == ["file,./my"]
+
+
+def test_what_help_says_to_begin_with_works_wherever_hpcflow_is_installed(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my.yaml").write_text("name: small\ncommand: [hostname]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HPCFLOW_SITE", "local")
+    assert main(["--help"]) == 0
+    begin = capsys.readouterr().out.split("Begin with:")[1]
+    commands = [each.replace("CONFIG", "my.yaml").split() for each in begin.split("; then")]
+    assert len(commands) == 2
+    for program, *args in commands:
+        assert program == "hpcflow"
+        assert main(args) == 0
+    assert not home.exists()
+
+
 def test_shells_complete_commands_and_runs(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     for name in ("digits-20260101-abcdefgh", "other-20260101-abcdefgh"):

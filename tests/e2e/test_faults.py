@@ -148,4 +148,7 @@ def test_a_scratch_of_somebody_else_is_no_place_for_runs(hpcflow: Hpcflow) -> No
     done = elsewhere("run", config, "--site", "devcluster", check=False)
     assert done.returncode == 2
     assert "see who owns it: ls -ld /root\n" in done.stderr
+    rehearsed = elsewhere("run", config, "--site", "devcluster", "--dry-run", check=False)
+    assert rehearsed.returncode == 2
+    assert "ls -ld /root\n" in rehearsed.stderr
     assert hpcflow.json("ls") == []
