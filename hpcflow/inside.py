@@ -2,8 +2,9 @@
 
 ``sbatch --nodes=2 sbatch/train.sbatch config.yaml`` calls this in the job: it makes the same run
 directory and journal as ``hpcflow run`` does, with the resources that the allocation has, and
-becomes the job script. The ledger is not opened here, on a compute node; the run appears in it as
-soon as somebody looks from the login side, because the run is linked in HPCFLOW_HOME.
+becomes the job script. What Slurm has granted is not held against the limits of the site file. The
+ledger is not opened here, on a compute node; the run appears in it as soon as somebody looks from
+the login side, because the run is linked in HPCFLOW_HOME.
 """
 
 from __future__ import annotations
@@ -12,34 +13,37 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hpcflow.clock import SystemClock
+from hpcflow.config import LoadedSpec, load_spec
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.launch.plan import make_plan, reference, resolve_site
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
+from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
 from hpcflow.settings import load_settings
+from hpcflow.sites.complaint import Complaint
+from hpcflow.sites.defaults import launcher_and_ranks
+from hpcflow.sites.placement import partition_of_job
+from hpcflow.sites.schema import GpuDialect, Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.rundir import create_run
 
-#: What the allocation has -> the key of the run's YAML that it decides.
-_FROM_ALLOCATION = {
-    "SLURM_JOB_NUM_NODES": "resources.nodes",
-    "SLURM_JOB_PARTITION": "resources.partition",
-    "SLURM_JOB_ACCOUNT": "resources.account",
-}
-
 
 def prepare(
-    config: Path, overrides: list[str], site: str | None, environ: Mapping[str, str]
+    config: Path,
+    overrides: list[str],
+    site: str | None,
+    environ: Mapping[str, str],
 ) -> Path:
     """Make the run for the allocation that ``environ`` describes; returns its job script.
 
     Raises:
-        InputError: this is no Slurm job, or the config does not fit the allocation.
+        InputError: this is no batch job of Slurm, or the config does not fit the allocation.
     """
     job_id = batch_job_id(environ)
     settings, clock = load_settings(environ), SystemClock()
@@ -50,7 +54,8 @@ def prepare(
         clock=clock,
         site=the_site,
         site_reference=reference(the_site, site or settings.site),
-        overrides=[*allocation_overrides(environ), *overrides],
+        overrides=overrides,
+        granted=granted_resources(config, overrides, the_site, read_allocation(environ)),
     )
     run_dir = create_run(plan.run, settings.home, code=plan.code)
     attempt = run_dir.attempt(1)
@@ -89,30 +94,49 @@ def batch_job_id(environ: Mapping[str, str]) -> str:
     return job_id
 
 
-def allocation_overrides(environ: Mapping[str, str]) -> list[str]:
-    """What the allocation decides, as ``--set`` would say it.
+def granted_resources(
+    config: Path, overrides: list[str], site: Site, allocation: Allocation
+) -> dict[str, Any]:
+    """What the allocation has, in the words of ``resources``.
 
     Raises:
-        InputError: it has fewer CPU cores on a node than GPUs, so not one for each rank.
+        SpecError: the config or an override is wrong.
+        InputError: some node has fewer CPU cores than ranks.
     """
-    found = [
-        f"{key}={environ[variable]}"
-        for variable, key in _FROM_ALLOCATION.items()
-        if environ.get(variable)
-    ]
-    gpus = environ.get("SLURM_GPUS_ON_NODE", "0")
-    if gpus.isdecimal():
-        found.append(f"resources.gpus_per_node={gpus}")
-    cpus = environ.get("SLURM_CPUS_ON_NODE", "")
-    if gpus.isdecimal() and cpus.isdecimal():
-        ranks = max(1, int(gpus))
-        if int(cpus) < ranks:
-            raise InputError(
-                f"the allocation has {cpus} CPU cores on a node for {ranks} ranks",
-                next_action=f"ask for more: sbatch --cpus-per-task={ranks} ...",
-            )
-        found.append(f"resources.cpus_per_task={int(cpus) // ranks}")
-    return found
+    gpus = allocation.gpus_per_node
+    if gpus is None and site.dialect.gpus is not GpuDialect.IMPLIED:
+        gpus = 0  # where GPUs go with the nodes, Slurm does not count them, and the config does
+    limit_min = allocation.time_limit_min
+    found = {
+        "nodes": allocation.nodes,
+        "gpus_per_node": gpus,
+        "partition": partition_of_job(site, allocation.partition, allocation.qos),
+        "account": allocation.account,
+        "qos": allocation.qos,
+        "time_limit": None if limit_min is None else f"{limit_min}m",
+    }
+    granted = {key: value for key, value in found.items() if value is not None}
+    if allocation.cpus_per_node is not None:
+        ranks = _ranks_per_node(load_spec(config, overrides, granted=granted), site)
+        granted["cpus_per_task"] = _cores_of_a_rank(allocation.cpus_per_node, ranks)
+    return granted
+
+
+def _ranks_per_node(loaded: LoadedSpec, site: Site) -> int:
+    try:
+        return launcher_and_ranks(loaded.spec, site)[1]
+    except Complaint as complaint:
+        raise complaint.as_error(loaded.document) from None
+
+
+def _cores_of_a_rank(cpus_per_node: int, ranks: int) -> int:
+    if cpus_per_node < ranks:
+        raise InputError(
+            f"{ranks} ranks on a node need {ranks} CPU cores, and the allocation has a node with "
+            f"{cpus_per_node}",
+            next_action=f"ask for more: sbatch --ntasks-per-node=1 --cpus-per-task={ranks} ...",
+        )
+    return cpus_per_node // ranks
 
 
 @click.command()

@@ -6,14 +6,15 @@ What the keys mean is described in :mod:`hpcflow.model.spec`; whether they fit a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hpcflow.config.chain import read_chain
 from hpcflow.config.files import check_files
 from hpcflow.config.merge import merge
-from hpcflow.config.overrides import parse_override
+from hpcflow.config.overrides import granted_document, parse_override
 from hpcflow.config.paths import with_absolute_paths
 from hpcflow.documents import Document, validate
 from hpcflow.errors import SpecError
@@ -34,8 +35,13 @@ class LoadedSpec:
     base_dir: Path
 
 
-def load_spec(path: Path, overrides: Sequence[str] = ()) -> LoadedSpec:
+def load_spec(
+    path: Path, overrides: Sequence[str] = (), *, granted: Mapping[str, Any] | None = None
+) -> LoadedSpec:
     """The spec in ``path``, which may extend other files, with ``overrides`` such as ``a.b=2``.
+
+    Args:
+        granted: keys of ``resources`` and their values, which go over those of the files.
 
     Raises:
         SpecError: a file, a value or an override is wrong, or a file that the spec names is
@@ -43,6 +49,8 @@ def load_spec(path: Path, overrides: Sequence[str] = ()) -> LoadedSpec:
     """
     base_dir = Path.cwd() if path.parent == Path() else path.parent.absolute()
     document = read_chain(path)
+    if granted:
+        document = merge(document, granted_document(granted))
     for override in overrides:
         document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
     again = f"correct it, then look at it with: hpcflow render {document.place.file}"

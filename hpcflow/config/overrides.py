@@ -1,7 +1,8 @@
-"""``--set a.b=c``: one value of a spec, given on the command line."""
+"""What goes over a config: ``--set a.b=c`` of the command line, and what a running job has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hpcflow.documents import Document, Place
@@ -33,6 +34,16 @@ def parse_override(text: str) -> Document:
         data, place = {name: data}, Place(None, None, {name: place})
     return Document(None, data, place)
 
+
+def granted_document(resources: Mapping[str, Any]) -> Document:
+    """What a running job has, under the keys of ``resources``, as a document over the config's."""
+    section = Place(_ALLOCATION, None, {key: Place(_ALLOCATION, None) for key in resources})
+    place = Place(_ALLOCATION, None, {"resources": section})
+    return Document(None, {"resources": dict(resources)}, place)
+
+
+#: Stands in messages where the name of a file would stand.
+_ALLOCATION = "the allocation"
 
 #: No key lies deeper; params may, and are given as a mapping then.
 _DEEPEST = 50

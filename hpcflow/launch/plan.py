@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
@@ -59,18 +59,21 @@ def make_plan(
     site: Site,
     site_reference: str | None = None,
     overrides: Sequence[str] = (),
+    granted: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Check ``config`` against ``site`` and build all that would be sent.
 
     Args:
         site_reference: how the site is found again later; its name if None.
+        granted: keys of ``resources`` that the job has which this is for; None where it is still
+            to be sent. They go over the config's, and no limit of the site is held against them.
 
     Raises:
         SpecError: the config or an override is wrong, alone or for this site.
         SiteError: the site's scratch cannot be named in this environment.
     """
-    loaded = load_spec(config, overrides)
-    placement = place(loaded.spec, site, loaded.document)
+    loaded = load_spec(config, overrides, granted=granted)
+    placement = place(loaded.spec, site, loaded.document, is_granted=granted is not None)
     spec = with_default_environment(loaded.spec, settings.environ)
     created_at = clock.now()
     run_id = make_run_id(spec.name, created_at, os.urandom(8))

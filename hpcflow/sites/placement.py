@@ -61,21 +61,67 @@ class Placement:
     launcher: Launcher
 
 
-def place(spec: RunSpec, site: Site, document: Document | None = None) -> Placement:
+def place(
+    spec: RunSpec, site: Site, document: Document | None = None, *, is_granted: bool = False
+) -> Placement:
     """Check ``spec`` against ``site`` and fill in every default.
 
     With ``partition: auto`` the first partition of the site that fits everything is taken; for a
     run without GPUs, those without GPUs are tried first.
 
+    Args:
+        is_granted: whether the job runs already. Then the site file only tells what is known about
+            it: its limits were Slurm's to judge, and a site file can be wrong about them.
+
     Raises:
         SpecError: the run cannot go there; with file, line, key and what would be right.
     """
     try:
-        _check_words(spec, site)
         launcher_and_ranks(spec, site)  # what is wrong with it is wrong on every partition
+        _check_gpu_type(spec, site)
+        if is_granted:
+            return _granted(spec, site)
+        _check_words(spec, site)
         return _first_that_fits(spec, site, _candidates(spec, site))
     except Complaint as complaint:
         raise complaint.as_error(document) from None
+
+
+def partition_of_job(site: Site, partition: str | None, qos: str | None) -> str:
+    """The key of the partition in which a running job is, by what Slurm calls it.
+
+    Where the site file names no partition or another one, the QOS tells; `auto` where it knows
+    neither.
+    """
+    names = list(site.partitions)
+    same = [name for name in names if partition and site.slurm_partition(name) == partition]
+    with_qos = [name for name in same or names if qos and site.partitions[name].qos == qos]
+    without = [name for name in same if site.partitions[name].qos is None]
+    return next(iter([*with_qos, *without, *same]), AUTO)
+
+
+def _granted(spec: RunSpec, site: Site) -> Placement:
+    """The place of a job that runs: where it would fit, else where it seems to be."""
+    if spec.resources.partition == AUTO and not any(each.auto for each in site.partitions.values()):
+        names = list(site.partitions)
+    else:
+        names = _candidates(spec, site)
+    for name in names:
+        if isinstance(placement := _try(spec, site, name), Placement):
+            return placement
+    gpus = spec.resources.gpus_per_node
+    has_enough = (name for name in names if site.partitions[name].gpus_per_node >= gpus)
+    return _fit(spec, site, next(has_enough, names[0]), is_granted=True)
+
+
+def _check_gpu_type(spec: RunSpec, site: Site) -> None:
+    asked = spec.resources.gpu_type
+    if asked is not None and asked not in site.gpu_types:
+        raise Complaint(
+            "resources.gpu_type",
+            f"site {site.name} has no GPU type {shortened(asked)}",
+            suggestion(asked, site.gpu_types),
+        )
 
 
 def _check_words(spec: RunSpec, site: Site) -> None:
@@ -83,12 +129,6 @@ def _check_words(spec: RunSpec, site: Site) -> None:
     resources = spec.resources
     check_refused_words(resources, site)
     check_required({"account": resources.account or site.default_account}, site)
-    if resources.gpu_type is not None and resources.gpu_type not in site.gpu_types:
-        raise Complaint(
-            "resources.gpu_type",
-            f"site {site.name} has no GPU type {shortened(resources.gpu_type)}",
-            suggestion(resources.gpu_type, site.gpu_types),
-        )
     account = resources.account
     if account is not None and site.accounts is not None and account not in site.accounts:
         raise Complaint(
@@ -154,19 +194,23 @@ def _try(spec: RunSpec, site: Site, name: str) -> Placement | Complaint:
         return complaint
 
 
-def _fit(spec: RunSpec, site: Site, name: str) -> Placement:
+def _fit(spec: RunSpec, site: Site, name: str, *, is_granted: bool = False) -> Placement:
     resources, options = spec.resources, site.partitions[name]
     launcher, ranks_per_node = launcher_and_ranks(spec, site)
-    check_nodes(resources, site, name)
-    gpu_type = _gpu_type(spec, site, name)
+    gpu_type = _gpu_type(spec, site, name, is_granted=is_granted)
     cpus_per_task = resources.cpus_per_task or default_cpus_per_task(
         resources, options, ranks_per_node
     )
-    check_machine(resources, site, name, ranks_per_node, cpus_per_task)
-    limit_min = time_limit(resources, site, name)
     qos = resources.qos or options.qos
-    constraint = combined_constraint(resources.constraint, options.constraint, name)
-    check_required({"time_limit": limit_min, "qos": qos, "constraint": constraint}, site)
+    if is_granted:
+        limit_min = resources.time_limit_min or time_limit(resources, site, name)
+        constraint = resources.constraint or options.constraint
+    else:
+        check_nodes(resources, site, name)
+        check_machine(resources, site, name, ranks_per_node, cpus_per_task)
+        limit_min = time_limit(resources, site, name)
+        constraint = combined_constraint(resources.constraint, options.constraint, name)
+        check_required({"time_limit": limit_min, "qos": qos, "constraint": constraint}, site)
     return Placement(
         partition=name,
         options=options,
@@ -186,10 +230,12 @@ def _fit(spec: RunSpec, site: Site, name: str) -> Placement:
     )
 
 
-def _gpu_type(spec: RunSpec, site: Site, name: str) -> str | None:
+def _gpu_type(spec: RunSpec, site: Site, name: str, *, is_granted: bool) -> str | None:
     asked, there = spec.resources.gpu_type, site.partitions[name].gpu_type
     if not spec.resources.gpus_per_node:
         return None
+    if is_granted:
+        return there or asked
     if asked and there and asked != there:
         others = [key for key, each in site.partitions.items() if each.gpu_type == asked]
         where = f"partition {' or '.join(others)} has" if others else "another partition may have"

@@ -44,6 +44,29 @@ def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "resources", "expected"),
+    [
+        # The config's ten minutes are more than the partition allows, and Slurm was told two.
+        (["--partition=short", "--time=2"], "time_limit: 10m", {"partition": "short", "nodes": 1}),
+        (["--nodes=1", "--cpus-per-task=2"], "tasks_per_node: 2", {"nodes": 1}),
+        (["--nodes=2", "--ntasks=3"], "nodes: 1", {"nodes": 2}),  # 2 cores, and 1
+    ],
+)
+def test_what_slurm_granted_is_what_the_run_has(
+    hpcflow: Hpcflow, options: list[str], resources: str, expected: dict[str, object]
+) -> None:
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    train = hpcflow.digits.with_name("train.py")
+    text = f"name: small\nscript: {train}\nparams: {{epochs: 2}}\nresources: {{{resources}}}\n"
+    config = hpcflow.write_config("small.yaml", text)
+    command = ["sbatch", "--wait", *options, str(wrapper), str(config), "--site", "devcluster"]
+    hpcflow.user.run(command, cwd=hpcflow.home.parent, env=hpcflow.env)
+    shown = hpcflow.json("wait", "small")
+    assert shown["state"] == "completed"
+    assert {key: shown[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
     ("option", "said"),
     [("--array=0-1", "job array"), ("--gpus-per-node=4", "--cpus-per-task=4")],
 )

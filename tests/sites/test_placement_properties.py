@@ -8,8 +8,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from hpcflow.errors import SpecError
-from hpcflow.model.spec import Launcher, RunSpec
-from hpcflow.sites.placement import Placement, place
+from hpcflow.model.spec import Launch, Launcher, RunSpec
+from hpcflow.sites.placement import Placement, partition_of_job, place
 from hpcflow.sites.schema import Site
 from tests.sites.build import spec
 
@@ -111,6 +111,22 @@ def test_a_placement_respects_every_limit_or_the_run_is_refused(site: Site, run:
     event("placed")
     check_partition(placement, site)
     check_request(placement, site, run)
+
+
+@settings(max_examples=200, deadline=None)
+@given(sites(), specs(), st.sampled_from(["p", "unknown", None]), st.sampled_from(["debug", None]))
+def test_a_job_that_runs_has_a_place_everywhere(
+    site: Site, run: RunSpec, partition: str | None, qos: str | None
+) -> None:
+    key = partition_of_job(site, partition, qos)
+    granted = {"partition": key, "qos": qos, "gpu_type": None}
+    resources = run.resources.model_copy(update=granted)
+    run = run.model_copy(update={"resources": resources, "launch": Launch()})
+    placement = place(run, site, is_granted=True)
+    assert placement.partition in site.partitions
+    for asked in ("nodes", "gpus_per_node", "mem_mb", "account"):
+        said = getattr(resources, asked)
+        assert said is None or getattr(placement, asked) == said
 
 
 def check_partition(placement: Placement, site: Site) -> None:

@@ -1,0 +1,183 @@
+"""A run from inside an allocation: what Slurm has granted is taken as it is, on every site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import InputError, SpecError
+from hpcflow.inside import prepare
+from hpcflow.model.run import Run
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+
+CONFIG = """\
+name: small
+script: train.py
+resources:
+  time_limit: 10m
+"""
+
+
+class Job:
+    """A batch job on some site, as far as its environment tells."""
+
+    def __init__(self, folder: Path, site: str, **variables: str | None) -> None:
+        self.folder, self.site = folder, site
+        (folder / "train.py").touch()
+        known = {
+            "HPCFLOW_HOME": str(folder / "home"),
+            "PATH": str(folder),
+            "SCRATCH": str(folder / "scratch"),
+            "PSCRATCH": str(folder / "scratch"),
+            "SLURM_JOB_ACCOUNT": "physics",
+            "SLURM_JOB_CPUS_PER_NODE": "8",
+            "SLURM_JOB_ID": "123",
+            "SLURM_JOB_NUM_NODES": "1",
+            "SLURM_JOB_PARTITION": "gpu",
+            "SLURM_JOB_QOS": "normal",
+            "SLURM_PROCID": "0",
+            "SLURM_JOB_START_TIME": "1700000000",
+            "SLURM_JOB_END_TIME": "1700000120",
+            **variables,
+        }
+        self.environ = {name: value for name, value in known.items() if value is not None}
+
+    def run(self, config: str = CONFIG, *overrides: str) -> Run:
+        """The run that it becomes."""
+        path = self.folder / "config.yaml"
+        path.write_text(config)
+        script = prepare(path, list(overrides), self.site, self.environ)
+        return read_run(RunDir(script.parents[2]))
+
+
+@pytest.fixture(autouse=True)
+def _no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a compute node without scontrol."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_what_the_allocation_has_wins_over_the_config(tmp_path: Path) -> None:
+    text = CONFIG + "  nodes: 3\n  partition: gpu\n  account: biology\n  qos: high\n"
+    job = Job(tmp_path, "devcluster", SLURM_JOB_PARTITION="short", SLURM_JOB_NUM_NODES="2")
+    resources = job.run(text).spec.resources
+    assert (resources.nodes, resources.partition, resources.account) == (2, "short", "physics")
+    assert (resources.qos, resources.time_limit_min) == ("normal", 2)
+    assert resources.cpus_per_task == 8
+
+
+def test_a_limit_that_nobody_tells_is_the_configs_and_is_not_refused(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "devcluster",
+        SLURM_JOB_PARTITION="short",
+        SLURM_JOB_START_TIME=None,
+        SLURM_JOB_END_TIME=None,
+    )
+    assert job.run().spec.resources.time_limit_min == 10  # and `short` allows two
+
+
+def test_set_wins_over_the_allocation(tmp_path: Path) -> None:
+    job = Job(tmp_path, "devcluster", SLURM_JOB_NUM_NODES="2")
+    resources = job.run(CONFIG, "resources.nodes=1", "resources.account=biology").spec.resources
+    assert (resources.nodes, resources.account) == (1, "biology")
+
+
+def test_what_slurm_granted_breaks_no_limit_of_the_site_file(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "devcluster",
+        SLURM_JOB_NUM_NODES="99",
+        SLURM_JOB_ACCOUNT="chemistry",
+        SLURM_GPUS_ON_NODE="8",
+        SLURM_JOB_CPUS_PER_NODE="512(x99)",
+        SLURM_JOB_END_TIME="1709999999",
+    )
+    run = job.run(CONFIG + "  mem: 999G\n")
+    assert (run.partition, run.spec.resources.nodes, run.gpu_type) == ("gpu", 99, "a100")
+    assert run.spec.resources.cpus_per_task == 64
+
+
+def test_perlmutter_names_partitions_that_its_users_never_see(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "perlmutter",
+        SLURM_JOB_PARTITION="gpu_ss11",
+        SLURM_JOB_QOS="debug",
+        SLURM_JOB_NUM_NODES="2",
+        SLURM_GPUS_ON_NODE="4",
+        SLURM_JOB_CPUS_PER_NODE="128(x2)",
+    )
+    run = job.run()
+    assert (run.partition, run.spec.resources.partition) == ("debug", "debug")
+    job.environ["SLURM_JOB_QOS"] = "gpu_regular"
+    run = job.run()
+    assert (run.partition, run.spec.resources.qos) == ("regular", "gpu_regular")
+    job.environ |= {"SLURM_JOB_QOS": "unheard-of", "SLURM_GPUS_ON_NODE": "9"}
+    assert job.run().gpu_type == "a100", "what fits nowhere is no error either"
+
+
+def test_leonardo_tells_its_large_jobs_by_the_qos(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "leonardo",
+        SLURM_JOB_PARTITION="boost_usr_prod",
+        SLURM_JOB_QOS="boost_qos_bprod",
+        SLURM_JOB_NUM_NODES="100",
+        SLURM_GPUS_ON_NODE="4",
+        SLURM_JOB_CPUS_PER_NODE="32(x100)",
+    )
+    assert job.run().partition == "boost_qos_bprod"
+    job.environ["SLURM_JOB_QOS"] = "normal"
+    assert job.run().partition == "boost_usr_prod", "which has no more than 64, says its file"
+
+
+def test_where_gpus_go_with_the_nodes_the_config_counts_them(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "lonestar6",
+        SLURM_JOB_PARTITION="gpu-a100",
+        SLURM_JOB_CPUS_PER_NODE="128",
+        SLURM_GPUS_ON_NODE=None,
+    )
+    resources = job.run(CONFIG + "  gpus_per_node: 3\n").spec.resources
+    assert (resources.gpus_per_node, resources.cpus_per_task) == (3, 42)
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "cpus"),
+    [
+        ("  tasks_per_node: 2\n", [], 4),
+        ("  tasks_per_node: 2\n", ["resources.tasks_per_node=4"], 2),
+        ("launch: {framework: none}\n", [], 8),
+        ("", [], 2),
+        ("  cpus_per_task: 99\n", [], 2),
+        ("  cpus_per_task: 99\n", ["resources.cpus_per_task=1"], 1),
+    ],
+)
+def test_the_ranks_of_the_run_share_the_cores(
+    tmp_path: Path, text: str, overrides: list[str], cpus: int
+) -> None:
+    job = Job(tmp_path, "devcluster", SLURM_GPUS_ON_NODE="4")
+    assert job.run(CONFIG + text, *overrides).spec.resources.cpus_per_task == cpus
+
+
+def test_each_rank_needs_a_core_on_every_node(tmp_path: Path) -> None:
+    job = Job(tmp_path, "devcluster", SLURM_JOB_NUM_NODES="2", SLURM_JOB_CPUS_PER_NODE="2,1")
+    assert job.run().spec.resources.cpus_per_task == 1
+    with pytest.raises(
+        InputError, match="2 CPU cores, and the allocation has a node with 1"
+    ) as caught:
+        job.run(CONFIG + "  tasks_per_node: 2\n")
+    assert "--cpus-per-task=2" in str(caught.value.next_action)
+
+
+def test_what_does_not_go_with_the_allocation_is_blamed_on_it(tmp_path: Path) -> None:
+    job = Job(tmp_path, "devcluster", SLURM_JOB_NUM_NODES="2")
+    with pytest.raises(SpecError, match="would idle") as caught:
+        job.run(CONFIG + "launch: {launcher: none}\n")
+    assert str(caught.value.where) == "the allocation, resources.nodes"
+    with pytest.raises(SpecError, match="has no GPU type") as caught:
+        job.run(CONFIG + "  gpu_type: a1000\n")
+    assert str(caught.value.where).endswith("config.yaml:5, resources.gpu_type")
