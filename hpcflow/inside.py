@@ -23,7 +23,7 @@ from hpcflow.errors import HpcflowError, InputError
 from hpcflow.launch.plan import make_plan, reference, resolve_site
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
-from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
+from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 from hpcflow.settings import load_settings
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.defaults import launcher_and_ranks
@@ -39,13 +39,18 @@ def prepare(
     overrides: list[str],
     site: str | None,
     environ: Mapping[str, str],
+    *,
+    step: str | None = None,
 ) -> Path:
     """Make the run for the allocation that ``environ`` describes; returns its job script.
+
+    Args:
+        step: the job step that we are in, from :func:`enclosing_step`; None if nobody knows.
 
     Raises:
         InputError: this is no batch job of Slurm, or the config does not fit the allocation.
     """
-    job_id = batch_job_id(environ)
+    job_id = batch_job_id(environ, step)
     settings, clock = load_settings(environ), SystemClock()
     the_site = resolve_site(settings, site)
     plan = make_plan(
@@ -74,7 +79,7 @@ def prepare(
     return attempt.script
 
 
-def batch_job_id(environ: Mapping[str, str]) -> str:
+def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
     """The id of the batch job that we are in, for the first time in its life.
 
     Raises:
@@ -82,7 +87,11 @@ def batch_job_id(environ: Mapping[str, str]) -> str:
     """
     job_id = environ.get("SLURM_JOB_ID")
     submit = "submit it: sbatch sbatch/train.sbatch config.yaml, or: hpcflow run"
-    if not job_id or "SLURM_PROCID" not in environ or "SLURM_STEP_ID" in environ:
+    if step is None:
+        is_batch = "SLURM_PROCID" in environ and "SLURM_STEP_ID" not in environ
+    else:
+        is_batch = step == "batch"
+    if not job_id or not is_batch:
         raise InputError("this is not inside a batch job of Slurm", next_action=submit)
     if environ.get("SLURM_ARRAY_JOB_ID"):
         raise InputError("a task of a job array cannot be a run", next_action=submit)
@@ -146,7 +155,8 @@ def _cores_of_a_rank(cpus_per_node: int, ranks: int) -> int:
 def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
     """Make a run of CONFIG for this allocation, and become its job script."""
     try:
-        script = prepare(config, list(overrides), site, os.environ)
+        step = enclosing_step(os.getppid())
+        script = prepare(config, list(overrides), site, os.environ, step=step)
     except HpcflowError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

@@ -66,6 +66,26 @@ def test_what_slurm_granted_is_what_the_run_has(
     assert {key: shown[key] for key in expected} == expected
 
 
+def test_a_job_sent_from_an_interactive_one_is_a_batch_job_all_the_same(hpcflow: Hpcflow) -> None:
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    leaked = {**hpcflow.env, "SLURM_STEP_ID": "0", "SLURM_STEPID": "0"}
+    command = ["sbatch", "--wait", "--time=5", str(wrapper), str(hpcflow.digits)]
+    command += ["--site", "devcluster", "--set", "params.epochs=2"]
+    hpcflow.user.run(command, cwd=hpcflow.home.parent, env=leaked)
+    assert hpcflow.json("wait", "digits")["state"] == "completed"
+
+
+def test_a_job_step_is_refused(hpcflow: Hpcflow) -> None:
+    config = str(hpcflow.digits)
+    step = ["srun", "--ntasks=1", "python3", "-m", "hpcflow.inside", config]
+    done = hpcflow.user.run(
+        [*step, "--site", "devcluster"], cwd=hpcflow.home.parent, env=hpcflow.env, check=False
+    )
+    assert done.returncode != 0
+    assert "not inside a batch job" in done.stderr
+    assert hpcflow.json("ls") == []
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [("--array=0-1", "job array"), ("--gpus-per-node=4", "--cpus-per-task=4")],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import SchedulerUnavailable
-from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
+from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 
 #: As Slurm 22.05.8 set it for `sbatch --nodes=2 --ntasks=3 --time=2 -p short`.
 OLD = {
@@ -80,3 +81,36 @@ def test_a_compute_node_need_not_have_scontrol() -> None:
 )
 def test_the_node_with_the_fewest_cores_counts(variables: dict[str, str], cpus: int | None) -> None:
     assert read_allocation({**OLD, **variables}, query=no_scontrol).cpus_per_node == cpus
+
+
+def processes(proc: Path, *titles: str) -> int:
+    """A chain of processes, the outermost first; the id of the innermost."""
+    for number, title in enumerate(titles):
+        folder = proc / str(100 + number)
+        folder.mkdir(parents=True)
+        (folder / "cmdline").write_bytes(title.replace(" ", "\0").encode() + b"\0")
+        parent = 1 if number == 0 else 99 + number
+        (folder / "status").write_text(f"Name:\tx\nPid:\t{100 + number}\nPPid:\t{parent}\n")
+    return 99 + len(titles)
+
+
+@pytest.mark.parametrize(
+    ("titles", "step"),
+    [
+        (["slurmstepd: [123.batch] "], "batch"),
+        (["slurmstepd: [123.batch]", "/bin/bash wrapper.sh"], "batch"),
+        (["slurmstepd: [123.0]", "bash"], "0"),
+        (["slurmstepd: [123.batch]", "bash", "slurmstepd: [123.4]", "bash"], "4"),
+        (["slurmstepd: [123.interactive]", "bash"], "interactive"),
+        (["sshd: ada", "bash"], None),
+        (["/usr/bin/vi slurmstepd: [123.batch]"], None),
+    ],
+)
+def test_slurmstepd_says_which_step_this_is(
+    tmp_path: Path, titles: list[str], step: str | None
+) -> None:
+    assert enclosing_step(processes(tmp_path, *titles), tmp_path) == step
+
+
+def test_where_proc_is_hidden_nobody_knows_the_step(tmp_path: Path) -> None:
+    assert enclosing_step(7, tmp_path) is None

@@ -1,15 +1,20 @@
-"""What a batch job can find out about what Slurm has granted it."""
+"""What a batch job can find out about itself: what Slurm has granted it, and that it is one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import SchedulerUnavailable
 from hpcflow.schedulers.slurm.run_command import ask
 from hpcflow.schedulers.slurm.times import parse_minutes
+
+#: The name that slurmstepd gives itself, in which the step stands: ``slurmstepd: [123.batch]``.
+_TITLE: Final = re.compile(r"slurmstepd: \[\d+[^\]]*?\.(\w+)[^\]]*\]", re.ASCII)
+_PARENT: Final = re.compile(r"^PPid:\s*(\d+)$", re.ASCII | re.MULTILINE)
 
 #: ``2,1`` or ``8(x3),4``: the numbers, without how many nodes have them.
 _CPUS: Final = re.compile(r"(\d+)(?:\(x\d+\))?", re.ASCII)
@@ -55,6 +60,24 @@ def read_allocation(
         cpus_per_node=_fewest_cpus(environ),
         time_limit_min=_time_limit_min(environ, query or _ask_briefly),
     )
+
+
+def enclosing_step(pid: int, proc: Path = Path("/proc")) -> str | None:
+    """``batch``, ``interactive`` or a number: the step in which the process ``pid`` is.
+
+    Variables do not tell it: those of an interactive job leak into a batch job that is sent from
+    there. None where /proc does not show it, as in a container.
+    """
+    while pid > 1:
+        try:
+            title = (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")
+            if match := _TITLE.match(title.decode(errors="replace")):
+                return match[1]
+            parent = _PARENT.search((proc / str(pid) / "status").read_text(errors="replace"))
+        except OSError:
+            return None
+        pid = int(parent[1]) if parent else 0
+    return None
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
