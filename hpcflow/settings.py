@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Linux takes no longer path, and run ids and file names are appended to this one.
 _LONGEST_PATH = 3000
+#: What config.yaml may say.
+KEYS = ("site", "ledger")
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def _read_choices(path: Path) -> Document | None:
 
     document = read_document(path, InputError)
     for key, value in document.data.items():
-        if key not in ("site", "ledger"):
+        if key not in KEYS:
             raise InputError(
                 f"unknown key {key!r}",
                 where=document.where((key,)),

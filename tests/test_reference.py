@@ -1,18 +1,25 @@
-"""The reference pages and the JSON Schemas say what the models say."""
+"""The reference pages and the JSON Schemas say what the models and the commands say."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 from pydantic import Field
 
+from hpcflow import settings
+from hpcflow.cli.main import COMMANDS
 from hpcflow.config import load_spec
 from hpcflow.documents import parse_document, read_document
 from hpcflow.errors import SpecError
+from hpcflow.launch.run import Launched
 from hpcflow.model.kinds import Megabytes, Minutes, Seconds, Section
 from hpcflow.model.spec import RunSpec
 from hpcflow.reference.__main__ import made
@@ -48,6 +55,33 @@ def test_every_key_has_a_description_and_a_place(model: Any, page: str) -> None:
             key = field.alias or name
             assert field.description, key
             assert f"| `{key}` |" in text or f"## `{path}.{key}".replace("`.", "`") in text, key
+
+
+def test_every_command_argument_and_option_is_on_the_page_of_commands() -> None:
+    text = made()["commands.md"]
+    for name, (module, _) in COMMANDS.items():
+        command = import_module(module).command
+        below = command.commands if isinstance(command, click.Group) else {"": command}
+        for word, each in below.items():
+            full = f"hpcflow {name} {word}".rstrip()
+            section = text.split(f"## `{full}`\n")[1].split("\n## ")[0]
+            assert f"    {full} [OPTIONS]" in section
+            for option in (o for param in each.params for o in param.opts if o.startswith("-")):
+                assert f"`{option}`" in section, f"{full} {option}"
+    assert "hpcflow run [OPTIONS] CONFIG\n" in text
+    assert "hpcflow cancel [OPTIONS] RUN...\n" in text
+    assert "hpcflow site show [OPTIONS] [NAME]\n" in text
+
+
+def test_the_page_of_commands_names_every_setting_and_what_python_gets() -> None:
+    text = made()["commands.md"]
+    variables = re.findall(r"HPCFLOW_[A-Z]+", inspect.getsource(settings))
+    for name in {*settings.KEYS, *variables}:
+        assert f"| `{name}` |" in text, name
+    for field in dataclasses.fields(Launched):
+        assert f"`{field.name}`" in text
+    for shell in ("bash", "zsh", "fish"):
+        assert f"hpcflow completion {shell}" in text
 
 
 def test_every_key_of_a_run_has_an_example_that_is_right() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import hpcflow
+from hpcflow.reference.commands import commands_page
 from hpcflow.reference.pages import configuration_page, site_page
 from hpcflow.reference.schemas import run_schema, site_schema
 
@@ -13,6 +14,7 @@ from hpcflow.reference.schemas import run_schema, site_schema
 def made() -> dict[str, str]:
     """Path below docs/ -> what must stand there."""
     return {
+        "commands.md": commands_page(),
         "configuration.md": configuration_page(),
         "site_reference.md": site_page(),
         "schema/run.schema.json": json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n",

@@ -1,0 +1,167 @@
+"""The page about the commands, made from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from typing import Final
+
+import click
+
+from hpcflow.cli.main import COMMANDS
+from hpcflow.launch.run import Launched, submit
+
+_MADE: Final = "<!-- Made by `python -m hpcflow.reference` from hpcflow/cli/; edit that. -->\n\n"
+
+_INTRO: Final = """\
+# Commands
+
+`hpcflow COMMAND --help` says the same. With `--json` a command prints one JSON document on stdout,
+also for an error: `{"error": {…}}`, with the message, the file, line and key that it is about, and
+what to do next. Warnings and errors for people go to stderr.
+
+RUN is a run's id (`digits-20260101-abcdefgh`), the beginning of one id only, or a name. Of several
+runs that have the name, `show`, `logs` and `wait` take the newest; `cancel` and `resume` refuse.
+"""
+
+_EXIT_CODES: Final = (
+    ("0", "done; with `--wait` or `--follow`, and for `wait`: the run is completed"),
+    ("1", "it failed. Also: the run that was waited for ended otherwise; `site check` or `ledger "
+     "check` found something wrong; **the run is kept and was not sent**, because Slurm does not "
+     "answer or a limit is full, and the message says how to send it: `hpcflow resume RUN`"),
+    ("2", "your input was wrong; nothing was created"),
+    ("130", "interrupted; what was submitted goes on by itself"),
+)  # fmt: skip
+
+_SETTINGS: Final = """\
+What hpcflow keeps for you is in `$HPCFLOW_HOME`: your runs, the ledger, your own `sites/` and
+`templates/`. `config.yaml` in it may say:
+
+```yaml
+site: perlmutter
+ledger: postgresql://ada@db.example.org/hpcflow
+```
+
+"""
+
+_KEYS: Final = (
+    ("`site`", "the site of a run for which `--site` names none; without it, the one that this "
+     "machine belongs to ([sites.md](sites.md))"),
+    ("`ledger`", "the URL of the ledger ([ledger.md](ledger.md)); without it, `ledger.sqlite` "
+     "beside this file"),
+)  # fmt: skip
+
+_VARIABLES: Final = (
+    ("`HPCFLOW_HOME`", "moves everything; an absolute path, by default `~/.hpcflow`"),
+    ("`HPCFLOW_SITE`", "wins over `site`; `--site` wins over both"),
+    ("`HPCFLOW_LEDGER`", "wins over `ledger`"),
+    ("`HPCFLOW_PYTHON`", "the Python of runs that are [submitted by hand](by_hand.md)"),
+    ("`VIRTUAL_ENV`, `CONDA_PREFIX`", "the active environment is that of a run that names none"),
+)
+
+_SHELLS: Final = (
+    ("bash", "`~/.bashrc`", '`eval "$(hpcflow completion bash)"`'),
+    ("zsh", "`~/.zshrc`", '`eval "$(hpcflow completion zsh)"`'),
+    ("fish", "`~/.config/fish/config.fish`", "`hpcflow completion fish \\| source`"),
+)
+
+_PYTHON: Final = """\
+## From Python
+
+```python
+import hpcflow
+
+run = hpcflow.submit("config.yaml", overrides=["params.lr=0.1"], site="perlmutter")
+print(run.run_id, run.job_id)
+```
+
+`hpcflow.submit({parameters})` sends a run as
+`hpcflow run` does, and returns as soon as Slurm has it: {fields}.
+The ledger is not touched; the run is in it as soon as anybody looks. What goes wrong is an
+`hpcflow.errors.HpcflowError` with `message`, `where`, `next_action`, `retryable` and `exit_code`.
+"""
+
+
+def commands_page() -> str:
+    """docs/commands.md."""
+    parts = [
+        _INTRO,
+        "## Exit codes\n\n" + _table(("code", "meaning"), *_EXIT_CODES),
+        "## Settings\n\n" + _SETTINGS + _table(("key", "what it is"), *_KEYS),
+        _table(("variable", "what it does"), *_VARIABLES),
+        "## Shell completion\n\nCommands, options, runs and sites:\n\n"
+        + _table(("shell", "where", "line"), *_SHELLS),
+        *(_section(name, command) for name, command in _commands()),
+        _python(),
+    ]
+    return _MADE + "\n".join(parts)
+
+
+def _table(*rows: tuple[str, ...]) -> str:
+    lines = [rows[0], ("---",) * len(rows[0]), *rows[1:]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that can be called, with all its words."""
+    for name, (module, _) in COMMANDS.items():
+        command = import_module(module).command
+        if isinstance(command, click.Group):
+            for below, each in command.commands.items():
+                yield f"{name} {below}", each
+        else:
+            yield name, command
+
+
+def _section(name: str, command: click.Command) -> str:
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    usage = " ".join(["hpcflow", name, "[OPTIONS]", *map(_argument, arguments)])
+    lines = [f"## `hpcflow {name}`", "", f"    {usage}", "", *_help(command.help or "")]
+    rows = [(_names(each), _what(each)) for each in options]
+    table = _table(("option", "what it does"), *rows) if rows else ""
+    return "\n".join(lines) + "\n" + (f"\n{table}" if table else "")
+
+
+def _argument(argument: click.Argument) -> str:
+    word = argument.metavar or str(argument.name).upper()
+    if isinstance(argument.type, click.Choice):
+        word = "|".join(argument.type.choices)
+    return word if argument.required else f"[{word}]"
+
+
+def _help(text: str) -> Iterator[str]:
+    """The help as Markdown: what click is told not to wrap is a listing."""
+    for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
+        if number:
+            yield ""
+        if paragraph.startswith("\b"):
+            yield from ["```", *paragraph.splitlines()[1:], "```"]
+        else:
+            yield paragraph
+
+
+def _names(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    value = option.metavar or option.opts[-1].lstrip("-").upper()
+    return names if option.is_flag else f"{names} {value}"
+
+
+def _what(option: click.Option) -> str:
+    what = option.help or ""
+    if isinstance(option.type, click.Choice):
+        what += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
+    if option.multiple and "several times" not in what:
+        what += " May be given several times."
+    return what.replace("|", "\\|")
+
+
+def _python() -> str:
+    parameters = ", ".join(
+        name if each.default is each.empty else f"{name}={each.default!r}"
+        for name, each in inspect.signature(submit).parameters.items()
+    )
+    names = [f"`{field.name}`" for field in fields(Launched)]
+    return _PYTHON.format(parameters=parameters, fields=f"{', '.join(names[:-1])} and {names[-1]}")
