@@ -10,6 +10,7 @@ the login side, because the run is linked in HPCFLOW_HOME.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +74,8 @@ def prepare(
         job_name=name,
         scheduler="slurm",
         partition=plan.placement.partition,
+        cluster=environ.get("SLURM_CLUSTER_NAME"),
+        host=socket.gethostname(),
     )
     journal.append(run_dir, intent)
     journal.append(run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))
