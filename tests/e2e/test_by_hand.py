@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hpcflow.model.units import format_minutes
 from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 
@@ -119,3 +120,20 @@ def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None
     assert "scirpt" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert hpcflow.json("ls") == []
+
+
+def test_resume_sends_the_next_attempt_with_what_the_first_had(hpcflow: Hpcflow) -> None:
+    once = "command: [sh, -c, 'test -e tried || { touch tried; exit 3; }']\n"
+    config = hpcflow.write_config("twice.yaml", f"name: twice\n{once}")
+    wrapper = hpcflow.software.sbatch / "train.sbatch"
+    options = ["--wait", "--partition=spot", "--nodes=1", "--cpus-per-task=2", "--time=5"]
+    command = ["sbatch", *options, str(wrapper), str(config), "--site", "devcluster"]
+    hpcflow.user.run(command, cwd=hpcflow.home.parent, env=hpcflow.env, check=False)
+    assert hpcflow.json("wait", "twice", check=False)["state"] == "failed"
+    hpcflow("resume", "twice")
+    shown = hpcflow.json("wait", "twice")
+    assert (shown["state"], shown["partition"]) == ("completed", "spot")
+    assert len(shown["attempts"]) == 2
+    (script,) = hpcflow.home.glob("runs/*/attempts/0002/job.sbatch")
+    asked = {"--partition=spot", f"--time={format_minutes(5)}", "--cpus-per-task=2"}
+    assert asked <= set(script.read_text().replace("#SBATCH ", "").splitlines())
