@@ -133,7 +133,7 @@ class Session:
         """Use a ledger of this process alone from now on: the files have everything."""
         from hpcflow.ledger.store import open_ledger
 
-        warn(f"{error.message}; the ledger will catch up later")
+        warn(_without_ledger(error))
         self._folder = TemporaryDirectory(prefix="hpcflow-")
         self.__dict__["ledger"] = open_ledger(str(Path(self._folder.name) / "ledger.sqlite"))
 
@@ -144,7 +144,7 @@ class Session:
         try:
             self.refresh()
         except LedgerError as error:
-            warn(f"{error.message}; the ledger will catch up later")
+            warn(_without_ledger(error))
             seen = refresh_without_ledger(
                 run_dir,
                 self.settings.home,
@@ -165,8 +165,15 @@ class Session:
         try:
             catch_up(self.ledger, [run_dir])
         except LedgerError as error:
-            warn(f"{error.message}; the ledger will catch up later")
+            warn(_without_ledger(error))
 
     def detail(self, run_id: str) -> RunDetail:
         """One run as the ledger knows it."""
         return self.ledger.run(run_id)
+
+
+def _without_ledger(error: LedgerError) -> str:
+    """What is said when the files go on alone: it passes by itself, or somebody has to act."""
+    if error.retryable:
+        return f"{error.message}; the ledger will catch up later"
+    return str(error)

@@ -10,12 +10,17 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime, timezone
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
 
 Row = TypeVar("Row")
+
+
+class DamagedError(ValueError):
+    """The database holds a value that is never written here: its file, or a row, was damaged."""
 
 
 @lru_cache(maxsize=64)
@@ -43,38 +48,109 @@ def encode(row: Any) -> list[object]:
     return values
 
 
-def decoders(row_type: Any, names: tuple[str, ...]) -> list[tuple[int, Callable[[Any], Any]]]:
-    """Position and decoder of those of the columns ``names`` that are not read as they are."""
-    kinds = _kinds(row_type)
-    return [
-        (index, _DECODERS[kinds[name]])
-        for index, name in enumerate(names)
-        if kinds[name] in _DECODERS
-    ]
-
-
 def decode_all(
     row_type: Any, names: tuple[str, ...], records: list[Any], make: Callable[..., Row]
 ) -> list[Row]:
-    """``make(*values)`` for every record of a query for the columns ``names``."""
-    todo = decoders(row_type, names)
+    """``make(*values)`` for every record of a query for the columns ``names``.
+
+    Raises:
+        DamagedError: a value is none of its column's. SQLite itself does not look, and a byte that
+            is damaged makes a number of a text, or no JSON of JSON.
+    """
+    types = _types(row_type)
+    for index, name in enumerate(names):
+        _require_stored(types[name], name, [record[index] for record in records])
+    todo = [
+        (index, _decoder(_kinds(row_type)[name], types[name]))
+        for index, name in enumerate(names)
+        if _kinds(row_type)[name]
+    ]
     made = []
+    index = 0
     for record in records:
         values = list(record)
-        for index, decode in todo:
-            if values[index] is not None:
-                values[index] = decode(values[index])
-        made.append(make(*values))
+        try:
+            for index, decode in todo:
+                if values[index] is not None:
+                    values[index] = decode(values[index])
+            made.append(make(*values))
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise DamagedError(f"near its column {names[index]}: {error}") from None
     return made
+
+
+@lru_cache(maxsize=64)
+def _types(row_type: Any) -> dict[str, str]:
+    """Column -> what a value of it is in Python, as it stands in ``rows.py``; money is a text."""
+    return {
+        field.name: str(field.type).replace("str", "money")
+        if field.metadata.get("kind") == "money"
+        else str(field.type)
+        for field in fields(row_type)
+    }
+
+
+def _require_stored(python: str, name: str, values: list[Any]) -> None:
+    """Refuse values that no database gives back for a column of this type."""
+    bare = python.removesuffix(" | None")
+    found = set(map(type, values))
+    if bare != python:
+        found.discard(type(None))
+    if not found <= _STORED.get(bare, _AS_TEXT):
+        raise DamagedError(f"in its column {name} is something that is no {bare}")
+    if found == _AS_TEXT and "\0" in "".join(filter(None, values)):
+        raise DamagedError(f"in its column {name} is a text with a NUL")
+
+
+_AS_TEXT: Final = frozenset({str})
+
+#: Type in Python -> the types that drivers give for its columns; texts and JSON are texts.
+_STORED: Final[dict[str, frozenset[type]]] = {
+    "money": frozenset({str, Decimal}),
+    "int": frozenset({int}),
+    "float": frozenset({float, int}),
+    "bool": frozenset({bool, int}),
+    "datetime": frozenset({str, datetime}),
+}
+
+
+def _decoder(kind: str, python: str) -> Callable[[Any], Any]:
+    return _JSON[python] if kind == "json" else _DECODERS[kind]
 
 
 def _decode_time(value: str | datetime) -> datetime:
     return from_text(value) if isinstance(value, str) else value.astimezone(timezone.utc)
 
 
+def _decode_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if type(value) is not dict:
+        raise ValueError(f"no JSON object: {text[:40]!r}")
+    return value
+
+
+def _decode_numbers(text: str) -> dict[str, Any]:
+    value = _decode_object(text)
+    if not set(map(type, value.values())) <= {int, float}:
+        raise ValueError(f"not only numbers: {text[:40]!r}")
+    return value
+
+
+def _decode_texts(text: str) -> list[Any]:
+    value = json.loads(text)
+    if type(value) is not list or not set(map(type, value)) <= {str}:
+        raise ValueError(f"no list of texts: {text[:40]!r}")
+    return value
+
+
+_JSON: Final[dict[str, Callable[[str], Any]]] = {
+    "dict[str, Any]": _decode_object,
+    "dict[str, str]": _decode_object,
+    "dict[str, float]": _decode_numbers,
+    "list[str]": _decode_texts,
+}
 _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     "time": _decode_time,
-    "json": json.loads,
     "money": str,
     "bool": bool,
 }

@@ -8,6 +8,7 @@ imports no database driver.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,9 +124,9 @@ class Connection:
         """Whatever the driver or the file system raises, as a LedgerError without a password."""
         try:
             yield
-        except (OSError, _driver_error(self.is_sqlite)) as error:
+        except _failures(self.is_sqlite) as error:
             self.is_broken = not self.is_sqlite
-            raise _ledger_error(self.url, error) from None
+            raise ledger_error(self.url, error) from None
 
 
 def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
@@ -179,28 +180,51 @@ def _open_postgres(url: DatabaseUrl) -> Any:
     return raw
 
 
-def _driver_error(is_sqlite: bool) -> type[Exception]:
+def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
+    """What using a database raises, beside bugs."""
     if is_sqlite:
         import sqlite3
 
-        return sqlite3.Error
+        # The others come of a damaged file: a name that is no text, a size that is none.
+        return OSError, sqlite3.Error, UnicodeError, OverflowError, MemoryError
     try:
         import psycopg
     except ImportError:
-        return OSError
-    return psycopg.Error
+        return (OSError,)
+    return OSError, psycopg.Error
 
 
-def _ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
-    text = str(error).strip().split("\n")[0]
+#: What SQLite says when the disk, or the way to it, is at fault and not what the file holds.
+_OF_THE_DISK = ("unable to open", "readonly", "disk I/O", "is full")
+
+
+def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
+    """What a driver or the file system raised, for people and without a password."""
+    text = str(error).strip().split("\n")[0] or type(error).__name__
     if type(error).__name__ == "ProgrammingError" and "token" in text:  # quotes parts of the URL
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif url.kind == "postgresql":
         hint = "is the server up? The files have everything; the ledger catches up later"
     elif "locked" in text:
         hint = "another command is writing; send this one again"
-    elif any(word in text for word in ("malformed", "not a database", "corrupt")):
-        hint = f"delete it and make it anew from the files: rm {url.path} && hpcflow ledger rebuild"
+    elif isinstance(error, OSError) or any(word in text for word in _OF_THE_DISK):
+        folder = shlex.quote(str(url.path.parent))
+        hint = f"see who owns it and whether the disk is full: ls -la {folder}"
     else:
-        hint = f"see who owns it and whether the disk is full: ls -la {url.path.parent}"
+        return damaged(url, text)
     return LedgerError(f"the ledger {url} does not work: {text}", next_action=hint)
+
+
+def damaged(url: DatabaseUrl, why: str) -> LedgerError:
+    """The error for a database that holds what hpcflow never wrote: it has to be made anew."""
+    error = LedgerError(f"the ledger {url} is damaged: {why}", next_action=how_to_make_anew(url))
+    error.retryable = False
+    return error
+
+
+def how_to_make_anew(url: DatabaseUrl) -> str:
+    """What to type when what the database holds is worth nothing."""
+    if url.kind == "sqlite":
+        path = shlex.quote(str(url.path))
+        return f"delete it and make it anew from the files: rm {path} && hpcflow ledger rebuild"
+    return "name an empty database with HPCFLOW_LEDGER, then: hpcflow ledger rebuild"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
-from hpcflow.ledger.codec import columns, decode_all
+from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunRow
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
 View = TypeVar("View")
+Owner = TypeVar("Owner")
 
 #: How long after the last journal record lines of a run may still come to light: a job that is
 #: being cleared away, and file systems that show another machine's writes late.
@@ -99,7 +100,18 @@ def live_attempts(connection: Connection) -> list[tuple[RunView, AttemptView]]:
         inner = f"SELECT run_id FROM attempt WHERE state NOT IN ({_marks(_OVER)})"  # noqa: S608
         found = _select(connection, "run", _RUN, f"run_id IN ({inner})", _OVER)
     by_id = {view.run_id: view for view in decode_all(RunRow, _RUN, found, _run_view)}
-    return [(by_id[attempt.run_id], attempt) for attempt in attempts]
+    return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
+
+
+def of_run(by_id: Mapping[str, Owner], run_id: str) -> Owner:
+    """What ``by_id`` has for the run that a row names.
+
+    Raises:
+        DamagedError: there is no such run, which the foreign keys do not allow.
+    """
+    if run_id not in by_id:
+        raise DamagedError(f"a row is of run {run_id[:80]!r}, which it does not have")
+    return by_id[run_id]
 
 
 def run_ids(connection: Connection) -> set[str]:

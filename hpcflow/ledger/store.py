@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from types import TracebackType
 from typing import Any, TypeVar
 
+from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
-from hpcflow.ledger.codec import columns, decode_all, encode
-from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
+from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, RunRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
@@ -87,9 +89,10 @@ class Ledger:
         tag: str | None = None,
     ) -> list[RunView]:
         """The runs that fit, newest first."""
-        return queries.runs(
-            self.connection(), limit=limit, states=states, project=project, user=user, tag=tag
-        )
+        with self._reading() as connection:
+            return queries.runs(
+                connection, limit=limit, states=states, project=project, user=user, tag=tag
+            )
 
     def run(self, run_id: str) -> RunDetail:
         """One run.
@@ -97,11 +100,13 @@ class Ledger:
         Raises:
             NotFoundError: the ledger does not know it.
         """
-        return queries.run(self.connection(), run_id)
+        with self._reading() as connection:
+            return queries.run(connection, run_id)
 
     def live_attempts(self) -> list[tuple[RunView, AttemptView]]:
         """Every attempt that is neither ended nor withdrawn, with its run."""
-        return queries.live_attempts(self.connection())
+        with self._reading() as connection:
+            return queries.live_attempts(connection)
 
     def run_ids(self) -> set[str]:
         """The ids of all runs."""
@@ -113,19 +118,23 @@ class Ledger:
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing."""
-        connection = self.connection()
-        with connection.transaction(write=False):
+        with self._reading() as connection, connection.transaction(write=False):
             found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
             for row in _load(connection, "attempt", run_ids):
-                found[row.run_id].attempts.append(row)
+                queries.of_run(found, row.run_id).attempts.append(row)
             for row in _load(connection, "source", run_ids):
-                found[row.run_id].sources.append(row)
+                queries.of_run(found, row.run_id).sources.append(row)
         return found
 
     def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
         """The checkpoints of these runs."""
-        found: list[CheckpointRow] = _load(self.connection(), "checkpoint", run_ids)
-        return found
+        with self._reading() as connection:
+            found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
+            return found
+
+    def damaged(self, why: str) -> LedgerError:
+        """The error for rows that cannot be what was written: where they are, and what to do."""
+        return damaged(self.url, why)
 
     def apply(self, changes: Sequence[Change]) -> list[str]:
         """Write changes, each wholly or not at all, together with how far the files were read.
@@ -151,6 +160,13 @@ class Ledger:
             _write(connection, "source", [row for change in mine for row in change.sources])
         written = {id(change) for change in mine}
         return [change.run.run_id for change in changes if id(change) not in written]
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            yield self.connection()
+        except DamagedError as error:
+            raise self.damaged(str(error)) from None
 
 
 def _claim(connection: Connection, change: Change) -> bool:
@@ -186,10 +202,18 @@ def _upsert(table: str) -> str:
 
 
 def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[Any]:
-    """The rows of these runs, in the order of their keys."""
+    """The rows of these runs, in the order of their keys.
+
+    Raises:
+        DamagedError: an index and its table say different things.
+    """
     row_type = ROWS[table]
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
     marks = ", ".join("?" * len(run_ids))
     sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id IN ({marks}) ORDER BY {key}"  # noqa: S608
-    return decode_all(row_type, names, connection.rows(sql, run_ids), row_type)
+    rows = decode_all(row_type, names, connection.rows(sql, run_ids), row_type)
+    strange = {row.run_id for row in rows}.difference(run_ids)
+    if strange:
+        raise DamagedError(f"asked for other runs, it gives {min(strange)[:80]!r}")
+    return rows

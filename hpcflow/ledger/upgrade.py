@@ -6,10 +6,11 @@ way: somebody has to type ``hpcflow ledger upgrade``, for older programs may sti
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import LedgerError, LedgerVersionError
-from hpcflow.ledger.connection import CONNECT_TIMEOUT_S, Connection
+from hpcflow.ledger.connection import CONNECT_TIMEOUT_S, Connection, damaged, how_to_make_anew
 from hpcflow.ledger.url import DatabaseUrl
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ def version(connection: Connection) -> str | None:
     exists = "SELECT to_regclass(?) IS NOT NULL"
     if connection.is_sqlite:
         exists = "SELECT count(*) FROM sqlite_master WHERE name = ?"
-    if not connection.execute(exists, [VERSION_TABLE]).fetchone()[0]:
+    ((is_there,),) = connection.rows(exists, [VERSION_TABLE])
+    if not is_there:
         return None
-    found = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608
-    return str(found[0]) if found else None
+    found = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608
+    return _number(connection.url, found[0][0]) if found else None
 
 
 def require_head(connection: Connection) -> None:
@@ -67,6 +69,7 @@ def upgrade(url: DatabaseUrl) -> None:
     """
     import alembic.command
     import alembic.config
+    from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 
     engine = make_engine(url)
@@ -74,7 +77,7 @@ def upgrade(url: DatabaseUrl) -> None:
     config.set_main_option("script_location", "hpcflow.ledger:migrations")
     try:
         with engine.begin() as connection:
-            found = _lock_and_look(connection)
+            found = _lock_and_look(connection, url)
             if found is not None and found > HEAD:
                 raise _too_new(url, found)
             config.attributes["connection"] = connection
@@ -83,8 +86,11 @@ def upgrade(url: DatabaseUrl) -> None:
         reason = str(getattr(error, "orig", error)).split("\n")[0]
         raise LedgerError(
             f"the tables of the ledger {url} could not be made: {reason}",
-            next_action="the files have everything; try again, or use another database",
+            next_action="the files have everything; try again, or use another database. "
+            f"If this one is a damaged ledger, {how_to_make_anew(url)}",
         ) from None
+    except (CommandError, UnicodeError) as error:  # a version that never was, a name that is none
+        raise damaged(url, str(error)) from None
     finally:
         engine.dispose()
 
@@ -106,7 +112,7 @@ def make_engine(url: DatabaseUrl) -> Engine:
     return engine
 
 
-def _lock_and_look(connection: AlchemyConnection) -> str | None:
+def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | None:
     """Keep other upgrades out until the transaction ends; the version that there is now."""
     from sqlalchemy import inspect, text
 
@@ -115,7 +121,14 @@ def _lock_and_look(connection: AlchemyConnection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
-    return None if found is None else str(found)
+    return None if found is None else _number(url, found)
+
+
+def _number(url: DatabaseUrl, found: object) -> str:
+    """``found``, which must be a version."""
+    if not isinstance(found, str) or not re.fullmatch("[0-9]{4}", found):
+        raise damaged(url, f"it says that its tables have version {str(found)[:40]!r}")
+    return found
 
 
 def _too_new(url: DatabaseUrl, found: str) -> LedgerVersionError:

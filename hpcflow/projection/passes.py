@@ -18,6 +18,8 @@ from hpcflow.storage.unread import forget_old_marks, unread_runs
 _BATCH_RUNS = 200
 #: Somebody else writing to the same run at the same moment is rare; ten times in a row it is not.
 _TRIES = 10
+#: What folding raises when it goes on from rows that no folding made.
+_MISFITS = (AttributeError, KeyError, TypeError, ValueError)
 
 
 @dataclass
@@ -112,6 +114,8 @@ def _project_batch(
         run_id = run_dir.path.name
         try:
             found = _read(run_dir, known.get(run_id), from_zero, summary)
+        except _MISFITS as error:
+            raise ledger.damaged(f"what it has of {run_id} cannot be gone on with") from error
         except StorageError as error:
             if run_dir.path.is_dir():
                 summary.problems.append(f"{run_id}: {error.message}")

@@ -1,0 +1,149 @@
+"""A damaged database is said to be one, with what to type; nothing else ever comes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcflow.cli.main import main
+from hpcflow.errors import LedgerError
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.ledger.upgrade import VERSION_TABLE, upgrade
+from hpcflow.ledger.url import parse_url
+from hpcflow.model.state import AttemptState, Cause
+from hpcflow.projection import catch_up, catch_up_home, check, rebuild
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import list_runs
+from tests.ledger import lines as say
+from tests.projection.files import grow, new_run
+
+_FILES = 150
+_BYTES_PER_FILE = 40
+
+
+def a_life(root: Path) -> RunDir:
+    """A run that was preempted once and goes on, with progress and checkpoints."""
+    run_dir = new_run(root)
+    observed = say.observed(1, AttemptState.RUNNING, 2, started_at=say.at(2), nodes=["n1", "n2"])
+    grow(run_dir.journal, say.intended(1), say.submitted(1), observed)
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 5), say.intended(2, 6), say.submitted(2, 6))
+    for number in (1, 2):
+        events = run_dir.attempt(number).events
+        grow(events, say.started(number, 2), say.progress(5, 3, loss=0.5, lr=1e-5))
+        grow(events, say.checkpoint(5 * number, 4))
+    return run_dir
+
+
+def look_at_everything(url: str, home: Home) -> None:
+    """What ``ls``, ``show``, ``ledger check`` and ``ledger rebuild`` do."""
+    with open_ledger(url) as ledger:
+        catch_up_home(ledger, home)
+        ledger.live_attempts()
+        ledger.runs()
+        for run_dir in list_runs(home):
+            ledger.run(run_dir.path.name)
+        check(ledger, list_runs(home))
+        rebuild(ledger, list_runs(home))
+
+
+def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(tmp_path: Path) -> None:
+    run_dirs = [a_life(tmp_path) for _ in range(20)]
+    home, whole, path = Home(tmp_path / "home"), tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
+    with open_ledger(str(whole)) as ledger:
+        catch_up(ledger, run_dirs)
+    for run_dir in run_dirs:
+        grow(run_dir.journal, say.ended(2, Cause.FAILED, 9))
+    data, dice = whole.read_bytes(), random.Random(7)
+    said = []
+    for _ in range(_FILES):
+        damaged = bytearray(data)
+        for _ in range(dice.choice([1, 2, _BYTES_PER_FILE])):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            look_at_everything(str(path), home)
+        except LedgerError as error:
+            said.append(str(error))
+    assert len(said) > _FILES / 5, "the test did not damage much"
+    assert [text for text in said if not ("hpcflow" in text and "Errno" not in text)] == []
+
+
+@pytest.mark.parametrize(
+    ("table", "garbage"),
+    [
+        ("run", "metrics = 'garbage'"),
+        ("run", 'metrics = \'{"loss": "low"}\''),
+        ("run", "metrics = 7"),
+        ("run", "tags = '{}'"),
+        ("run", "state = 'foo'"),
+        ("run", "created_at = 'x'"),
+        ("run", "created_at = '2026-03-01T12:00:00'"),
+        ("run", "nodes = 'many'"),
+        ("run", "run_dir = CAST(x'2f00' AS TEXT)"),
+        ("run", "user_name = CAST(x'ff' AS TEXT)"),
+        ("run", "site = x'ff'"),
+        ("attempt", "state = 'foo'"),
+        ("attempt", "cause = 'boredom'"),
+        ("attempt", "journal = '[]'"),
+        ("attempt", 'journal = \'{"observed": {"at": "x"}}\''),
+        ("attempt", "report = '{\"metrics\": 3}'"),
+        ("checkpoint", "metrics = '[]'"),
+        ("checkpoint", "created_at = '-'"),
+        ("source", "offset_bytes = 'far'"),
+    ],
+)
+def test_a_value_that_was_never_written_is_damage(tmp_path: Path, table: str, garbage: str) -> None:
+    run_dir, url = a_life(tmp_path), str(tmp_path / "ledger.sqlite")
+    with open_ledger(url) as ledger:
+        catch_up(ledger, [run_dir])
+        for name in ("journal.jsonl", "attempts/0002/events.jsonl"):
+            grow(run_dir.path / name, say.progress(6, 7) if "events" in name else say.resumed(9))
+        ledger.connection().execute(f"UPDATE {table} SET {garbage}")
+    with pytest.raises(LedgerError, match=r"is damaged.*\n.*rm .*&& hpcflow ledger rebuild") as it:
+        look_at_everything(url, Home(tmp_path / "home"))
+    assert not it.value.retryable
+
+
+def _no_run(ledger: Ledger) -> None:
+    ledger.connection().execute("PRAGMA foreign_keys = OFF")
+    ledger.connection().execute("UPDATE attempt SET run_id = 'nobody'")
+
+
+@pytest.mark.parametrize("ask", [Ledger.live_attempts, lambda ledger: ledger.known(["nobody"])])
+def test_an_attempt_of_no_run_is_damage(tmp_path: Path, ask: Callable[[Ledger], object]) -> None:
+    with open_ledger(str(tmp_path / "ledger.sqlite")) as ledger:
+        catch_up(ledger, [a_life(tmp_path)])
+        _no_run(ledger)
+        with pytest.raises(LedgerError, match="is damaged"):
+            ask(ledger)
+
+
+@pytest.mark.parametrize("number", ["00\xff1", "0000", "", "none"])
+def test_a_version_that_never_was_is_damage(tmp_path: Path, number: str) -> None:
+    url = str(tmp_path / "ledger.sqlite")
+    with open_ledger(url) as ledger:
+        ledger.connection().execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", [number])
+    with pytest.raises(LedgerError, match=r"damaged|hpcflow ledger upgrade"):
+        open_ledger(url)
+    with pytest.raises(LedgerError, match=r"is damaged.*\n.*hpcflow ledger rebuild"):
+        upgrade(parse_url(url))
+
+
+def test_a_rebuild_over_a_damaged_file_says_what_to_type(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = a_life(tmp_path)
+    assert main(["ledger", "rebuild"]) == 0
+    for path in home.glob("ledger.sqlite*"):
+        path.unlink()
+    (home / "ledger.sqlite").write_bytes(b"no database at all" * 1000)
+    capsys.readouterr()
+    assert main(["ledger", "rebuild"]) == 1
+    said = capsys.readouterr().err
+    assert f"rm {home / 'ledger.sqlite'} && hpcflow ledger rebuild" in said
+    (home / "ledger.sqlite").unlink()
+    assert main(["ledger", "rebuild"]) == 0
+    assert main(["show", run_dir.path.name, "--json"]) == 0
