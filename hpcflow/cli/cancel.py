@@ -26,11 +26,12 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
             scheduler=session.scheduler(session.site_of(run_dir)),
             clock=session.clock,
         )
-        session.catch_up(run_dir)
-        cancelled.append({"run_id": run_id, "job_id": job_id})
+        cancelled.append((run_dir, {"run_id": run_id, "job_id": job_id}))
         if not as_json:
             job = f"job {job_id} is being ended" if job_id else "no job of it was alive"
             click.echo(f"{run_id}: {job}")
     if as_json:
-        print_json(cancelled)
+        print_json([said for _, said in cancelled])
+    for run_dir, _ in cancelled:
+        session.catch_up(run_dir)
     return 0

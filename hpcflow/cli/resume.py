@@ -32,7 +32,7 @@ def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
         clock=session.clock,
         known_attempts=session.known_attempts(run_dir),
     )
-    session.catch_up(run_dir)
+    # Before the ledger is touched: one that hangs must not hide a job that was sent.
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:
@@ -40,6 +40,7 @@ def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
             f"{launched.run_id}: attempt {launched.attempt} is job {launched.job_id} "
             f"on {launched.site}"
         )
+    session.catch_up(run_dir)
     if not (wait or follow):
         return 0
     return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

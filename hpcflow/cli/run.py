@@ -10,6 +10,7 @@ import click
 from hpcflow.cli.arguments import json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
+from hpcflow.storage.layout import RunDir
 
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
@@ -49,11 +50,12 @@ def command(
     launched = launch(
         plan, settings=session.settings, scheduler=session.connect(plan.site), clock=session.clock
     )
-    session.catch_up(session.run_dir(launched.run_id))
+    # Before the ledger is touched: one that hangs must not hide a job that was sent.
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:
         _say(launched)
+    session.catch_up(RunDir(launched.run_dir))
     if not (wait or follow):
         return 0
     from hpcflow.cli.follow import until_still
