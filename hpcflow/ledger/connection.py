@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     import sqlite3
 
 CONNECT_TIMEOUT_S = 3
-#: How long SQLite waits for another writer; each of ours takes milliseconds.
+#: How long a statement waits for others who hold what it needs; each of ours takes milliseconds.
 BUSY_TIMEOUT_S = 10.0
+#: A rebuild writes 200 runs at a time, in seconds; Postgres ends what takes longer than this.
+STATEMENT_TIMEOUT_S = 60.0
+#: For a server that does not even acknowledge what it is sent: its machine, or the way, is gone.
+ACKNOWLEDGE_TIMEOUT_S = 20.0
 
 
 class Cursor(Protocol):
@@ -174,10 +178,20 @@ def _open_postgres(url: DatabaseUrl) -> Any:
             "this installation of hpcflow cannot speak to Postgres",
             next_action="install its driver: pip install 'hpcflow[postgres]'",
         ) from None
-    raw = psycopg.connect(url.dsn, connect_timeout=CONNECT_TIMEOUT_S, autocommit=True)
+    raw = psycopg.connect(url.dsn, **postgres_options(), autocommit=True)
     raw.execute("SET timezone TO 'UTC'")  # early times cannot be read in zones west of it
+    raw.execute(f"SET lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}")
+    raw.execute(f"SET statement_timeout TO {round(STATEMENT_TIMEOUT_S * 1000)}")
     raw.adapters.register_loader("json", TextLoader)  # decoded in one place for both databases
     return raw
+
+
+def postgres_options() -> dict[str, Any]:
+    """What libpq is told beside the URL, so that no server can make a command wait for ever."""
+    return {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "tcp_user_timeout": round(ACKNOWLEDGE_TIMEOUT_S * 1000),
+    }
 
 
 def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
@@ -203,6 +217,8 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     text = str(error).strip().split("\n")[0] or type(error).__name__
     if type(error).__name__ == "ProgrammingError" and "token" in text:  # quotes parts of the URL
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
+    elif "due to lock timeout" in text or "due to statement timeout" in text:
+        hint = "somebody else holds it up; send this again later. The files have everything"
     elif url.kind == "postgresql":
         hint = "is the server up? The files have everything; the ledger catches up later"
     elif "locked" in text:

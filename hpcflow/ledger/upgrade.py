@@ -10,7 +10,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import LedgerError, LedgerVersionError
-from hpcflow.ledger.connection import CONNECT_TIMEOUT_S, Connection, damaged, how_to_make_anew
+from hpcflow.ledger.connection import (
+    BUSY_TIMEOUT_S,
+    Connection,
+    damaged,
+    how_to_make_anew,
+    postgres_options,
+)
 from hpcflow.ledger.url import DatabaseUrl
 
 if TYPE_CHECKING:
@@ -22,7 +28,7 @@ HEAD: Final = "0001"
 VERSION_TABLE: Final = "hpcflow_version"
 
 #: Any number, the same in all versions of hpcflow: whoever has this lock may change tables.
-_ADVISORY_LOCK: Final = 0x68706366
+ADVISORY_LOCK: Final = 0x68706366
 
 
 def version(connection: Connection) -> str | None:
@@ -100,8 +106,7 @@ def make_engine(url: DatabaseUrl) -> Engine:
     from sqlalchemy import create_engine, event
 
     if url.kind == "postgresql":
-        options = {"connect_timeout": CONNECT_TIMEOUT_S}
-        return create_engine(url.sqlalchemy, connect_args=options)
+        return create_engine(url.sqlalchemy, connect_args=postgres_options())
     engine = create_engine("sqlite://", creator=lambda: Connection(url).raw)
 
     # Python's driver opens transactions where it likes, and not before DDL.
@@ -117,7 +122,8 @@ def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | Non
     from sqlalchemy import inspect, text
 
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+        connection.execute(text(f"SET LOCAL lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608

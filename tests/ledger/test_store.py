@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import InputError, LedgerError, NotFoundError
+from hpcflow.ledger import connection
 from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
 from hpcflow.ledger.fold import RunFold, fold_events, fold_journal
 from hpcflow.ledger.rows import Change, CheckpointRow, SourceRow
@@ -278,6 +279,42 @@ def test_a_connection_that_was_lost_is_opened_anew(postgres_server: Postgres) ->
         assert caught.value.retryable
         assert ledger.runs() == []
     postgres_server.drop_database("ledger_lost")
+
+
+@pytest.mark.postgres
+def test_a_server_that_accepts_and_does_not_answer_is_not_waited_for(
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = postgres_server.create_database("ledger_held")
+    open_ledger(url).close()
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_S", 0.2)
+    with open_ledger(url) as ledger, open_ledger(url) as other, other.connection().raw as held:
+        held.execute("BEGIN; LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
+        for ask in (
+            ledger.runs,
+            ledger.live_attempts,
+            lambda: ledger.apply([change_of(make_run(tmp_path), LIVE, SAID)]),
+        ):
+            with pytest.raises(LedgerError, match=r"lock timeout.*\n.*send this again") as caught:
+                ask()
+            assert caught.value.retryable
+        held.execute("ROLLBACK")
+        assert ledger.runs() == []
+    postgres_server.drop_database("ledger_held")
+
+
+@pytest.mark.postgres
+def test_a_statement_that_never_ends_is_ended(
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres_server.create_database("ledger_slow")
+    monkeypatch.setattr(connection, "STATEMENT_TIMEOUT_S", 0.2)
+    with open_ledger(url) as ledger:
+        with pytest.raises(LedgerError, match="statement timeout"):
+            ledger.connection().rows("SELECT pg_sleep(30)")
+        options = ledger.connection().raw.info.get_parameters()
+        assert int(options["tcp_user_timeout"]) > 0
+    postgres_server.drop_database("ledger_slow")
 
 
 def test_opening_a_ledger_that_exists_imports_nothing_heavy(ledger_url: str) -> None:

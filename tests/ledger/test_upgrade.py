@@ -19,8 +19,16 @@ from hpcflow.ledger import migrations, tables
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import ROWS
 from hpcflow.ledger.store import open_ledger
-from hpcflow.ledger.upgrade import HEAD, VERSION_TABLE, make_engine, upgrade, version
+from hpcflow.ledger.upgrade import (
+    ADVISORY_LOCK,
+    HEAD,
+    VERSION_TABLE,
+    make_engine,
+    upgrade,
+    version,
+)
 from hpcflow.ledger.url import parse_url
+from hpcflow.testing.cluster import Postgres
 
 SAVED = sorted((Path(__file__).parent / "saved").glob("*.sql"))
 
@@ -90,6 +98,22 @@ def test_several_processes_create_it_at_once(database: str) -> None:
     for opener in openers:
         opener.communicate()
     assert [opener.returncode for opener in openers] == [0, 0]
+
+
+@pytest.mark.postgres
+def test_an_upgrade_does_not_wait_for_ever_for_another_one(
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres_server.create_database("ledger_upgraded")
+    monkeypatch.setattr("hpcflow.ledger.upgrade.BUSY_TIMEOUT_S", 0.2)
+    other = Connection(parse_url(url))
+    other.execute("SELECT pg_advisory_lock(?)", [ADVISORY_LOCK])
+    with pytest.raises(LedgerError, match="lock timeout") as caught:
+        open_ledger(url)
+    assert caught.value.retryable
+    other.close()
+    open_ledger(url).close()
+    postgres_server.drop_database("ledger_upgraded")
 
 
 def _set_version(url: str, number: str) -> None:
