@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, safe
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -59,11 +60,14 @@ def until_still(
         if as_json and launched:  # the job goes on, and whoever reads this must know which it is
             print_json(launched)
         raise
+    lost = is_gone(run_dir) and not run.state.is_final
+    if lost:
+        warn(f"{run_dir.path} is gone (a scratch purge?): nobody can see what becomes of the run")
     if as_json:
         extra = jsonable(launched) if launched else {}
         print_json({**extra, **detail_json(session.detail(run_id))})
     else:
-        _say(run)
+        _say(run, can_go_on=not lost)
     return 0 if run.state is RunState.COMPLETED else 1
 
 
@@ -108,12 +112,12 @@ def is_still(run: RunView) -> bool:
     return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
 
 
-def _say(run: RunView) -> None:
+def _say(run: RunView, *, can_go_on: bool) -> None:
     cause = f" ({run.cause.value})" if run.cause else ""
     colour = "green" if run.state is RunState.COMPLETED else "red"
     click.secho(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
     click.echo(f"  {safe(metric_text(run.metrics))}" if run.metrics else "")
-    if run.state is not RunState.COMPLETED:
+    if run.state is not RunState.COMPLETED and can_go_on:
         click.echo(f"  what it printed  hpcflow logs {run.run_id}")
         click.echo(f"  go on            hpcflow resume {run.run_id}")
 

@@ -18,11 +18,13 @@ def command() -> None:
 @json_option
 def rebuild_command(as_json: bool) -> int:
     """Read all your run directories anew and write what follows from them."""
-    from hpcflow.projection import rebuild
+    from hpcflow.projection import forget_unsent, rebuild
     from hpcflow.storage.runs import list_runs
 
     session = Session()
-    summary = rebuild(session.ledger, list_runs(session.settings.home))
+    home = session.settings.home
+    summary = rebuild(session.ledger, list_runs(home))
+    forget_unsent(session.ledger, home, user=session.settings.user)
     for problem in summary.problems:
         warn(problem)
     for run_id in summary.gone:
@@ -38,23 +40,35 @@ def rebuild_command(as_json: bool) -> int:
 @json_option
 def check_command(as_json: bool) -> int:
     """Compare the ledger with the run directories; exit 1 if they differ."""
-    from hpcflow.projection import catch_up_home, check
-    from hpcflow.storage.runs import list_runs
+    from hpcflow.projection import catch_up_home, check, unlinked
+    from hpcflow.storage.runs import is_gone, list_runs
 
     session = Session()
-    catch_up_home(session.ledger, session.settings.home)
-    run_dirs = list_runs(session.settings.home)
-    differences = check(session.ledger, run_dirs)
+    home, user = session.settings.home, session.settings.user
+    catch_up_home(session.ledger, home, user=user)
+    run_dirs = list_runs(home)
+    purged = [run_dir for run_dir in run_dirs if is_gone(run_dir)]
+    found = {
+        "make it again from the files: hpcflow ledger rebuild": check(
+            session.ledger, [run_dir for run_dir in run_dirs if run_dir not in purged]
+        ),
+        "nothing can make these again; see what is known: hpcflow show RUN. To be rid of one: "
+        f"rm {home.runs}/RUN": check(session.ledger, purged),
+        "where its run directory exists, link it again: "
+        f"ln -s RUN_DIRECTORY {home.runs}/": unlinked(session.ledger, home, user=user),
+    }
+    differences = [text for texts in found.values() for text in texts]
     if as_json:
         print_json({"runs": len(run_dirs), "differences": differences})
         return 1 if differences else 0
-    for difference in differences:
-        click.echo(difference)
-    if differences:
-        click.echo("make it again from the files: hpcflow ledger rebuild", err=True)
-        return 1
-    click.echo(f"{len(run_dirs)} runs: the ledger says what the files say")
-    return 0
+    for next_action, texts in found.items():
+        for text in texts:
+            click.echo(text)
+        if texts:
+            click.echo(f"  → {next_action}", err=True)
+    if not differences:
+        click.echo(f"{len(run_dirs)} runs: the ledger says what the files say")
+    return 1 if differences else 0
 
 
 @command.command("upgrade")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,8 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +59,7 @@ def _print(detail: RunDetail) -> None:
         "progress": progress,
         "metrics": safe(metric_text(run.metrics)),
         "cost": f"estimated {run.estimated_cost_usd} USD" if run.estimated_cost_usd else "",
-        "run directory": run.run_dir,
+        "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
     }
     for key, value in lines.items():
         if value:

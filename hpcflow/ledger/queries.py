@@ -114,19 +114,33 @@ def of_run(by_id: Mapping[str, Owner], run_id: str) -> Owner:
     return by_id[run_id]
 
 
-def run_ids(connection: Connection) -> set[str]:
-    """The ids of all runs."""
-    return {run_id for (run_id,) in connection.rows("SELECT run_id FROM run")}
+def run_ids(connection: Connection, user: str | None) -> set[str]:
+    """The ids of all runs, or of those of one user."""
+    where, values = ("", []) if user is None else (" WHERE user_name = ?", [user])
+    return {run_id for (run_id,) in connection.rows(f"SELECT run_id FROM run{where}", values)}  # noqa: S608
+
+
+def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
+    """Id and run directory of every run, or of every one of this user, that never had a job."""
+    names = ("run_id", "run_dir")
+    where, values = ("", []) if user is None else (" AND user_name = ?", [user])
+    found = _select(connection, "run", names, f"job_id IS NULL{where}", values)
+    return decode_all(RunRow, names, found, lambda run_id, run_dir: (run_id, run_dir))
 
 
 def unsettled(connection: Connection, now: datetime) -> set[str]:
-    """Ids of the runs whose files may still grow: not at rest, or only for a short while."""
+    """Ids of the runs whose files may still grow: not at rest, or only for a short while.
+
+    Those that vanished with their directory are among them: it may come back with its scratch.
+    """
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
     sql = f"SELECT run_id FROM run WHERE state IN ({_marks(moving)}) OR journal_at > ?"  # noqa: S608
     fresh = to_text(now - SETTLING)
     # What was just created has no journal yet: its first record may be on its way.
     sql += " OR (journal_at IS NULL AND created_at > ?)"
-    return {run_id for (run_id,) in connection.rows(sql, [*moving, fresh, fresh])}
+    sql += " OR (state = ? AND cause = ?)"
+    values = [*moving, fresh, fresh, RunState.WAITING.value, Cause.VANISHED.value]
+    return {run_id for (run_id,) in connection.rows(sql, values)}
 
 
 def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:

@@ -108,9 +108,14 @@ class Ledger:
         with self._reading() as connection:
             return queries.live_attempts(connection)
 
-    def run_ids(self) -> set[str]:
-        """The ids of all runs."""
-        return queries.run_ids(self.connection())
+    def run_ids(self, *, user: str | None = None) -> set[str]:
+        """The ids of all runs, or of those of one user."""
+        return queries.run_ids(self.connection(), user)
+
+    def unsent(self, user: str | None = None) -> list[tuple[str, str]]:
+        """Id and run directory of every run, or of every one of this user, that never had a job."""
+        with self._reading() as connection:
+            return queries.unsent(connection, user)
 
     def unsettled(self, now: datetime) -> set[str]:
         """Ids of the runs whose files may still grow."""
@@ -160,6 +165,13 @@ class Ledger:
             _write(connection, "source", [row for change in mine for row in change.sources])
         written = {id(change) for change in mine}
         return [change.run.run_id for change in changes if id(change) not in written]
+
+    def forget_unsent(self, run_ids: Sequence[str]) -> None:
+        """Delete these runs, with all that belongs to them, unless a job of them is known."""
+        connection = self.connection()
+        with connection.transaction(write=True):
+            sql = "DELETE FROM run WHERE run_id = ? AND job_id IS NULL"
+            connection.execute_many(sql, [[run_id] for run_id in sorted(run_ids)])
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

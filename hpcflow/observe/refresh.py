@@ -36,7 +36,7 @@ def refresh(
     Raises:
         LedgerError: the database does not answer.
     """
-    catch_up_home(ledger, home)
+    catch_up_home(ledger, home, user=user)
     return _refresh_live(ledger, home, user, connect, clock)
 
 

@@ -8,7 +8,16 @@ then once.
 
 from __future__ import annotations
 
-from hpcflow.projection.checking import check
+from hpcflow.projection.checking import check, unlinked
+from hpcflow.projection.gone import forget_unsent
 from hpcflow.projection.passes import Summary, catch_up, catch_up_home, rebuild
 
-__all__ = ["Summary", "catch_up", "catch_up_home", "check", "rebuild"]
+__all__ = [
+    "Summary",
+    "catch_up",
+    "catch_up_home",
+    "check",
+    "forget_unsent",
+    "rebuild",
+    "unlinked",
+]

@@ -10,7 +10,8 @@ from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import Change, CheckpointRow, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import RunReader
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import is_gone, run_ids
 
 _BATCH_RUNS = 200
 _SHOWN_CHARS = 60
@@ -41,8 +42,25 @@ def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
     return differences
 
 
+def unlinked(ledger: Ledger, home: Home, *, user: str) -> list[str]:
+    """One text for each of this user's runs that no link in ``home`` leads to: no rebuild has them.
+
+    Raises:
+        LedgerError: the database failed.
+        StorageError: the home cannot be read.
+    """
+    strangers = ledger.run_ids(user=user) - set(run_ids(home))
+    return [
+        f"{run_id}: only in the ledger: {home.runs} has no link to it"
+        for run_id in sorted(strangers)
+    ]
+
+
 def _check_run(run_dir: RunDir, known: Known | None, saved: list[CheckpointRow]) -> list[str]:
     run_id = run_dir.path.name
+    if is_gone(run_dir):
+        where = "only in the ledger" if known else "neither in the ledger nor on scratch"
+        return [f"{run_id}: {where}: its run directory is gone"]
     if known is None:
         return [f"{run_id}: not in the ledger"]
     limits = {source.path: source.offset_bytes for source in known.sources}

@@ -10,16 +10,15 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
 from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.projection.reading import FileShrankError, RunReader
+from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
+from hpcflow.projection.reading import MISFITS, FileShrankError, RunReader
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import run_dir_of, run_ids
+from hpcflow.storage.runs import is_gone, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
 
 _BATCH_RUNS = 200
 #: Somebody else writing to the same run at the same moment is rare; ten times in a row it is not.
 _TRIES = 10
-#: What folding raises when it goes on from rows that no folding made.
-_MISFITS = (AttributeError, KeyError, TypeError, ValueError)
 
 
 @dataclass
@@ -65,11 +64,17 @@ def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
     return _project(ledger, run_dirs, from_zero=True)
 
 
-def catch_up_home(ledger: Ledger, home: Home, *, now: datetime | None = None) -> Summary:
+def catch_up_home(
+    ledger: Ledger, home: Home, *, user: str | None = None, now: datetime | None = None
+) -> Summary:
     """Bring the ledger up to date for a whole home, looking only at runs that may have changed.
 
     These are the runs that it does not know, those that are under way or came to rest minutes ago,
-    and those that carry a mark (:mod:`hpcflow.storage.unread`).
+    and those that carry a mark (:mod:`hpcflow.storage.unread`). Runs whose directory is gone are
+    over, and those that were thrown away unsent are forgotten (:mod:`hpcflow.projection.gone`).
+
+    Args:
+        user: whose unsent runs may be forgotten, in a ledger that several share.
 
     Raises:
         LedgerError: the database failed.
@@ -79,7 +84,11 @@ def catch_up_home(ledger: Ledger, home: Home, *, now: datetime | None = None) ->
     mine = set(run_ids(home))
     marked = unread_runs(home)
     wanted = mine & (ledger.unsettled(now) | (mine - ledger.run_ids()) | set(marked))
-    summary = catch_up(ledger, [run_dir_of(home, run_id) for run_id in sorted(wanted)])
+    run_dirs = linked(home, sorted(wanted))
+    summary = catch_up(ledger, run_dirs)
+    gone = set(summary.gone)
+    end_purged(ledger, [each for each in run_dirs if each.path.name in gone and is_gone(each)])
+    forget_unsent(ledger, home, user=user)
     forget_old_marks(home, marked, now)
     return summary
 
@@ -114,10 +123,10 @@ def _project_batch(
         run_id = run_dir.path.name
         try:
             found = _read(run_dir, known.get(run_id), from_zero, summary)
-        except _MISFITS as error:
+        except MISFITS as error:
             raise ledger.damaged(f"what it has of {run_id} cannot be gone on with") from error
         except StorageError as error:
-            if run_dir.path.is_dir():
+            if not is_gone(run_dir):
                 summary.problems.append(f"{run_id}: {error.message}")
             else:
                 summary.gone.append(run_id)
@@ -137,6 +146,8 @@ def _read(
     run_dir: RunDir, known: Known | None, from_zero: bool, summary: Summary
 ) -> tuple[Change, RunReader] | None:
     """What is new of one run; None when nothing is."""
+    if known is not None and counts_as_purged(known) and not is_gone(run_dir):
+        from_zero = True  # the directory is back, and says what really happened
     reader = RunReader(run_dir, None if from_zero else known)
     try:
         change = reader.read()

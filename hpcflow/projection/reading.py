@@ -16,6 +16,8 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lines import Position, split_lines
 
 _PORTION_BYTES = 4 << 20
+#: What folding and deriving raise when they go on from rows that neither of them made.
+MISFITS = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class FileShrankError(Exception):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
+from contextlib import suppress
 
 from hpcflow.errors import NotFoundError
 from hpcflow.model.ids import is_run_id
@@ -43,13 +45,33 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
 
 
+def is_gone(run_dir: RunDir) -> bool:
+    """Whether the run directory does not exist; one that cannot be looked at is not gone."""
+    try:
+        run_dir.path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def list_runs(home: Home) -> list[RunDir]:
     """The run directories of all runs of this home, by id; some may be gone (a scratch purge).
 
     Raises:
         StorageError: the home cannot be read.
     """
-    return [run_dir_of(home, run_id) for run_id in run_ids(home)]
+    return linked(home, run_ids(home))
+
+
+def linked(home: Home, ids: Iterable[str]) -> list[RunDir]:
+    """The run directories of these runs, without those that were thrown away meanwhile."""
+    found = []
+    for run_id in ids:
+        with suppress(NotFoundError):
+            found.append(run_dir_of(home, run_id))
+    return found
 
 
 def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,40 @@ def test_the_ledger_is_checked_and_rebuilt(desk: Desk, home: Path) -> None:
     assert desk.json("ledger", "rebuild")["runs"] == 1
     assert desk.say("ls", "--json") == before
     desk.json("ledger", "upgrade")
+
+
+def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
+    desk: Desk, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = desk.json("run", desk.config("lost", "sleep 300"))
+    poll(lambda: desk.json("show", "lost")["state"] == "running", 30, "it never ran")
+    shutil.rmtree(run["run_dir"])
+    assert main(["wait", "lost"]) == 1
+    said = capfd.readouterr()
+    assert f"{run['run_dir']} is gone" in said.err
+    assert "hpcflow resume" not in said.out
+    for words in (["ls"], ["show", "lost"]):
+        assert main(words) == 0
+        shown = capfd.readouterr()
+        assert shown.err == "", "it warned again"
+        assert "vanished" in shown.out
+    assert main(["ledger", "check"]) == 1
+    said = capfd.readouterr()
+    assert "only in the ledger: its run directory is gone" in said.out
+    assert f"rm {home}/runs/RUN" in said.err
+    assert "rebuild" not in said.err
+    assert desk.json("cancel", "lost") == [{"run_id": run["run_id"], "job_id": run["job_id"]}]
+
+
+def test_a_row_that_no_link_has_is_reported(
+    desk: Desk, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = desk.json("run", desk.config("kept", "true"), "--wait")
+    (home / "runs" / run["run_id"]).unlink()
+    assert main(["ledger", "check"]) == 1
+    said = capfd.readouterr()
+    assert run["run_id"] in said.out
+    assert "ln -s" in said.err
 
 
 def test_a_site_file_by_its_path_is_found_again(

@@ -9,7 +9,7 @@ import pytest
 
 from hpcflow.errors import NotFoundError, StorageError
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import find_run, list_runs, run_dir_of
+from hpcflow.storage.runs import find_run, is_gone, linked, list_runs, run_dir_of
 
 DIGITS = "digits-20260301-aaaaaaaa"
 DIGITS_LATER = "digits-20260302-bbbbbbbb"
@@ -98,3 +98,18 @@ def test_a_home_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(StorageError, match="Not a directory"):
         list_runs(Home(tmp_path / "home"))
+
+
+def test_a_run_that_is_thrown_away_while_somebody_lists_is_left_out(
+    home: Home, tmp_path: Path
+) -> None:
+    refused = "refused-20260301-eeeeeeee"
+    assert linked(home, [refused, GPT]) == [RunDir(tmp_path / "scratch" / GPT)]
+
+
+def test_only_what_does_not_exist_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert is_gone(RunDir(tmp_path / "nowhere"))
+    assert is_gone(RunDir(tmp_path / "file" / "below"))
+    assert not is_gone(RunDir(tmp_path))
+    assert not is_gone(RunDir(tmp_path / ("x" * 300))), "it cannot be looked at"

@@ -1,0 +1,93 @@
+"""Runs whose directory is gone: what the ledger makes of them, as no file will say any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from hpcflow.ledger.derive import derive_attempt, derive_run
+from hpcflow.ledger.fold import AttemptFold, RunFold
+from hpcflow.ledger.rows import AttemptRow, Change, Known
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.state import AttemptState, cause_of_end
+from hpcflow.projection.reading import MISFITS
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import is_gone, run_ids
+
+#: Why an attempt counts as ended that nobody saw the end of.
+_RULE: Final = "its run directory is gone"
+_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+
+
+def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
+    """Let the attempts of these runs, whose directory is gone, be over.
+
+    What becomes of their jobs can be journaled nowhere, so they would be under way for ever. A job
+    that reported its exit ended so; the others vanished.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    if not run_dirs:
+        return
+    known = ledger.known([run_dir.path.name for run_dir in run_dirs])
+    try:
+        changes = [change for each in known.values() if (change := _ended(each))]
+    except MISFITS as error:
+        raise ledger.damaged("what it has of a run cannot be gone on with") from error
+    if changes:
+        ledger.apply(changes)  # where somebody else was faster, the next look sees it again
+
+
+def counts_as_purged(known: Known) -> bool:
+    """Whether the ledger has the run as one whose directory is gone."""
+    return any(row.journal.get("ended", {}).get("rule") == _RULE for row in known.attempts)
+
+
+def forget_unsent(ledger: Ledger, home: Home, *, user: str | None = None) -> None:
+    """Delete the rows of runs that were thrown away before any job of them was sent.
+
+    Whoever looks while a submission is under way that is then refused has read its run; with
+    directory and link, everything that could ever correct the row is gone. A run that another
+    machine has on a scratch of its own is left alone: its folder cannot be seen from here.
+
+    Args:
+        user: whose rows; None for anybody's.
+
+    Raises:
+        LedgerError: the database failed.
+        StorageError: the home cannot be read.
+    """
+    linked = set(run_ids(home))
+    if not ledger.run_ids() - linked:
+        return
+    unsent = [(run_id, RunDir(Path(path))) for run_id, path in ledger.unsent(user)]
+    ghosts = [
+        run_id
+        for run_id, run_dir in unsent
+        if run_id not in linked and is_gone(run_dir) and run_dir.path.parent.is_dir()
+    ]
+    if ghosts:
+        ledger.forget_unsent(ghosts)
+
+
+def _ended(known: Known) -> Change | None:
+    """The rows with an end for every attempt that has none; None when all have one."""
+    run_id = known.run.run_id
+    changed = [_ended_attempt(row) for row in known.attempts if row.state not in _OVER]
+    if not changed:
+        return None
+    attempts = {row.attempt: row for row in (*known.attempts, *changed)}
+    row = replace(known.run)
+    fold = RunFold(run_id, journal=known.run.journal)
+    derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
+    return Change(row, changed, [], [], bytes_before=known.run.bytes_read)
+
+
+def _ended_attempt(row: AttemptRow) -> AttemptRow:
+    # Without a time: nobody knows it, and the hours until somebody looked are none of the job's.
+    ended = {"cause": cause_of_end("", row.exit_code).value, "rule": _RULE}
+    fold = AttemptFold({**row.journal, "ended": ended}, row.report)
+    return derive_attempt(row.run_id, row.attempt, fold)
