@@ -20,7 +20,7 @@ import click
 
 from hpcflow.clock import SystemClock
 from hpcflow.config import LoadedSpec, load_spec
-from hpcflow.errors import HpcflowError, InputError
+from hpcflow.errors import HpcflowError, InputError, Where
 from hpcflow.launch.plan import make_plan, reference, resolve_site
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
@@ -53,7 +53,7 @@ def prepare(
     """
     job_id = batch_job_id(environ, step)
     settings, clock = load_settings(environ), SystemClock()
-    the_site = resolve_site(settings, site)
+    the_site = resolve_site(settings, site, named_in=Where(key="--site"))
     plan = make_plan(
         config,
         settings=settings,

@@ -13,6 +13,7 @@ from hpcflow.errors import (
     InputError,
     SchedulerError,
     SchedulerUnavailable,
+    ScratchError,
     StorageError,
     SubmissionRefused,
     Where,
@@ -141,6 +142,11 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
         except SchedulerError as error:
             error.next_action = f"the run is kept; send it with: hpcflow resume {run.run_id}"
             raise
+        except StorageError as error:
+            if submission.last_attempt(journal.read(run_dir)).intent is not None:
+                raise
+            discard_run(run_dir, settings.home)  # scratch is full, and nothing was intended yet
+            raise ScratchError(error.message, next_action=error.next_action) from error
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 

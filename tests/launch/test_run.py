@@ -12,6 +12,7 @@ from hpcflow.clock import to_text
 from hpcflow.errors import (
     InputError,
     SchedulerUnavailable,
+    ScratchError,
     StorageError,
     SubmissionInDoubt,
     SubmissionRefused,
@@ -126,6 +127,19 @@ def test_the_reason_of_a_wait_is_the_present_one(desk: Desk) -> None:
     assert journal.count('"observed"') == 3, "what is not new is not written"
     desk.slurm.start(launched.job_id)
     assert desk.state(launched.run_id) == (RunState.RUNNING, None)
+
+
+def test_scratch_that_fills_up_before_anything_is_intended_leaves_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("cannot write: No space left on device")
+
+    monkeypatch.setattr("hpcflow.launch.submission.write_durably", full)
+    with pytest.raises(ScratchError, match="No space left"):
+        desk.launch()
+    assert not list(desk.settings.home.runs.iterdir())
+    assert desk.alive() == []
 
 
 def test_nothing_is_sent_from_another_clusters_login_node(desk: Desk) -> None:
