@@ -9,10 +9,11 @@ from typing import BinaryIO
 import click
 
 from hpcflow.cli.arguments import run_argument
+from hpcflow.cli.follow import is_still
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
-from hpcflow.model.views import AttemptView
+from hpcflow.model.state import AttemptState
 
 #: A log is looked at every second, the scheduler every tenth time.
 _POLL_S = 1.0
@@ -45,7 +46,7 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
         with log.open("rb") as file:
             _copy(file)
     else:
-        click.echo(f"attempt {number} has printed nothing yet", err=True)
+        _say_nothing(number)
     return 0
 
 
@@ -63,17 +64,27 @@ def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
             if file is not None:
                 _copy(file)
             if over:
-                return
+                break
             polls += 1
             session.clock.sleep(_POLL_S)
+        if file is None:
+            _say_nothing(number)
     finally:
         if file is not None:
             file.close()
 
 
+def _say_nothing(number: int) -> None:
+    click.echo(f"attempt {number} has printed nothing yet", err=True)
+
+
 def _is_over(session: Session, run_id: str, number: int) -> bool:
-    attempts: list[AttemptView] = session.detail(run_id).attempts
-    return any(view.attempt == number and view.cause is not None for view in attempts)
+    """Whether the attempt prints nothing more; one that never became a job never did."""
+    detail = session.detail(run_id)
+    for view in detail.attempts:
+        if view.attempt == number:
+            return view.state in (AttemptState.ENDED, AttemptState.WITHDRAWN)
+    return is_still(detail.run)
 
 
 def _copy(file: BinaryIO) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.clock import to_text
+from hpcflow.storage.checkpoints import is_complete
+from hpcflow.storage.layout import RunDir
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunDetail
@@ -51,11 +53,19 @@ def print_json(value: Any) -> None:
 
 
 def detail_json(detail: RunDetail) -> dict[str, Any]:
-    """A run with its attempts and checkpoints, as ``show --json`` prints it."""
+    """A run with its attempts and checkpoints, as ``show --json`` prints it.
+
+    The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
+    them since.
+    """
     run = jsonable(detail.run)
     assert isinstance(run, dict)
     run["number_of_attempts"] = run.pop("attempts")
-    checkpoints = [{**jsonable(checkpoint), "complete": True} for checkpoint in detail.checkpoints]
+    run_dir = RunDir(Path(detail.run.run_dir))
+    checkpoints = [
+        {**jsonable(checkpoint), "complete": is_complete(run_dir, checkpoint.path)}
+        for checkpoint in detail.checkpoints
+    ]
     return {
         **run,
         "resources": detail.resources,

@@ -11,6 +11,7 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
 
@@ -68,7 +69,7 @@ def _print(detail: RunDetail) -> None:
     if detail.attempts:
         console.print(_attempts(detail.attempts))
     if detail.checkpoints:
-        console.print(_checkpoints(detail.checkpoints))
+        console.print(_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints))
 
 
 def _count(number: int, word: str) -> str:
@@ -97,14 +98,14 @@ def _attempts(attempts: list[AttemptView]) -> Table:
     return table
 
 
-def _checkpoints(checkpoints: list[CheckpointView]) -> Table:
+def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table("checkpoint", "attempt", "size", "written", "metrics")
     for checkpoint in checkpoints[-10:]:
         table.add_row(
-            f"{checkpoint.train_step}{' (best)' if checkpoint.is_best else ''}",
+            f"{checkpoint.train_step}{_lacks(run_dir, checkpoint.path)}",
             str(checkpoint.attempt),
             format_bytes(checkpoint.size_bytes),
             f"{checkpoint.created_at:%Y-%m-%d %H:%M:%S}",
@@ -113,3 +114,10 @@ def _checkpoints(checkpoints: list[CheckpointView]) -> Table:
     if len(checkpoints) > 10:
         table.caption = f"the last 10 of {len(checkpoints)}"
     return table
+
+
+def _lacks(run_dir: RunDir, path: str) -> str:
+    """What is said of a checkpoint that was complete once, and is not any more."""
+    if is_complete(run_dir, path):
+        return ""
+    return " (incomplete)" if (run_dir.path / path).is_dir() else " (gone)"

@@ -18,3 +18,11 @@ def newest_complete(run_dir: RunDir) -> str | None:
     complete = [path for path in steps if (path / "manifest.json").is_file()]
     newest = max(complete, key=lambda path: int(path.name), default=None)
     return None if newest is None else str(newest.relative_to(run_dir.path))
+
+
+def is_complete(run_dir: RunDir, path: str) -> bool:
+    """Whether the checkpoint at ``path``, relative to the run directory, is complete at present."""
+    try:
+        return (run_dir.path / path / "manifest.json").is_file()
+    except OSError:  # a folder that is closed to us
+        return False

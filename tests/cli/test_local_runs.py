@@ -142,6 +142,36 @@ def test_logs_follow_to_the_end(desk: Desk) -> None:
     ]
 
 
+@pytest.mark.timeout(60)
+def test_logs_follow_ends_for_an_attempt_that_never_became_a_job(desk: Desk, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "local").symlink_to("/sys")  # no job can be made there
+    config = desk.config("unsent", "true")
+    desk.say("run", config, code=1)
+    assert desk.say("logs", "-f", "unsent") == ""
+    (home / "local").unlink()
+    run = desk.json("resume", "unsent", "--wait")
+    assert run["state"] == "completed"
+    (Path(run["run_dir"]) / "attempts" / "0007").mkdir()  # killed before anything was journaled
+    assert desk.say("logs", "-f", "unsent") == ""
+
+
+def test_a_checkpoint_that_is_gone_is_not_called_complete(desk: Desk) -> None:
+    saving = "mkdir -p s; echo 1 > s/w; for n in 1 2 3; do "
+    saving += "python3 -m hpcflow.runtime checkpoint s --train-step $n; done"
+    run = desk.json("run", desk.config("saving", saving), "--wait")
+    first, second, _ = (Path(run["run_dir"]) / saved["path"] for saved in run["checkpoints"])
+    assert [saved["complete"] for saved in run["checkpoints"]] == [True] * 3
+    shutil.rmtree(first)
+    (second / "manifest.json").unlink()
+    shown = desk.json("show", "saving")["checkpoints"]
+    assert [saved["complete"] for saved in shown] == [False, False, True]
+    table = desk.say("show", "saving")
+    assert "1 (gone)" in table
+    assert "2 (incomplete)" in table
+    assert "3 (" not in table
+
+
 def test_follow_shows_the_progress_and_ends_with_the_run(desk: Desk) -> None:
     said = desk.say("run", desk.config("shown", "true"), "--follow")
     assert "completed" in said
