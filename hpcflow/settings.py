@@ -6,6 +6,7 @@ and ``ledger``; ``HPCFLOW_SITE`` and ``HPCFLOW_LEDGER`` win over it.
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shlex
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.url import parse_url
+from hpcflow.model.scalars import shortened
 from hpcflow.storage.layout import Home
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 _LONGEST_PATH = 3000
 #: What config.yaml may say.
 KEYS = ("site", "ledger")
+
+#: Why a path will not become a folder, however long we wait.
+_NEVER_A_FOLDER = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)
 
 
 @dataclass(frozen=True)
@@ -97,13 +102,19 @@ def _require_private(home: Path) -> None:
     """Whoever may write in the home could put templates there, and so shell into our jobs.
 
     Raises:
-        InputError: it is no folder, belongs to somebody else, or others may write in it.
+        InputError: it can be no folder, belongs to somebody else, or others may write in it.
     """
+    where = Where(key="HPCFLOW_HOME")
     try:
         status = home.stat()
-    except OSError:
-        return  # made when it is first needed, or a message then
-    where = Where(key="HPCFLOW_HOME")
+    except OSError as error:
+        if error.errno not in _NEVER_A_FOLDER:
+            return  # made when it is first needed, or a message then
+        raise InputError(
+            f"{shortened(str(home))} can be no folder: {error.strerror}",
+            where=where,
+            next_action='name another one: export HPCFLOW_HOME="$HOME/.hpcflow"',
+        ) from None
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(
             f"{home} is not a folder, and hpcflow keeps your runs and settings there",

@@ -40,6 +40,13 @@ def complete_site(
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def plain_text(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """``value``, which a shell may have passed on as bytes that are no text: no run has those."""
+    if value is not None and value.encode("utf-8", "replace").decode() != value:
+        raise click.BadParameter(f"not UTF-8 text: {value!r}", param=param)
+    return value
+
+
 run_argument = click.argument("run", shell_complete=complete_run)
 runs_argument = click.argument(
     "runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcflow.cli.arguments import plain_text
 from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
@@ -28,8 +29,8 @@ _SHOWN = 30
     type=click.Choice([state.value for state in RunState]),
     help="Only runs in this state. May be given several times.",
 )
-@click.option("--project", help="Only runs of this project.")
-@click.option("--tag", help="Only runs with this tag.")
+@click.option("--project", callback=plain_text, help="Only runs of this project.")
+@click.option("--tag", callback=plain_text, help="Only runs with this tag.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, all runs.")
 def command(
     show_all: bool, states: tuple[str, ...], project: str | None, tag: str | None, as_json: bool

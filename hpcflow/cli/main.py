@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
@@ -88,6 +89,8 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     try:
         outcome = cli.main(args=args, prog_name="hpcflow", standalone_mode=False)
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()  # what cannot be written is said here, not when Python ends
         return outcome if isinstance(outcome, int) else 0
     except HpcflowError as error:
         _report(error, as_json="--json" in args)
@@ -97,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     except click.ClickException as error:
         if "--json" in args:
             wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
-            click.echo(json.dumps({"error": wrong}))
+            _print_json(wrong)
         error.show()
         return 2
     except BrokenPipeError:
@@ -105,7 +108,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:  # a folder that is closed to us, a disk that is full
-        place = f"{error.filename}: " if error.filename else ""
+        # Without a name it is stdout, for our own files are written with messages of their own.
+        place = f"{error.filename}: " if error.filename else "the output cannot be written: "
+        _drop_output()
         _report(HpcflowError(f"{place}{error.strerror or error}"), as_json="--json" in args)
         return 1
     except (click.Abort, KeyboardInterrupt):
@@ -125,9 +130,30 @@ def _report(error: HpcflowError, *, as_json: bool) -> None:
             "next_action": error.next_action,
             "retryable": error.retryable,
         }
-        click.echo(json.dumps({"error": described}))
+        _print_json(described)
     click.secho("error: ", fg="red", bold=True, nl=False, err=True)
     click.echo(str(error), err=True)
+
+
+def _print_json(described: Mapping[str, object]) -> None:
+    """The error as JSON, where stdout takes it; in any case it is told on stderr."""
+    try:
+        click.echo(json.dumps({"error": described}))
+    except OSError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Where stdout takes nothing more, let the rest go nowhere: Python would trip over it later."""
+    stdout = sys.__stdout__
+    if stdout is None:
+        return
+    try:
+        stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

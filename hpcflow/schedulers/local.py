@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import hpcflow
-from hpcflow.errors import SubmissionInDoubt, SubmissionRefused
+from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
 from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
@@ -55,27 +56,37 @@ class LocalScheduler:
             raise SubmissionRefused(f"there is no job script {request.script}")
         argv = [sys.executable, "-m", "hpcflow.schedulers.local_submit", str(self._folder)]
         argv += [str(request.script.absolute()), str(request.directory.absolute())]
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SchedulerUnavailable(
+                f"no job can be kept in {self._folder}: {error.strerror}",
+                next_action=f"see who owns it: ls -ld {shlex.quote(str(self.home))}",
+            ) from error
         process = subprocess.Popen(
             [*argv, request.job_name],
             cwd=self._folder,
             env=_submitter_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             pass_fds=() if request.lock_fd is None else (request.lock_fd,),
             start_new_session=True,
         )
         try:
-            stdout, _ = process.communicate(timeout=self._submit_timeout_s)
+            stdout, stderr = process.communicate(timeout=self._submit_timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            stdout, _ = process.communicate()
+            stdout, stderr = process.communicate()
         if process.returncode == 0 and stdout.strip().isdecimal():
             return JobRef(stdout.strip())
+        why = f"starting it ended with exit code {process.returncode}"
+        if said := stderr.strip():
+            why += f" ({said.splitlines()[-1]})"
         raise SubmissionInDoubt(
-            f"the job may or may not exist: starting it ended with exit code {process.returncode}",
+            f"the job may or may not exist: {why}",
             next_action=f"see what remains of it in {self._folder}",
         )
 

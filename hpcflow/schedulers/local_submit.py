@@ -24,7 +24,7 @@ _TEN_YEARS_MIN: Final = 10 * 365 * 24 * 60
 
 def main(folder: str, script: str, directory: str, job_name: str) -> None:
     """Create the job below ``folder`` and start it."""
-    answer = _keep_stdout()
+    answer = _keep_output()
     job = LocalJob(
         job_name=job_name,
         script=script,
@@ -44,13 +44,16 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
     os.close(answer)
 
 
-def _keep_stdout() -> int:
-    """Move stdout out of the reach of the job's processes, or whoever reads it waits for them."""
-    kept = os.dup(1)
+def _keep_output() -> int:
+    """Move stdout and stderr out of the reach of the job's processes, or whoever reads them waits
+    for those. What goes wrong here is still told on stderr.
+    """
+    answer, complaints = os.dup(1), os.dup(2)
     nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    return kept
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    sys.stderr = os.fdopen(complaints, "w", buffering=1)
+    return answer
 
 
 if __name__ == "__main__":

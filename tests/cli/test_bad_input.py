@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -268,3 +269,55 @@ def test_a_wrong_option_with_json_is_json(capsys: pytest.CaptureFixture[str], ho
         assert main(words) == 2
         assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UsageError"
     assert not home.exists()
+
+
+def test_what_is_no_text_is_no_name_of_anything(
+    capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    assert not home.exists()
+    for option in ("--tag", "--project"):
+        assert main(["ls", option, "a\udcff", "--json"]) == 2
+        assert option in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [["ls", "--json"], ["ls"], ["version"], ["--help"]])
+def test_an_output_that_cannot_be_written_is_one_line(home: Path, words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcflow.cli.main", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HPCFLOW_HOME": str(home)},
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+def test_an_error_whose_json_cannot_be_written_keeps_its_exit_code(home: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcflow.cli.main", "show", "nonesuch", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HPCFLOW_HOME": str(home)},
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no run 'nonesuch'")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("place", ["x" * 300, "a file", "a file/below", "loop"])
+def test_a_home_that_can_be_no_folder_is_bad_input(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    (tmp_path / "a file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.setenv("HPCFLOW_HOME", str(tmp_path / place))
+    for words in (["ls"], ["run", "config.yaml"], ["show", "x"]):
+        assert main(words) == 2
+        assert "HPCFLOW_HOME" in capsys.readouterr().err

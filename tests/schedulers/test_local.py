@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import SubmissionRefused
+from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
 from hpcflow.schedulers import local_processes
 from hpcflow.schedulers.base import JobInfo, Scheduler, SubmitRequest
@@ -347,3 +347,17 @@ def test_a_mark_is_looked_for_again_before_nobody_is_said_to_carry_it(
     monkeypatch.setattr(local_processes, "_scan", lambda _: answers.pop(0))
     assert carriers({"a", "b"}) == {"a": [7], "b": [8]}
     assert carriers({"a"}) == {"a": []}
+
+
+def test_a_home_that_takes_no_job_is_named_with_the_reason(
+    scheduler: LocalScheduler, home: Path, tmp_path: Path
+) -> None:
+    home.mkdir()
+    (home / "local").symlink_to("/sys")  # nobody can make a folder there
+    with pytest.raises(SubmissionInDoubt, match=r"(not permitted|denied): .*/local/\.new-"):
+        _submit(scheduler, tmp_path, "true")
+    (home / "local").unlink()
+    (home / "local").touch()
+    with pytest.raises(SchedulerUnavailable, match="File exists"):
+        _submit(scheduler, tmp_path, "true")
+    (home / "local").unlink()
