@@ -52,6 +52,8 @@ class HpcflowError(Exception):
         self.message = message
         self.where = where
         self.next_action = next_action
+        #: More that a script wants to know: `problems`, `run_id`, `run_dir`.
+        self.details: dict[str, object] = {}
 
     def __str__(self) -> str:
         """One text: ``file:line, key: message`` and, on a line of its own, what to do next."""

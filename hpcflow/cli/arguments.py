@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -47,6 +48,8 @@ def plain_text(_ctx: click.Context, param: click.Parameter, value: str | None) -
     return value
 
 
+#: Whether it can be read is said by whoever reads it, with what to type, and not by click.
+config_argument = click.argument("config", type=click.Path(path_type=Path, readable=False))
 run_argument = click.argument("run", shell_complete=complete_run)
 runs_argument = click.argument(
     "runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run

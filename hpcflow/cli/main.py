@@ -119,20 +119,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _report(error: HpcflowError, *, as_json: bool) -> None:
+    from hpcflow.cli.output import error_json, say_error
+
     if as_json:
-        place = error.where
-        described = {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "file": place.file if place else None,
-            "line": place.line if place else None,
-            "key": place.key if place else None,
-            "next_action": error.next_action,
-            "retryable": error.retryable,
-        }
-        _print_json(described)
-    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    click.echo(str(error), err=True)
+        _print_json(error_json(error))
+    say_error(error)
 
 
 def _print_json(described: Mapping[str, object]) -> None:

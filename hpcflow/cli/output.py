@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.clock import to_text
+from hpcflow.errors import HpcflowError, Where
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 
@@ -50,6 +51,27 @@ def jsonable(value: Any) -> Any:
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     click.echo(json.dumps(jsonable(value), indent=2))
+
+
+def error_json(error: HpcflowError) -> dict[str, Any]:
+    """An error as scripts get it."""
+    place = error.where or Where()
+    return {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "file": place.file,
+        "line": place.line,
+        "key": place.key,
+        "next_action": error.next_action,
+        "retryable": error.retryable,
+        **error.details,
+    }
+
+
+def say_error(error: HpcflowError) -> None:
+    """An error as people get it, on stderr."""
+    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(str(error), err=True)
 
 
 def detail_json(detail: RunDetail) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from hpcflow.cli.arguments import json_option, set_option, site_option
+from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 
 
 @click.command("render", short_help="Print the job script that `run` would submit.")
-@click.argument("config", type=click.Path(path_type=Path))
+@config_argument
 @site_option
 @set_option
 @json_option

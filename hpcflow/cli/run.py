@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcflow.cli.arguments import json_option, set_option, site_option
+from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.storage.layout import RunDir
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run", short_help="Submit a run.")
-@click.argument("config", type=click.Path(path_type=Path))
+@config_argument
 @site_option
 @set_option
 @click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hpcflow.documents.document import Document, KeyPath
@@ -70,14 +71,26 @@ def _as_one_error(
     told = [_tell(detail, model, document) for detail in details[:MAX_LISTED]]
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
-    if len(details) == 1:
+    found = _one_text(told, len(details), file, error, next_action)
+    found.details["problems"] = [{**asdict(where), "message": message} for where, message in told]
+    return found
+
+
+def _one_text(
+    told: list[tuple[Where, str]],
+    number: int,
+    file: str | None,
+    error: type[InputError],
+    next_action: str | None,
+) -> InputError:
+    if number == 1:
         where, message = told[0]
         return error(message, where=where, next_action=next_action)
     lines = [f"\n  {where}: {message}" for where, message in told]
-    if len(details) > MAX_LISTED:
-        lines.append(f"\n  and {len(details) - MAX_LISTED} more")
+    if number > MAX_LISTED:
+        lines.append(f"\n  and {number - MAX_LISTED} more")
     return error(
-        f"{len(details)} things are wrong:" + "".join(lines),
+        f"{number} things are wrong:" + "".join(lines),
         where=Where(file=file),
         next_action=next_action,
     )

@@ -29,7 +29,7 @@ from hpcflow.launch.plan import (
 )
 from hpcflow.launch.submission import LastAttempt
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import CancelRequested, Resumed
+from hpcflow.model.journal import CancelRequested, Resumed, Submitted
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.rendering.job import render_job
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -116,16 +116,37 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     Raises:
         InputError: scratch cannot be written; nothing was created.
         SubmissionRefused: the scheduler will never take this; nothing is left behind.
-        SchedulerError: it could not be sent now; the run is kept, and the message says how to go
-            on.
+        SchedulerError, StorageError: it could not be sent now; the run is kept, the message says
+            how to go on, and ``details`` has its id and directory.
     """
     run = plan.run
     _require_cluster(plan.site, scheduler)
     run_dir = create_run(run, settings.home, code=plan.code)
+    try:
+        submitted = _send_first(plan, run_dir, settings, scheduler, clock)
+    except SubmissionRefused:
+        raise
+    except (SchedulerError, StorageError) as error:
+        kept = f"the run is kept; send it with: hpcflow resume {run.run_id}"
+        first = error.next_action if isinstance(error, StorageError) else None
+        error.next_action = f"{first}. {kept}" if first else kept
+        error.details = {"run_id": run.run_id, "run_dir": str(run_dir.path)}
+        raise
+    return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
+
+
+def _send_first(
+    plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
+) -> Submitted:
     with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
+        if submission.last_attempt(journal.read(run_dir)).intent is not None:
+            raise StorageError(
+                f"somebody else has sent {plan.run.run_id} since it was made",
+                next_action=f"look: hpcflow show {plan.run.run_id}",
+            )
         try:
-            submitted = submission.send(
-                run,
+            return submission.send(
+                plan.run,
                 run_dir,
                 1,
                 plan.script,
@@ -139,15 +160,11 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
             discard_run(run_dir, settings.home)
             error.where = plan.document.located(error.where)
             raise
-        except SchedulerError as error:
-            error.next_action = f"the run is kept; send it with: hpcflow resume {run.run_id}"
-            raise
         except StorageError as error:
             if submission.last_attempt(journal.read(run_dir)).intent is not None:
                 raise
             discard_run(run_dir, settings.home)  # scratch is full, and nothing was intended yet
             raise ScratchError(error.message, next_action=error.next_action) from error
-    return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
 def resume(

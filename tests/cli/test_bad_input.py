@@ -182,6 +182,56 @@ def test_with_json_the_error_is_json_too(desk: Path, capsys: pytest.CaptureFixtu
     assert error["file"].endswith("config.yaml")
 
 
+def test_with_json_several_mistakes_are_a_list(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = GOOD.replace("nodes: 1", "nodes: 0").replace("10m", "soon").replace("script", "scirpt")
+    (desk / "config.yaml").write_text(wrong)
+    assert main(["run", "config.yaml", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    found = {problem["key"]: problem for problem in error["problems"]}
+    assert {key: problem["line"] for key, problem in found.items()} == {
+        "scirpt": 2,
+        "resources.nodes": 4,
+        "resources.time_limit": 5,
+    }
+    assert {problem["file"] for problem in found.values()} == {error["file"]}
+    assert "did you mean" in found["scirpt"]["message"]
+
+
+def test_a_config_that_may_not_be_read_is_named_by_us(desk: Path) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    (desk / "config.yaml").chmod(0)
+    for words in (["run", "config.yaml"], ["render", "config.yaml"]):
+        code, said = as_nobody(words)
+        assert code == 2
+        assert said.startswith("error: config.yaml: cannot be read: Permission denied")
+        assert "ls -l config.yaml" in said
+
+
+def as_nobody(words: list[str]) -> tuple[int, str]:
+    """Exit code and stderr of ``hpcflow``, called by a user who is not root."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(writing, 2)
+            sys.stderr = os.fdopen(2, "w", buffering=1)
+            if os.geteuid() == 0:
+                os.environ.pop("HPCFLOW_HOME")
+                os.environ["HOME"] = "/nonexistent"
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            os._exit(main(words))
+        finally:
+            os._exit(99)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
+
+
 @pytest.mark.parametrize(
     ("scratch", "options"),
     [

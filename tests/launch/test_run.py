@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,8 @@ def test_a_run_that_was_never_sent_is_sent(desk: Desk) -> None:
     with pytest.raises(SchedulerUnavailable, match="controller") as caught:
         desk.launch()
     run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
+    kept = desk.settings.home.runs / run_id
+    assert caught.value.details == {"run_id": run_id, "run_dir": str(kept.readlink())}
     launched = desk.resume(RunDir((desk.settings.home.runs / run_id).readlink()), known_attempts=1)
     assert (launched.attempt, desk.alive()) == (1, [launched.job_id])
 
@@ -76,6 +79,23 @@ def test_a_purged_run_can_be_cancelled(desk: Desk, what: str) -> None:
     assert desk.cancel(run_dir) == launched.job_id
     assert desk.alive() == []
     assert desk.cancel(run_dir) is None
+
+
+def test_whoever_is_faster_in_sending_a_new_run_has_sent_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpcflow.storage.rundir import create_run as create
+
+    def and_resume(*args: Any, **options: Any) -> RunDir:
+        run_dir = create(*args, **options)
+        desk.resume(run_dir)
+        return run_dir
+
+    monkeypatch.setattr("hpcflow.launch.run.create_run", and_resume)
+    with pytest.raises(StorageError, match="somebody else has sent") as caught:
+        desk.launch()
+    assert caught.value.details["run_id"] == next(desk.settings.home.runs.iterdir()).name
+    assert len(desk.alive()) == 1
 
 
 def test_cancel_ends_a_job_of_this_run_alone(desk: Desk) -> None:
