@@ -2,36 +2,95 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from hpcflow.cli.arguments import json_option, runs_argument
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session
+from hpcflow.errors import HpcflowError
+
+if TYPE_CHECKING:
+    from hpcflow.storage.layout import RunDir
+
+
+@dataclass
+class _Cancelled:
+    """What became of one of the runs; ``run_id`` is what was typed where there is no such run."""
+
+    run_id: str
+    run_dir: RunDir | None = None
+    job_id: str | None = None
+    error: HpcflowError | None = None
 
 
 @click.command("cancel", short_help="Stop runs for good.")
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back."""
-    from hpcflow.launch.run import cancel
+    """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back.
 
+    Each is handled by itself, whatever happens to the others.
+    """
     session = Session()
-    cancelled = []
-    for run_dir in [session.run_dir(text) for text in runs]:
-        run_id = run_dir.path.name
-        job_id = cancel(
-            run_dir,
-            settings=session.settings,
-            scheduler=session.scheduler(session.site_of(run_dir)),
-            clock=session.clock,
-        )
-        cancelled.append((run_dir, {"run_id": run_id, "job_id": job_id}))
+    # All wishes first: they outlive a scheduler that cannot be reached.
+    found = {each.run_id: each for each in [_wish(session, text) for text in runs]}
+    for each in found.values():
+        _end(session, each)
         if not as_json:
-            job = f"job {job_id} is being ended" if job_id else "no job of it was alive"
-            click.echo(f"{run_id}: {job}")
+            _say(each)
     if as_json:
-        print_json([said for _, said in cancelled])
-    for run_dir, _ in cancelled:
-        session.catch_up(run_dir)
-    return 0
+        print_json([_as_json(each) for each in found.values()])
+    for each in found.values():
+        if each.run_dir is not None:
+            session.catch_up(each.run_dir)
+    return _exit_code(list(found.values()))
+
+
+def _wish(session: Session, text: str) -> _Cancelled:
+    from hpcflow.launch.run import wish_to_cancel
+
+    each = _Cancelled(text)
+    try:
+        each.run_dir = session.run_dir(text)
+        each.run_id = each.run_dir.path.name
+        wish_to_cancel(each.run_dir, settings=session.settings, clock=session.clock)
+    except HpcflowError as error:
+        each.error = error
+    return each
+
+
+def _end(session: Session, each: _Cancelled) -> None:
+    """End the jobs of the run; also where the wish could not be written."""
+    from hpcflow.launch.run import end_jobs
+
+    if each.run_dir is None:
+        return
+    try:
+        scheduler = session.scheduler(session.site_of(each.run_dir))
+        each.job_id = end_jobs(each.run_dir, scheduler=scheduler, clock=session.clock)
+    except HpcflowError as error:
+        each.error = each.error or error
+
+
+def _say(each: _Cancelled) -> None:
+    if each.error is not None:
+        if each.run_dir is not None:
+            click.echo(f"{each.run_id}: ", nl=False, err=True)
+        say_error(each.error)
+    else:
+        job = f"job {each.job_id} is being ended" if each.job_id else "no job of it was alive"
+        click.echo(f"{each.run_id}: {job}")
+
+
+def _as_json(each: _Cancelled) -> dict[str, Any]:
+    said: dict[str, Any] = {"run_id": each.run_id, "job_id": each.job_id}
+    return said if each.error is None else {**said, "error": error_json(each.error)}
+
+
+def _exit_code(found: list[_Cancelled]) -> int:
+    """That of the errors, where nothing but errors of one kind came of it; 1 for anything mixed."""
+    codes = {each.error.exit_code if each.error else 0 for each in found}
+    return codes.pop() if len(codes) == 1 else 1

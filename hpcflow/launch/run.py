@@ -38,9 +38,11 @@ from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import create_run, discard_run, read_run, require_room
+from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
 #: sbatch gives up after about two minutes; whoever holds the lock longer is in trouble.
@@ -304,18 +306,41 @@ def cancel(
 ) -> str | None:
     """Stop a run for good; returns the id of the job that was cancelled, if one was alive.
 
-    The wish is durable before Slurm is asked: a job of this run that starts later, because its
-    submission was in doubt, sees it and leaves at once. Of a run whose directory is gone, only the
-    queue can still tell.
-
     Raises:
+        StorageError: the wish could not be written.
         SchedulerError: Slurm could not be asked. The wish stands; say it again later.
     """
+    wish_to_cancel(run_dir, settings=settings, clock=clock)
+    return end_jobs(run_dir, scheduler=scheduler, clock=clock)
+
+
+def wish_to_cancel(run_dir: RunDir, *, settings: Settings, clock: Clock) -> None:
+    """Write down, durably and before Slurm is even looked for, that the run shall stop for good.
+
+    A job of this run that starts later, because its submission was in doubt, sees it and leaves at
+    once; whoever looks at the run ends a job that is found. A run whose directory is gone has
+    nobody left to read it.
+
+    Raises:
+        StorageError: it could not be written.
+    """
     mark_unread(settings.home, run_dir)
-    last: LastAttempt | None = None
-    if run_dir.path.is_dir():
-        run_dir.cancel.touch(mode=0o600)
+    if not is_gone(run_dir):
+        write_durably(run_dir.cancel, b"")
         journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
+
+
+def end_jobs(run_dir: RunDir, *, scheduler: Scheduler, clock: Clock) -> str | None:
+    """End whatever job of a run is alive; returns the id of one of them.
+
+    Of a run whose directory is gone, only the queue can still tell.
+
+    Raises:
+        SchedulerError: Slurm could not be asked.
+        StorageError: the run's files cannot be read.
+    """
+    last: LastAttempt | None = None
+    if not is_gone(run_dir):
         with submit_lock(run_dir, wait_s=_LOCK_WAIT_S) as lock:
             submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
             last = submission.last_attempt(journal.read(run_dir))

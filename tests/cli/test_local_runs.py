@@ -134,6 +134,20 @@ def test_cancel_ends_what_runs(desk: Desk) -> None:
     assert shown["run_id"] == run["run_id"]
 
 
+def test_cancel_handles_every_run_by_itself(desk: Desk) -> None:
+    runs = [desk.json("run", desk.config(name, "sleep 300")) for name in ("first", "second")]
+    said = desk.json("cancel", "first", "nonesuch", "second", "first", code=1)
+    assert [(each["run_id"], each["job_id"]) for each in said] == [
+        (runs[0]["run_id"], runs[0]["job_id"]),
+        ("nonesuch", None),
+        (runs[1]["run_id"], runs[1]["job_id"]),
+    ]
+    assert ["error" in each for each in said] == [False, True, False]
+    assert said[1]["error"]["kind"] == "NotFoundError"
+    for name in ("first", "second"):
+        assert desk.json("wait", name, code=1)["state"] == "cancelled"
+
+
 def test_logs_follow_to_the_end(desk: Desk) -> None:
     desk.json("run", desk.config("slow", "for i in 1 2 3; do echo line $i; sleep 0.3; done"))
     said = desk.say("logs", "-f", "slow")

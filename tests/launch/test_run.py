@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.cli.main import main
 from hpcflow.clock import to_text
 from hpcflow.errors import (
     InputError,
@@ -96,6 +97,21 @@ def test_whoever_is_faster_in_sending_a_new_run_has_sent_it(
         desk.launch()
     assert caught.value.details["run_id"] == next(desk.settings.home.runs.iterdir()).name
     assert len(desk.alive()) == 1
+
+
+def test_the_wish_to_cancel_outlives_a_cluster_that_cannot_be_reached(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = desk.launch(), desk.launch()
+    monkeypatch.setenv("HPCFLOW_HOME", str(desk.settings.home.path))
+    monkeypatch.setenv("PATH", str(desk.folder))  # no sbatch, no squeue
+    assert main(["cancel", first.run_id, second.run_id]) == 2
+    assert capsys.readouterr().err.count("there is no sbatch") == 2
+    for launched in (first, second):
+        run_dir = RunDir(launched.run_dir)
+        assert run_dir.cancel.exists()
+        assert '"cancel_requested"' in run_dir.journal.read_text()
+        assert desk.cancel(run_dir) == launched.job_id, "it is said again where Slurm answers"
 
 
 def test_cancel_ends_a_job_of_this_run_alone(desk: Desk) -> None:
