@@ -50,7 +50,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _wish(session: Session, text: str) -> _Cancelled:
-    from hpcflow.launch.run import wish_to_cancel
+    from hpcflow.launch.cancel import wish_to_cancel
 
     each = _Cancelled(text)
     try:
@@ -64,7 +64,7 @@ def _wish(session: Session, text: str) -> _Cancelled:
 
 def _end(session: Session, each: _Cancelled) -> None:
     """End the jobs of the run; also where the wish could not be written."""
-    from hpcflow.launch.run import end_jobs
+    from hpcflow.launch.cancel import end_jobs
 
     if each.run_dir is None:
         return

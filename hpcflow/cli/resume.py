@@ -17,7 +17,7 @@ from hpcflow.cli.session import Session
 def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
     """Send RUN again: from its last complete checkpoint, or for the first time."""
     from hpcflow.cli.follow import until_still
-    from hpcflow.launch.run import resume
+    from hpcflow.launch.resume import resume
     from hpcflow.storage.rundir import read_run
 
     session = Session()

@@ -2,7 +2,9 @@
 
 - :mod:`.plan`: config + overrides + site -> the whole request, which can be looked at
 - :mod:`.submission`: sending an attempt exactly once
-- :mod:`.run`: making a new run of a plan; resuming and cancelling one
+- :mod:`.run`: making a new run of a plan
+- :mod:`.resume`: sending the next attempt of one; :mod:`.cancel`: stopping one for good
+- :mod:`.jobs`: which jobs are a run's, on which cluster
 - :mod:`.provenance`: which state of the user's code a run came from
 
 Nothing here decides *when* a run is sent again; that is the requeue daemon's.

@@ -83,8 +83,9 @@ def test_on_the_second_day_the_name_is_enough_to_look_and_not_to_cancel(desk: De
     assert desk.json("show", "daily")["run_id"] == second
     assert desk.json("wait", "daily")["run_id"] == second
     assert "day 2" in desk.say("logs", "daily")
-    for command in ("cancel", "resume"):
-        error = desk.json(command, "daily", code=2)["error"]
+    (cancelled,) = desk.json("cancel", "daily", code=2)
+    resumed = desk.json("resume", "daily", code=2)
+    for error in (cancelled["error"], resumed["error"]):
         assert f"any of 2 runs: {second}, {first}" in error["message"]
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from hpcflow.launch.cancel import cancel
 from hpcflow.launch.plan import make_plan
-from hpcflow.launch.run import Launched, cancel, launch, resume
+from hpcflow.launch.resume import resume
+from hpcflow.launch.run import Launched, launch
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import RunDetail

@@ -1,0 +1,76 @@
+"""Stopping a run for good: the wish, and the end of its jobs."""
+
+from __future__ import annotations
+
+from hpcflow.clock import Clock
+from hpcflow.errors import (
+    SchedulerUnavailable,
+)
+from hpcflow.launch import submission
+from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
+from hpcflow.launch.submission import LastAttempt
+from hpcflow.model.journal import CancelRequested
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings
+from hpcflow.storage import journal
+from hpcflow.storage.files import write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.runs import is_gone
+from hpcflow.storage.unread import mark_unread
+
+
+def cancel(
+    run_dir: RunDir, *, settings: Settings, scheduler: Scheduler, clock: Clock
+) -> str | None:
+    """Stop a run for good; returns the id of the job that was cancelled, if one was alive.
+
+    Raises:
+        StorageError: the wish could not be written.
+        SchedulerError: Slurm could not be asked. The wish stands; say it again later.
+    """
+    wish_to_cancel(run_dir, settings=settings, clock=clock)
+    return end_jobs(run_dir, scheduler=scheduler, clock=clock)
+
+
+def wish_to_cancel(run_dir: RunDir, *, settings: Settings, clock: Clock) -> None:
+    """Write down, durably and before Slurm is even looked for, that the run shall stop for good.
+
+    A job of this run that starts later, because its submission was in doubt, sees it and leaves at
+    once; whoever looks at the run ends a job that is found. A run whose directory is gone has
+    nobody left to read it.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    mark_unread(settings.home, run_dir)
+    if not is_gone(run_dir):
+        write_durably(run_dir.cancel, b"")
+        journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
+
+
+def end_jobs(run_dir: RunDir, *, scheduler: Scheduler, clock: Clock) -> str | None:
+    """End whatever job of a run is alive; returns the id of one of them.
+
+    Of a run whose directory is gone, only the queue can still tell.
+
+    Raises:
+        SchedulerError: Slurm could not be asked.
+        StorageError: the run's files cannot be read.
+    """
+    last: LastAttempt | None = None
+    if not is_gone(run_dir):
+        with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
+            submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+            last = submission.last_attempt(journal.read(run_dir))
+        other = submission.another_cluster(last.intent, scheduler) if last.intent else None
+        if last.is_live and last.intent is not None and other is not None:
+            raise SchedulerUnavailable(
+                f"job {last.job_id} is on cluster {last.intent.cluster}, and this is {other}",
+                next_action=f"say it there: hpcflow cancel {run_dir.path.name}",
+            )
+    alive = alive_jobs(run_dir.path.name, scheduler, last)
+    if not alive:
+        return None
+    scheduler.cancel(alive)
+    return alive[0]

@@ -1,0 +1,114 @@
+"""Sending a run again: the next attempt, by hand."""
+
+from __future__ import annotations
+
+from hpcflow.clock import Clock
+from hpcflow.errors import InputError, StorageError
+from hpcflow.launch import submission
+from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster
+from hpcflow.launch.plan import template_dirs
+from hpcflow.launch.run import Launched
+from hpcflow.model.journal import Resumed
+from hpcflow.model.state import Cause
+from hpcflow.rendering.job import render_job
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.unread import mark_unread
+
+
+def resume(
+    run_dir: RunDir,
+    *,
+    settings: Settings,
+    scheduler: Scheduler,
+    site: Site,
+    clock: Clock,
+    known_attempts: int = 0,
+) -> Launched:
+    """Send the next attempt of a run whose last one is over, or was never sent.
+
+    An attempt whose submission is in doubt is looked up first; if its job exists, that is the
+    attempt, and nothing is sent.
+
+    Args:
+        known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
+
+    Raises:
+        InputError: the run is completed, or a job of it is still alive.
+        StorageError: its journal is gone, and with it what became of its jobs.
+        SchedulerError: it could not be sent; try again.
+    """
+    run = read_run(run_dir)
+    require_cluster(site, scheduler)
+    with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
+        found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+        if found is not None:
+            if run_dir.cancel.exists():
+                _go_on(run_dir, settings, clock)
+            return Launched(run.run_id, found.attempt, found.job_id, run_dir.path, run.site)
+        last = submission.last_attempt(journal.read(run_dir))
+        if last.number == 0 and (known_attempts or _has_executed(run_dir)):
+            raise StorageError(
+                f"the journal of run {run.run_id} is gone, and with it what became of its jobs",
+                next_action="scratch may have been purged; start a new run: hpcflow run CONFIG. "
+                f"What is left of this one is in {run_dir.path}",
+            )
+        if last.is_live:
+            raise InputError(
+                f"run {run.run_id} is still in the hands of Slurm as job {last.job_id}",
+                next_action=f"look: hpcflow show {run.run_id}",
+            )
+        if last.cause is Cause.COMPLETED:
+            raise InputError(
+                f"run {run.run_id} is completed; there is nothing to go on with",
+                next_action="train it again as a new run: hpcflow run CONFIG",
+            )
+        if strays := alive_jobs(run.run_id, scheduler):
+            raise InputError(
+                f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
+                next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
+            )
+        placement = place(run.spec, site)
+        resume_from = newest_complete(run_dir)
+        number = last.next_number
+        script = render_job(
+            run,
+            site,
+            placement,
+            attempt=number,
+            resume_from=resume_from,
+            template_dirs=template_dirs(settings),
+        )
+        _go_on(run_dir, settings, clock)
+        submitted = submission.send(
+            run,
+            run_dir,
+            number,
+            script,
+            scheduler=scheduler,
+            clock=clock,
+            lock=lock,
+            partition=placement.partition,
+            resume_from=resume_from,
+        )
+    return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
+
+
+def _has_executed(run_dir: RunDir) -> bool:
+    """Whether a job has left something in the folder of any attempt; a script alone is no job."""
+    folders = map(run_dir.attempt, run_dir.attempt_numbers())
+    return any(each.claim.exists() or each.events.exists() or each.log.exists() for each in folders)
+
+
+def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
+    """Say that the run is wanted again, and take back what was said before."""
+    mark_unread(settings.home, run_dir)
+    run_dir.cancel.unlink(missing_ok=True)
+    journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))
