@@ -19,12 +19,13 @@ def command() -> None:
 def rebuild_command(as_json: bool) -> int:
     """Read all your run directories anew and write what follows from them."""
     from hpcflow.projection import forget_unsent, rebuild
-    from hpcflow.storage.runs import list_runs
+    from hpcflow.storage.runs import list_runs, run_ids
 
     session = Session()
-    home = session.settings.home
+    home, user = session.settings.home, session.settings.user
     summary = rebuild(session.ledger, list_runs(home))
-    forget_unsent(session.ledger, home, user=session.settings.user)
+    strangers = session.ledger.run_ids(user=user) - set(run_ids(home))
+    forget_unsent(session.ledger, strangers, user=user)
     for problem in summary.problems:
         warn(problem)
     for run_id in summary.gone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,8 +13,8 @@ from hpcflow.ledger.rows import AttemptRow, Change, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, cause_of_end
 from hpcflow.projection.reading import MISFITS
-from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone, run_ids
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 #: Why an attempt counts as ended that nobody saw the end of.
 _RULE: Final = "its run directory is gone"
@@ -46,28 +46,27 @@ def counts_as_purged(known: Known) -> bool:
     return any(row.journal.get("ended", {}).get("rule") == _RULE for row in known.attempts)
 
 
-def forget_unsent(ledger: Ledger, home: Home, *, user: str | None = None) -> None:
-    """Delete the rows of runs that were thrown away before any job of them was sent.
+def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = None) -> None:
+    """Delete the rows of those of ``strangers`` that were thrown away before any job was sent.
 
     Whoever looks while a submission is under way that is then refused has read its run; with
     directory and link, everything that could ever correct the row is gone. A run that another
     machine has on a scratch of its own is left alone: its folder cannot be seen from here.
 
     Args:
+        strangers: ids of the runs in the ledger that no link of this home leads to.
         user: whose rows; None for anybody's.
 
     Raises:
         LedgerError: the database failed.
-        StorageError: the home cannot be read.
     """
-    linked = set(run_ids(home))
-    if not ledger.run_ids() - linked:
+    if not strangers:
         return
     unsent = [(run_id, RunDir(Path(path))) for run_id, path in ledger.unsent(user)]
     ghosts = [
         run_id
         for run_id, run_dir in unsent
-        if run_id not in linked and is_gone(run_dir) and run_dir.path.parent.is_dir()
+        if run_id in strangers and is_gone(run_dir) and run_dir.path.parent.is_dir()
     ]
     if ghosts:
         ledger.forget_unsent(ghosts)

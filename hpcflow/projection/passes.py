@@ -83,12 +83,13 @@ def catch_up_home(
     now = now or SystemClock().now()
     mine = set(run_ids(home))
     marked = unread_runs(home)
-    wanted = mine & (ledger.unsettled(now) | (mine - ledger.run_ids()) | set(marked))
+    known = ledger.run_ids()
+    wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     run_dirs = linked(home, sorted(wanted))
     summary = catch_up(ledger, run_dirs)
     gone = set(summary.gone)
     end_purged(ledger, [each for each in run_dirs if each.path.name in gone and is_gone(each)])
-    forget_unsent(ledger, home, user=user)
+    forget_unsent(ledger, known - mine, user=user)
     forget_old_marks(home, marked, now)
     return summary
 

@@ -226,6 +226,21 @@ def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
     assert desk.json("cancel", "lost") == [{"run_id": run["run_id"], "job_id": run["job_id"]}]
 
 
+@pytest.mark.parametrize("words", [["ls"], ["ledger", "rebuild"]])
+def test_a_run_that_was_thrown_away_unsent_is_forgotten(
+    desk: Desk, home: Path, words: list[str]
+) -> None:
+    home.mkdir(mode=0o700)
+    (home / "local").symlink_to("/sys")  # no job can be made there
+    run = desk.json("run", desk.config("ghost", "true"), code=1)["error"]
+    assert [listed["run_id"] for listed in desk.json("ls")] == [run["run_id"]]
+    (home / "runs" / run["run_id"]).unlink()
+    shutil.rmtree(run["run_dir"])
+    desk.say(*words)
+    assert desk.json("ledger", "check") == {"runs": 0, "differences": []}
+    assert desk.json("ls") == []
+
+
 def test_a_row_that_no_link_has_is_reported(
     desk: Desk, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
