@@ -152,7 +152,7 @@ def _cores_of_a_rank(cpus_per_node: int, ranks: int) -> int:
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path, readable=False))
 @click.option("--site", help="The cluster. Default: the one of this machine.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:

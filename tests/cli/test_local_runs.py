@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcflow.cli.main import main
+from hpcflow.ledger.store import open_ledger
 from hpcflow.resources import resource_dir
 from hpcflow.testing.cluster import poll
 
@@ -207,7 +208,8 @@ def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
     desk: Desk, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = desk.json("run", desk.config("lost", "sleep 300"))
-    poll(lambda: desk.json("show", "lost")["state"] == "running", 30, "it never ran")
+    program = Path(run["run_dir"]) / "attempts/0001/program"
+    poll(program.exists, 30, "it never ran")  # from now on its script writes nothing
     shutil.rmtree(run["run_dir"])
     assert main(["wait", "lost"]) == 1
     said = capfd.readouterr()
@@ -237,6 +239,8 @@ def test_a_run_that_was_thrown_away_unsent_is_forgotten(
     (home / "runs" / run["run_id"]).unlink()
     shutil.rmtree(run["run_dir"])
     desk.say(*words)
+    with open_ledger(str(home / "ledger.sqlite")) as ledger:
+        assert ledger.run_ids() == set()
     assert desk.json("ledger", "check") == {"runs": 0, "differences": []}
     assert desk.json("ls") == []
 
