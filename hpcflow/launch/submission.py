@@ -245,7 +245,9 @@ def _is_stillborn(job: JobInfo) -> bool:
 def another_cluster(intent: Intended, scheduler: Scheduler) -> str | None:
     """Name of the cluster that answers here, if ``intent`` was for another one."""
     here = scheduler.cluster()
-    return here if None not in (here, intent.cluster) and here != intent.cluster else None
+    if here is None or intent.cluster is None or here.lower() == intent.cluster.lower():
+        return None
+    return here
 
 
 def _claimed(run_dir: RunDir, intent: Intended, job_id: str, clock: Clock) -> Submitted:

@@ -20,15 +20,9 @@ from typing import Final
 from hpcflow.errors import SiteError
 from hpcflow.sites.loader import list_sites
 from hpcflow.sites.schema import SchedulerKind, Site
+from hpcflow.sites.slurm_conf import configured_name
 
 _CLUSTER_NAME: Final = re.compile(r"^ClusterName\s*=\s*(\S+)\s*$", re.MULTILINE)
-#: The same in slurm.conf, where the case of keys does not matter and a comment may follow.
-_CONFIGURED_NAME: Final = re.compile(
-    r"^[ \t]*ClusterName[ \t]*=[ \t]*\"?([^\s#\"]+)", re.MULTILINE | re.IGNORECASE
-)
-#: Where Slurm's commands look for it when SLURM_CONF names none.
-_SLURM_CONF: Final = Path("/etc/slurm/slurm.conf")
-_MAX_CONF_BYTES: Final = 1 << 20
 _SCONTROL_TIMEOUT_S: Final = 20
 #: What Slurm's commands say on a machine without slurm.conf, in all versions since 20.02.
 _NO_CLUSTER: Final = "Could not establish a configuration source"
@@ -100,7 +94,7 @@ def look_around(environ: Mapping[str, str] = os.environ) -> Surroundings:
         has_slurm = _NO_CLUSTER not in problem
         name = cluster_name(config)
         if has_slurm and config is None:  # while slurmctld is down, its configuration still tells
-            name = _configured_name(Path(environ.get("SLURM_CONF") or _SLURM_CONF))
+            name = configured_name(environ)
     return Surroundings(has_slurm, name, _host_name(has_slurm))
 
 
@@ -115,17 +109,6 @@ def cluster_name(config: str | None) -> str | None:
     """ClusterName in the output of ``scontrol show config``; None when it is not in it."""
     found = _CLUSTER_NAME.search(config or "")
     return found[1] if found else None
-
-
-def _configured_name(slurm_conf: Path) -> str | None:
-    """ClusterName in slurm.conf itself, not in what it includes; None when that does not tell."""
-    try:
-        with slurm_conf.open("rb") as file:
-            text = file.read(_MAX_CONF_BYTES).decode(errors="replace")
-    except (OSError, ValueError):
-        return None
-    found = _CONFIGURED_NAME.findall(text)
-    return str(found[-1]) if found else None
 
 
 def _show_config(scontrol: str, environ: Mapping[str, str]) -> tuple[str | None, str]:

@@ -63,10 +63,17 @@ def rows(cluster: Cluster) -> list[Row]:
         "job.sh": "#!/bin/bash\ntrue\n",
     }.items():
         (folder / name).write_text(text)
+    # What is submitted is not started: here the nodes are the very machine that submits.
+    _set_partition(cluster, "down")
     try:
         return [*_single(user, peers, folder), _thousand(user, software.bin, folder)]
     finally:
         user.run(["scancel", "--me"], check=False)
+        _set_partition(cluster, "up")
+
+
+def _set_partition(cluster: Cluster, state: str) -> None:
+    cluster.run("scontrol", "update", "partitionname=gpu", f"state={state}")
 
 
 def _single(user: User, peers: Path, folder: Path) -> list[Row]:

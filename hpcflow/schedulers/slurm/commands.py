@@ -21,6 +21,7 @@ from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
 from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.sites.slurm_conf import configured_name
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ class SlurmCommands:
         self._accounts: dict[str, frozenset[str] | None] = {}
 
     def cluster(self) -> str | None:
+        if (configured := configured_name()) is not None:
+            return configured
         if not self._is_nameless:
             try:
                 return self._read_settings().get("ClusterName")

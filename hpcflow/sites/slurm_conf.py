@@ -1,0 +1,35 @@
+"""What slurm.conf says without anybody being asked: the name of the cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+#: The case of keys does not matter, and a comment may follow.
+_CLUSTER_NAME: Final = re.compile(
+    r"^[ \t]*ClusterName[ \t]*=[ \t]*\"?([^\s#\"]+)", re.MULTILINE | re.IGNORECASE
+)
+#: Where Slurm's commands look for it when SLURM_CONF names none; the second, where slurmd got it
+#: from slurmctld ("configless").
+_PLACES: Final = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
+_MAX_BYTES: Final = 1 << 20
+
+
+def configured_name(environ: Mapping[str, str] = os.environ) -> str | None:
+    """ClusterName in slurm.conf itself, not in what it includes; None when that does not tell.
+
+    Slurm's commands on this machine read the same file, and speak to that cluster.
+    """
+    named = environ.get("SLURM_CONF")
+    for path in (Path(named),) if named else _PLACES:
+        try:
+            with path.open("rb") as file:
+                text = file.read(_MAX_BYTES).decode(errors="replace")
+        except (OSError, ValueError):
+            continue
+        found = _CLUSTER_NAME.findall(text)
+        return str(found[-1]) if found else None
+    return None
