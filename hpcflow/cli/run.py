@@ -55,9 +55,10 @@ def command(
         print_json(launched)
     elif not as_json:
         _say(launched)
-    session.catch_up(RunDir(launched.run_dir))
     if not (wait or follow):
+        session.catch_up_if_shared(RunDir(launched.run_dir))
         return 0
+    session.catch_up(RunDir(launched.run_dir))
     from hpcflow.cli.follow import until_still
 
     return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

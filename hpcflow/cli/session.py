@@ -13,6 +13,7 @@ import click
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
+from hpcflow.ledger.url import parse_url
 from hpcflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -166,6 +167,11 @@ class Session:
             catch_up(self.ledger, [run_dir])
         except LedgerError as error:
             warn(_without_ledger(error))
+
+    def catch_up_if_shared(self, run_dir: RunDir) -> None:
+        """The same where others look at the ledger, too; one's own catches up when one looks."""
+        if not parse_url(self.settings.ledger_url).is_own:
+            self.catch_up(run_dir)
 
     def detail(self, run_id: str) -> RunDetail:
         """One run as the ledger knows it."""

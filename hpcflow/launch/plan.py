@@ -97,7 +97,13 @@ def make_plan(
     )
     try:
         script = render_job(
-            run, site, placement, attempt=1, resume_from=None, template_dirs=template_dirs(settings)
+            run,
+            site,
+            placement,
+            attempt=1,
+            resume_from=None,
+            template_dirs=template_dirs(settings),
+            compiled=settings.home.compiled_templates,
         )
     except SpecError as error:
         error.where = loaded.document.located(error.where)

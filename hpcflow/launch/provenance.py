@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -48,7 +48,7 @@ def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) 
     """Everything that run.json keeps about where a run came from."""
     return Provenance(
         hpcflow_version=__version__,
-        python_version=platform.python_version(),
+        python_version=".".join(map(str, sys.version_info[:3])),
         submit_host=socket.gethostname(),
         config_path=str(config) if config else None,
         overrides=list(overrides),

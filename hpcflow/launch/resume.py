@@ -85,6 +85,7 @@ def resume(
             attempt=number,
             resume_from=resume_from,
             template_dirs=template_dirs(settings),
+            compiled=settings.home.compiled_templates,
         )
         _go_on(run_dir, settings, clock)
         submitted = submission.send(

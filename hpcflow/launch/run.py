@@ -26,6 +26,7 @@ from hpcflow.launch.plan import (
     resolve_site,
 )
 from hpcflow.model.journal import Submitted
+from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.schema import Site
@@ -120,6 +121,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
         error.next_action = f"{first}. {kept}" if first else kept
         error.details = {"run_id": run.run_id, "run_dir": str(run_dir.path)}
         raise
+    keep_compiled(settings.home.compiled_templates)
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 

@@ -38,6 +38,11 @@ class DatabaseUrl:
         return f"<database {self}>"
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is a file, which its user alone looks at."""
+        return self.kind == "sqlite"
+
+    @property
     def sqlalchemy(self) -> str:
         """The same for SQLAlchemy."""
         if self.kind == "sqlite":

@@ -23,6 +23,7 @@ def render_job(
     attempt: int,
     resume_from: str | None,
     template_dirs: Sequence[Path] = (),
+    compiled: Path | None = None,
 ) -> str:
     """The script that executes attempt ``attempt`` of ``run``: the same for the same arguments.
 
@@ -31,6 +32,7 @@ def render_job(
         resume_from: the newest complete checkpoint known now, relative to the run directory. The
             script itself prefers a newer one that it finds when it starts.
         template_dirs: folders whose files go before the shipped templates of the same name.
+        compiled: file with templates that were compiled before.
 
     Raises:
         SpecError: the run asks for what cannot be put into a script, such as ``{{ params.x }}``
@@ -39,4 +41,4 @@ def render_job(
     """
     job = make_job(run, site, placement, attempt=attempt, resume_from=resume_from)
     context = {"run": run, "site": site, "placement": placement, "job": job}
-    return render(LAYOUT, context, template_dirs)
+    return render(LAYOUT, context, template_dirs, compiled)

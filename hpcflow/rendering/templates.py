@@ -24,6 +24,7 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpcflow.errors import InputError, Where
+from hpcflow.rendering.compiled import CompiledTemplates
 from hpcflow.rendering.quoting import directive, only_quoted, sh
 from hpcflow.resources import resource_dir
 
@@ -41,16 +42,22 @@ _IN_TEMPLATES: Final = (
 )
 
 
-def render(name: str, context: Mapping[str, Any], template_dirs: Sequence[Path] = ()) -> str:
+def render(
+    name: str,
+    context: Mapping[str, Any],
+    template_dirs: Sequence[Path] = (),
+    compiled: Path | None = None,
+) -> str:
     """The text that the template ``name`` makes of ``context``.
 
     Args:
         template_dirs: folders that are looked into before the shipped templates, in this order.
+        compiled: file with what was compiled before; :func:`keep_compiled` writes it.
 
     Raises:
         InputError: a template is missing, cannot be read, or is wrong; with its file and line.
     """
-    environment = _environment(tuple(str(folder) for folder in template_dirs))
+    environment = _environment(tuple(str(folder) for folder in template_dirs), compiled)
     try:
         return environment.get_template(name).render(context)
     except TemplateNotFound as error:
@@ -81,8 +88,19 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 @lru_cache(maxsize=8)
-def _environment(folders: tuple[str, ...]) -> _Environment:
+def _compiled(path: Path) -> CompiledTemplates:
+    return CompiledTemplates(path)
+
+
+def keep_compiled(path: Path) -> None:
+    """Keep what was compiled in this process, for the next one. Its folder must exist."""
+    _compiled(path).save()
+
+
+@lru_cache(maxsize=8)
+def _environment(folders: tuple[str, ...], compiled: Path | None) -> _Environment:
     environment = _Environment(
+        bytecode_cache=_compiled(compiled) if compiled else None,
         loader=FileSystemLoader([*folders, str(resource_dir("templates"))]),
         undefined=StrictUndefined,
         finalize=only_quoted,

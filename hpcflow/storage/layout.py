@@ -25,6 +25,7 @@
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
       config.yaml                              the user's settings: site, ledger
       ledger.sqlite
+      compiled_templates                       what rendering need not compile again
       runs/<run_id>                            symbolic link to the run directory: finds runs
       unread/<run_id>                          mark: the ledger may not have read it to its end
       silent/<site>                            mark: its accounting did not answer a moment ago
@@ -140,6 +141,10 @@ class Home:
     @property
     def ledger(self) -> Path:
         return self.path / "ledger.sqlite"
+
+    @property
+    def compiled_templates(self) -> Path:
+        return self.path / "compiled_templates"
 
     @property
     def runs(self) -> Path:

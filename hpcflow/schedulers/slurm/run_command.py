@@ -26,6 +26,10 @@ _SCRUBBED: Final = (
 #: How the controller is found, and who we are: without these nothing works where they are used.
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 
+#: What the command line sets for its own start to be quick. A job that runs in this environment may
+#: want its plugins.
+_OF_THE_CLI: Final = ("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 #: For queries: times in UTC, whole array expressions, plain text.
 FOR_QUERIES: Final = {
     "TZ": "UTC",
@@ -43,7 +47,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in _KEPT or not name.startswith(_SCRUBBED)
+        if (name in _KEPT or not name.startswith(_SCRUBBED)) and (name, value) != _OF_THE_CLI
     }
 
 

@@ -1,0 +1,64 @@
+"""A user's templates, compiled, in one file of their home: compiling takes longer than the rest.
+
+It is what ``__pycache__`` is to Python, and as private: the home is its user's alone
+(:mod:`hpcflow.settings`). What does not fit the template's text, this Python or this Jinja is
+compiled anew.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from jinja2 import BytecodeCache
+from jinja2.bccache import Bucket
+
+import hpcflow
+
+
+class CompiledTemplates(BytecodeCache):
+    """Jinja's interface to the file; :meth:`save` writes it when something was compiled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._made_by = f"{sys.version} jinja {version('jinja2')} hpcflow {hpcflow.__version__}"
+        self._entries: dict[str, tuple[str, bytes]] = {}
+        self._is_new = False
+        with suppress(OSError, ValueError, EOFError, TypeError):
+            made_by, entries = marshal.loads(_own_file(path))  # noqa: S302 - as Python's own .pyc
+            if made_by == self._made_by:
+                self._entries = dict(entries)
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        checksum, code = self._entries.get(bucket.key, ("", b""))
+        if checksum == bucket.checksum:
+            bucket.code = marshal.loads(code)  # noqa: S302
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._entries[bucket.key] = (bucket.checksum, marshal.dumps(bucket.code))
+        self._is_new = True
+
+    def save(self) -> None:
+        """Keep what was compiled since. Where that cannot be, it is compiled again."""
+        if not self._is_new:
+            return
+        self._is_new = False
+        half = self._path.with_name(f".{self._path.name}.{os.urandom(8).hex()}.tmp")
+        with suppress(OSError):
+            descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(marshal.dumps((self._made_by, self._entries)))
+            half.replace(self._path)
+
+
+def _own_file(path: Path) -> bytes:
+    """Its content, if it is ours alone."""
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise PermissionError(path)
+        return file.read()
