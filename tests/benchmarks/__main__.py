@@ -14,7 +14,7 @@ _FOLDER = Path("/var/tmp/hpcflow-bench-cluster")
 
 
 def main() -> int:
-    """Measure everything; 0 if every goal is met."""
+    """Measure everything; 0 if every goal is met that is more than an aim."""
     rows: list[Row] = [*bench_help.rows(), *bench_ledger.rows()]
     cluster = Cluster(_FOLDER, progress=Progress(sys.stderr))
     cluster.up()
@@ -26,7 +26,7 @@ def main() -> int:
     print("|---|---|---|---|")
     for row in rows:
         print(f"| {row.what} | {row.measured} | {row.goal} | {'yes' if row.is_met else 'no'} |")
-    return 0 if all(row.is_met for row in rows) else 1
+    return 0 if all(row.is_met or row.is_aim for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ def _single(user: User, peers: Path, folder: Path) -> list[Row]:
             f"{milliseconds['sbatch']})",
             "aim for 2 ×",
             to_submitit <= 2.0,
+            is_aim=True,
         ),
     ]
 

@@ -24,12 +24,16 @@ class Usage:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. ``goal`` and ``measured`` are in words, with their unit."""
+    """A line of the table. ``goal`` and ``measured`` are in words, with their unit.
+
+    An aim is a goal that may be missed.
+    """
 
     what: str
     measured: str
     goal: str
     is_met: bool
+    is_aim: bool = False
 
 
 def time_process(start: Callable[[], subprocess.Popen[str]]) -> Usage:
