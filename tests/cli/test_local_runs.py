@@ -210,6 +210,7 @@ def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
     run = desk.json("run", desk.config("lost", "sleep 300"))
     program = Path(run["run_dir"]) / "attempts/0001/program"
     poll(program.exists, 30, "it never ran")  # from now on its script writes nothing
+    assert desk.json("show", "lost")["state"] == "running"
     shutil.rmtree(run["run_dir"])
     assert main(["wait", "lost"]) == 1
     said = capfd.readouterr()
