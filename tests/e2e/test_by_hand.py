@@ -48,7 +48,11 @@ def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
     ("options", "resources", "expected"),
     [
         # The config's ten minutes are more than the partition allows, and Slurm was told two.
-        (["--partition=short", "--time=2"], "time_limit: 10m", {"partition": "short", "nodes": 1}),
+        (
+            ["--partition=short", "--time=2", "--signal=B:USR2@5"],
+            "time_limit: 10m",
+            {"partition": "short", "nodes": 1},
+        ),
         (["--nodes=1", "--cpus-per-task=2"], "tasks_per_node: 2", {"nodes": 1}),
         (["--nodes=2", "--ntasks=3"], "nodes: 1", {"nodes": 2}),  # 2 cores, and 1
     ],
