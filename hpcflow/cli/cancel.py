@@ -70,7 +70,10 @@ def _end(session: Session, each: _Cancelled) -> None:
         return
     try:
         scheduler = session.scheduler(session.site_of(each.run_dir))
-        each.job_id = end_jobs(each.run_dir, scheduler=scheduler, clock=session.clock)
+        cluster = session.cluster_of(each.run_dir)
+        each.job_id = end_jobs(
+            each.run_dir, scheduler=scheduler, clock=session.clock, cluster=cluster
+        )
     except HpcflowError as error:
         each.error = each.error or error
 

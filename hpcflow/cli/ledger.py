@@ -53,8 +53,10 @@ def check_command(as_json: bool) -> int:
         "make it again from the files: hpcflow ledger rebuild": check(
             session.ledger, [run_dir for run_dir in run_dirs if run_dir not in purged]
         ),
-        "nothing can make these again; see what is known: hpcflow show RUN. To be rid of one: "
-        f"rm {home.runs}/RUN": check(session.ledger, purged),
+        "nothing can make these again, unless their scratch is another cluster's or away for now; "
+        f"see what is known: hpcflow show RUN. To be rid of one: rm {home.runs}/RUN": check(
+            session.ledger, purged
+        ),
         "where its run directory exists, link it again: "
         f"ln -s RUN_DIRECTORY {home.runs}/": unlinked(session.ledger, home, user=user),
     }

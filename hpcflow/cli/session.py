@@ -39,6 +39,7 @@ class Session:
     clock: Clock = field(default_factory=SystemClock)
     _schedulers: dict[str, Scheduler] = field(default_factory=dict)
     _folder: TemporaryDirectory[str] | None = None
+    _said: set[str] = field(default_factory=set)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -109,6 +110,20 @@ class Session:
             except HpcflowError:
                 raise error from None
 
+    def cluster_of(self, run_dir: RunDir) -> str | None:
+        """Where the last job of a run was sent whose directory is gone; None if nobody knows."""
+        from hpcflow.storage.runs import is_gone
+
+        if not is_gone(run_dir):
+            return None
+        try:
+            known = self.ledger.known([run_dir.path.name]).get(run_dir.path.name)
+        except HpcflowError:
+            return None
+        attempts = known.attempts if known is not None else []
+        clusters = [row.journal.get("intended", {}).get("cluster") for row in attempts]
+        return clusters[-1] if clusters else None
+
     def known_attempts(self, run_dir: RunDir) -> int:
         """How many attempts of a run the ledger knows; 0 while it is down."""
         try:
@@ -128,7 +143,9 @@ class Session:
             clock=self.clock,
         )
         for message in seen:
-            warn(message)
+            if message not in self._said:
+                self._said.add(message)
+                warn(message)
 
     def go_on_without_ledger(self, error: LedgerError) -> None:
         """Use a ledger of this process alone from now on: the files have everything."""

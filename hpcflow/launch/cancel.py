@@ -8,8 +8,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
-from hpcflow.launch.submission import LastAttempt
-from hpcflow.model.journal import CancelRequested
+from hpcflow.model.journal import CancelRequested, JournalRecord
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
@@ -49,27 +48,34 @@ def wish_to_cancel(run_dir: RunDir, *, settings: Settings, clock: Clock) -> None
         journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
 
 
-def end_jobs(run_dir: RunDir, *, scheduler: Scheduler, clock: Clock) -> str | None:
+def end_jobs(
+    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, cluster: str | None = None
+) -> str | None:
     """End whatever job of a run is alive; returns the id of one of them.
 
     Of a run whose directory is gone, only the queue can still tell.
 
+    Args:
+        cluster: where its last job was sent to, as the ledger knows it.
+
     Raises:
-        SchedulerError: Slurm could not be asked.
+        SchedulerError: Slurm could not be asked, or this is another cluster than the run's.
         StorageError: the run's files cannot be read.
     """
-    last: LastAttempt | None = None
+    records: list[JournalRecord] = []
     if not is_gone(run_dir):
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
             submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-            last = submission.last_attempt(journal.read(run_dir))
-        other = submission.another_cluster(last.intent, scheduler) if last.intent else None
-        if last.is_live and last.intent is not None and other is not None:
-            raise SchedulerUnavailable(
-                f"job {last.job_id} is on cluster {last.intent.cluster}, and this is {other}",
-                next_action=f"say it there: hpcflow cancel {run_dir.path.name}",
-            )
-    alive = alive_jobs(run_dir.path.name, scheduler, last)
+            records = journal.read(run_dir)
+        last = submission.last_attempt(records)
+        cluster = last.intent.cluster if last.intent is not None and last.is_live else None
+    here = scheduler.cluster()
+    if here and cluster and here.lower() != cluster.lower():
+        raise SchedulerUnavailable(
+            f"its job is on cluster {cluster}, and this is {here}",
+            next_action=f"say it there: hpcflow cancel {run_dir.path.name}",
+        )
+    alive = alive_jobs(run_dir.path.name, scheduler, records)
     if not alive:
         return None
     scheduler.cancel(alive)

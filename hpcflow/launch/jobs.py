@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
+
 from hpcflow.errors import InputError, Where
-from hpcflow.launch.submission import LastAttempt
+from hpcflow.launch.submission import last_attempt
 from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
 #: sbatch gives up after about two minutes; whoever holds the lock longer is in trouble.
 LOCK_WAIT_S = 180.0
+
+#: How far the clocks of login nodes and of the controller may differ.
+_CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 def require_cluster(site: Site, scheduler: Scheduler) -> None:
@@ -30,21 +37,41 @@ def require_cluster(site: Site, scheduler: Scheduler) -> None:
         )
 
 
-def alive_jobs(run_id: str, scheduler: Scheduler, by_hand: LastAttempt | None = None) -> list[str]:
-    """Ids of the jobs in the queue that are of the run: by their names, for ids are used again.
+def alive_jobs(
+    run_id: str, scheduler: Scheduler, records: Sequence[JournalRecord] = ()
+) -> list[str]:
+    """Ids of the jobs in the queue that are of the run.
+
+    By their names, for ids are used again. People rename their jobs, and name those that they send
+    by hand: an id of the journal counts under another name if it was submitted when the journal
+    says, or under the name that the journal knows.
 
     Args:
-        by_hand: an attempt whose job somebody else named; its id and that name must agree.
+        records: the run's journal.
     """
+    last = last_attempt(list(records))
+    seen = [
+        record.submitted_at
+        for record in records
+        if isinstance(record, Observed) and record.attempt == last.number
+    ]
+    sent = [
+        record.at
+        for record in records
+        if isinstance(record, Submitted)
+        and record.attempt == last.number
+        and record.how == "sbatch"
+    ]
 
     def is_of_run(job: JobInfo) -> bool:
         if (named := parse_job_name(job.job_name)) is not None:
             return named[0] == run_id
-        return (
-            by_hand is not None
-            and by_hand.intent is not None
-            and job.job_id == by_hand.job_id
-            and job.job_name.strip() == by_hand.intent.job_name.strip()
+        if last.intent is None or job.job_id != last.job_id:
+            return False
+        moment = job.submitted_at
+        return job.job_name.strip() == last.intent.job_name.strip() or (
+            moment is not None
+            and (moment in seen or any(abs(moment - each) < _CLOCKS_DIFFER for each in sent))
         )
 
     return [

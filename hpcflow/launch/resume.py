@@ -53,7 +53,8 @@ def resume(
             if run_dir.cancel.exists():
                 _go_on(run_dir, settings, clock)
             return Launched(run.run_id, found.attempt, found.job_id, run_dir.path, run.site)
-        last = submission.last_attempt(journal.read(run_dir))
+        records = journal.read(run_dir)
+        last = submission.last_attempt(records)
         if last.number == 0 and (known_attempts or _has_executed(run_dir)):
             raise StorageError(
                 f"the journal of run {run.run_id} is gone, and with it what became of its jobs",
@@ -70,7 +71,7 @@ def resume(
                 f"run {run.run_id} is completed; there is nothing to go on with",
                 next_action="train it again as a new run: hpcflow run CONFIG",
             )
-        if strays := alive_jobs(run.run_id, scheduler):
+        if strays := alive_jobs(run.run_id, scheduler, records):
             raise InputError(
                 f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
                 next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -112,8 +113,13 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     require_cluster(plan.site, scheduler)
     run_dir = create_run(run, settings.home, code=plan.code)
     try:
-        submitted = _send_first(plan, run_dir, settings, scheduler, clock)
-    except SubmissionRefused:
+        submitted = _send_first(plan, run_dir, scheduler, clock)
+    except (SubmissionRefused, ScratchError) as error:
+        # Now that the lock is closed: NFS keeps the folder of an open file. What cannot be deleted
+        # is no reason to hide why nothing was sent.
+        with suppress(StorageError):
+            discard_run(run_dir, settings.home)
+        error.where = plan.document.located(error.where)
         raise
     except (SchedulerError, StorageError) as error:
         kept = f"the run is kept; send it with: hpcflow resume {run.run_id}"
@@ -125,9 +131,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
-def _send_first(
-    plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
-) -> Submitted:
+def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Submitted:
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         if submission.last_attempt(journal.read(run_dir)).intent is not None:
             raise StorageError(
@@ -146,12 +150,8 @@ def _send_first(
                 partition=plan.placement.partition,
                 resume_from=None,
             )
-        except SubmissionRefused as error:
-            discard_run(run_dir, settings.home)
-            error.where = plan.document.located(error.where)
-            raise
         except StorageError as error:
             if submission.last_attempt(journal.read(run_dir)).intent is not None:
                 raise
-            discard_run(run_dir, settings.home)  # scratch is full, and nothing was intended yet
+            # Scratch is full, and nothing was intended yet.
             raise ScratchError(error.message, next_action=error.next_action) from error

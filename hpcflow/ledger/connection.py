@@ -208,8 +208,17 @@ def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
     return OSError, psycopg.Error
 
 
-#: What SQLite says when the disk, or the way to it, is at fault and not what the file holds.
-_OF_THE_DISK = ("unable to open", "readonly", "disk I/O", "is full")
+#: What SQLite says of a file that holds what no SQLite and no hpcflow wrote. Of anything else it is
+#: not the file's fault: it may be the only one that knows runs whose directory was purged.
+_OF_DAMAGE = (
+    "malformed",
+    "not a database",
+    "corrupt",
+    "no such",
+    "decode",
+    "unsupported file format",
+    "too big",
+)
 
 
 def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
@@ -221,13 +230,15 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
         hint = "somebody else holds it up; send this again later. The files have everything"
     elif url.kind == "postgresql":
         hint = "is the server up? The files have everything; the ledger catches up later"
-    elif "locked" in text:
+    elif "locked" in text or "locking protocol" in text:
         hint = "another command is writing; send this one again"
-    elif isinstance(error, OSError) or any(word in text for word in _OF_THE_DISK):
+    elif isinstance(error, (UnicodeError, OverflowError)) or any(
+        word in text for word in _OF_DAMAGE
+    ):
+        return damaged(url, text)
+    else:
         folder = shlex.quote(str(url.path.parent))
         hint = f"see who owns it and whether the disk is full: ls -la {folder}"
-    else:
-        return damaged(url, text)
     return LedgerError(f"the ledger {url} does not work: {text}", next_action=hint)
 
 

@@ -22,6 +22,9 @@ Owner = TypeVar("Owner")
 #: being cleared away, and file systems that show another machine's writes late.
 SETTLING = timedelta(minutes=10)
 
+#: Why an attempt counts as ended whose run directory is gone.
+PURGED_RULE: Final = "its run directory is gone"
+
 #: The columns that a view is made of, in its order. `user` alone is a function in SQL.
 _RUN: Final = tuple("user_name" if name == "user" else name for name in columns(RunView))
 _ATTEMPT: Final = columns(AttemptView)
@@ -131,15 +134,15 @@ def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
 def unsettled(connection: Connection, now: datetime) -> set[str]:
     """Ids of the runs whose files may still grow: not at rest, or only for a short while.
 
-    Those that vanished with their directory are among them: it may come back with its scratch.
+    Those whose directory is gone are among them: it may come back with its scratch.
     """
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
     sql = f"SELECT run_id FROM run WHERE state IN ({_marks(moving)}) OR journal_at > ?"  # noqa: S608
     fresh = to_text(now - SETTLING)
     # What was just created has no journal yet: its first record may be on its way.
     sql += " OR (journal_at IS NULL AND created_at > ?)"
-    sql += " OR (state = ? AND cause = ?)"
-    values = [*moving, fresh, fresh, RunState.WAITING.value, Cause.VANISHED.value]
+    sql += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
+    values = [*moving, fresh, fresh, PURGED_RULE]
     return {run_id for (run_id,) in connection.rows(sql, values)}
 
 

@@ -20,18 +20,23 @@ _VARIABLE: Final = re.compile(
 )
 #: Names of parameters and options. Stricter: `pad_token` and `mask_token` are everyday words here.
 _OPTION: Final = re.compile(
-    r"(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|(?:API|ACCESS|SECRET|PRIVATE)_?KEY|CLIENT_SECRET"
+    r"(?!(?:.*_)?USE_)(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|(?:API|ACCESS|SECRET|PRIVATE)_?KEY|CLIENT_SECRET"
     r"|(?:API|ACCESS|AUTH|BEARER|HF|HUB|GITHUB|GITLAB|WANDB)_?TOKEN)"
 )
 #: What the services that researchers use give out; and a password in a URL.
 _VALUE: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{30,}|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}"
-    r"|glpat-[\w-]{20,}|sk-(?:proj-|ant-)?[\w-]{40,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}"
+    r"|glpat-[\w-]{20,}|sk-(?=[\w-]*[0-9])(?=[\w-]*[A-Z])[\w-]{40,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}"
     r"|AIza[\w-]{35})(?![A-Za-z0-9])"
     r"|://[^/\s:@?#]*:[^/\s@?#]+@",
     re.ASCII,
 )
-_IS_PATH: Final = ("/", "~", "./", "../")
+#: Paths, what is left to be filled in, and options: no secret begins so.
+_HARMLESS: Final = ("/", "~", "./", "../", "{{", "$", "<", "-")
+#: What people write where a program insists on a value.
+_PLACEHOLDERS: Final = frozenset(
+    {"true", "false", "yes", "no", "none", "null", "empty", "dummy", "unused", "xxx"}
+)
 
 
 def names_secret(variable: str) -> bool:
@@ -51,7 +56,9 @@ def option_holds_secret(name: str, value: object) -> bool:
     none that is the path of a file, or left to be filled in.
     """
     plain = name.lstrip("-+").replace("-", "_").replace(".", "_").upper()
-    if not isinstance(value, str) or not value or value.startswith((*_IS_PATH, "{{")):
+    if not isinstance(value, str) or not value or value.startswith(_HARMLESS):
+        return False
+    if value.lower() in _PLACEHOLDERS:
         return False
     return _OPTION.fullmatch(plain) is not None
 

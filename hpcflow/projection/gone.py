@@ -9,15 +9,15 @@ from typing import Final
 
 from hpcflow.ledger.derive import derive_attempt, derive_run
 from hpcflow.ledger.fold import AttemptFold, RunFold
+from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Change, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, cause_of_end
 from hpcflow.projection.reading import MISFITS
+from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
 
-#: Why an attempt counts as ended that nobody saw the end of.
-_RULE: Final = "its run directory is gone"
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
 
@@ -33,8 +33,13 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
     if not run_dirs:
         return
     known = ledger.known([run_dir.path.name for run_dir in run_dirs])
+    here = configured_name()
     try:
-        changes = [change for each in known.values() if (change := _ended(each))]
+        changes = [
+            change
+            for each in known.values()
+            if not _is_of_another_cluster(each, here) and (change := _ended(each))
+        ]
     except MISFITS as error:
         raise ledger.damaged("what it has of a run cannot be gone on with") from error
     if changes:
@@ -43,7 +48,7 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
 
 def counts_as_purged(known: Known) -> bool:
     """Whether the ledger has the run as one whose directory is gone."""
-    return any(row.journal.get("ended", {}).get("rule") == _RULE for row in known.attempts)
+    return any(row.journal.get("ended", {}).get("rule") == PURGED_RULE for row in known.attempts)
 
 
 def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = None) -> None:
@@ -72,6 +77,12 @@ def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = Non
         ledger.forget_unsent(ghosts)
 
 
+def _is_of_another_cluster(known: Known, here: str | None) -> bool:
+    """Clusters that share a home may have the same path for a scratch of their own."""
+    clusters = {row.journal.get("intended", {}).get("cluster") for row in known.attempts} - {None}
+    return here is not None and bool(clusters) and here not in clusters
+
+
 def _ended(known: Known) -> Change | None:
     """The rows with an end for every attempt that has none; None when all have one."""
     run_id = known.run.run_id
@@ -87,6 +98,6 @@ def _ended(known: Known) -> Change | None:
 
 def _ended_attempt(row: AttemptRow) -> AttemptRow:
     # Without a time: nobody knows it, and the hours until somebody looked are none of the job's.
-    ended = {"cause": cause_of_end("", row.exit_code).value, "rule": _RULE}
+    ended = {"cause": cause_of_end("", row.exit_code).value, "rule": PURGED_RULE}
     fold = AttemptFold({**row.journal, "ended": ended}, row.report)
     return derive_attempt(row.run_id, row.attempt, fold)

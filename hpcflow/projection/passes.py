@@ -13,7 +13,7 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
 from hpcflow.projection.reading import MISFITS, FileShrankError, RunReader
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone, linked, run_ids
+from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
 
 _BATCH_RUNS = 200
@@ -88,7 +88,7 @@ def catch_up_home(
     run_dirs = linked(home, sorted(wanted))
     summary = catch_up(ledger, run_dirs)
     gone = set(summary.gone)
-    end_purged(ledger, [each for each in run_dirs if each.path.name in gone and is_gone(each)])
+    end_purged(ledger, [each for each in run_dirs if each.path.name in gone and is_purged(each)])
     forget_unsent(ledger, known - mine, user=user)
     forget_old_marks(home, marked, now)
     return summary

@@ -2,7 +2,7 @@
 
 ::
 
-    python3 -m hpcflow.runtime resume-path               the newest whole checkpoint; exit 1: none
+    python3 -m hpcflow.runtime resume-path               the newest whole checkpoint; exit 3: none
     python3 -m hpcflow.runtime progress --train-step 120 loss=0.3
     python3 -m hpcflow.runtime checkpoint FOLDER --train-step 120 loss=0.3
     python3 -m hpcflow.runtime noticed                   exit 0 once the job was told to leave
@@ -28,6 +28,9 @@ from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, verify
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.warn import warn
+
+#: Exit code for "it looked, and there is none": no crash of Python or of this program has it.
+_NONE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +70,7 @@ def _resume_path(job: Job) -> int:
     if job.resume_from is not None:
         print(verify(job.resume_from).path)
         return 0
-    return 1
+    return _NONE
 
 
 def _checkpoint(
@@ -131,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 -m hpcflow.runtime", description="Report and resume from inside a job."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("resume-path", help="print the newest whole checkpoint; exit 1: none")
+    commands.add_parser("resume-path", help="print the newest whole checkpoint; exit 3: none")
     commands.add_parser("noticed", help="exit 0 once the job was told to save and leave")
     progress = commands.add_parser("progress", help="report metrics")
     progress.add_argument("--total-train-steps", type=_count)

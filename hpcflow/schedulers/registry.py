@@ -26,7 +26,11 @@ def connect(site: Site, *, clock: Clock, home: Path) -> Scheduler:
     if importlib.util.find_spec("pyslurm") is not None:
         from hpcflow.schedulers.slurm.pyslurm import SlurmWithPyslurm
 
-        return SlurmWithPyslurm(clock=clock, has_accounting=site.has_accounting)
+        return SlurmWithPyslurm(
+            clock=clock, has_accounting=site.has_accounting, cluster_name=site.cluster_name
+        )
     from hpcflow.schedulers.slurm.commands import SlurmCommands
 
-    return SlurmCommands(clock=clock, has_accounting=site.has_accounting)
+    return SlurmCommands(
+        clock=clock, has_accounting=site.has_accounting, cluster_name=site.cluster_name
+    )

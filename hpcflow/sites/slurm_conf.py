@@ -21,7 +21,8 @@ _MAX_BYTES: Final = 1 << 20
 def configured_name(environ: Mapping[str, str] = os.environ) -> str | None:
     """ClusterName in slurm.conf itself, not in what it includes; None when that does not tell.
 
-    Slurm's commands on this machine read the same file, and speak to that cluster.
+    Slurm's commands read the same file as a rule; where they are wrappers, or look elsewhere, only
+    they know.
     """
     named = environ.get("SLURM_CONF")
     for path in (Path(named),) if named else _PLACES:

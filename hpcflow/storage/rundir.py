@@ -148,9 +148,9 @@ def discard_run(run_dir: RunDir, home: Home) -> None:
         StorageError: it could not be deleted.
     """
     try:
-        (home.runs / run_dir.path.name).unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             shutil.rmtree(run_dir.path)
+        (home.runs / run_dir.path.name).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error("delete", run_dir.path, error) from error
 

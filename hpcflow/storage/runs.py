@@ -56,6 +56,14 @@ def is_gone(run_dir: RunDir) -> bool:
     return False
 
 
+def is_purged(run_dir: RunDir) -> bool:
+    """Whether the run directory is gone from a scratch that is there.
+
+    Where the scratch folder itself is missing, it is unmounted, or another cluster's.
+    """
+    return is_gone(run_dir) and run_dir.path.parents[2].is_dir()
+
+
 def list_runs(home: Home) -> list[RunDir]:
     """The run directories of all runs of this home, by id; some may be gone (a scratch purge).
 

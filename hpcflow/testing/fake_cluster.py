@@ -55,6 +55,10 @@ class FakeCluster:
         """Why a waiting job waits, in Slurm's words."""
         self._jobs[job_id] = replace(self._jobs[job_id], reason=reason)
 
+    def rename(self, job_id: str, job_name: str) -> None:
+        """``scontrol update jobname=…``, by its owner."""
+        self._jobs[job_id] = replace(self._jobs[job_id], job_name=job_name)
+
     def end(
         self,
         job_id: str,

@@ -19,6 +19,7 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
+from hpcflow.launch.cancel import end_jobs
 from hpcflow.model.state import Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.storage.layout import RunDir
@@ -303,3 +304,59 @@ def test_the_jobs_own_exit_code_wins_over_that_of_accounting(desk: Desk) -> None
     desk.slurm.forget(launched.job_id)
     attempt = desk.seen(launched.run_id).attempts[0]
     assert (attempt.cause, attempt.exit_code) == (Cause.FAILED, 203)
+
+
+def test_a_job_that_its_owner_renamed_is_cancelled_and_not_doubled(desk: Desk) -> None:
+    launched = desk.launch()
+    desk.slurm.rename(launched.job_id, "mytraining")
+    desk.clock.advance(3600)
+    run_dir = RunDir(launched.run_dir)
+    with pytest.raises(InputError, match="still in the hands of Slurm"):
+        desk.resume(run_dir)
+    assert desk.cancel(run_dir) == launched.job_id
+    assert desk.alive() == []
+
+
+def test_an_old_id_under_a_strange_name_is_somebody_elses(desk: Desk) -> None:
+    launched = desk.launch()
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
+    desk.clock.advance(3600)
+    other = desk.launch()
+    assert other.job_id == launched.job_id
+    desk.slurm.rename(other.job_id, "mytraining")
+    assert desk.cancel(RunDir(launched.run_dir)) is None
+    assert desk.alive() == [other.job_id]
+
+
+def test_a_run_whose_scratch_is_not_there_is_not_over(desk: Desk) -> None:
+    """It is unmounted, or that of another cluster with the same home."""
+    launched = desk.launch()
+    assert desk.state(launched.run_id)[0] is RunState.RUNNING
+    scratch = desk.folder / "scratch"
+    scratch.rename(desk.folder / "away")
+    assert desk.state(launched.run_id)[0] is RunState.RUNNING
+    (desk.folder / "away").rename(scratch)
+    shutil.rmtree(launched.run_dir)
+    assert desk.state(launched.run_id)[0] is RunState.WAITING
+
+
+def test_a_purged_run_is_not_cancelled_from_another_cluster(desk: Desk) -> None:
+    launched = desk.launch()
+    shutil.rmtree(launched.run_dir)
+    elsewhere = FakeScheduler(desk.clock, cluster_name="othercluster")
+    with pytest.raises(SchedulerUnavailable, match="its job is on cluster devcluster"):
+        end_jobs(
+            RunDir(launched.run_dir), scheduler=elsewhere, clock=desk.clock, cluster="devcluster"
+        )
+
+
+def test_a_refusal_is_told_even_if_nothing_can_be_deleted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise StorageError("Directory not empty")
+
+    monkeypatch.setattr("hpcflow.launch.run.discard_run", busy)
+    desk.slurm.faults.append(Fault.REFUSED)
+    with pytest.raises(SubmissionRefused, match="Invalid partition"):
+        desk.launch()

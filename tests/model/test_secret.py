@@ -44,6 +44,7 @@ def test_names_of_things_that_are_no_secrets(name: str) -> None:
         (["wandb.api_key=0123"], 0),
         (["--password", "hunter2"], 1),
         ([KEY], 0),
+        (["sk-proj-" + "aB3" * 15], 0),
         (["--headers", f"Bearer {KEY}"], 1),
         (["--db", "postgresql://ada:hunter2@db/x"], 1),
     ],
@@ -60,6 +61,11 @@ def test_a_command_line_that_gives_a_secret_away(words: list[str], position: int
         ["--password={{ params.password }}", "--hub_token="],
         ["git@github.com:ada/x", "http://localhost:8000/a@b", "sk-learn", "hf_hub", "--sha=a1b2c3"],
         ["secret", "token"],
+        ["--use_auth_token", "--fp16"],
+        ["--use_auth_token", "model"],
+        ["--api-key", "EMPTY"],
+        ["+wandb.api_key=${oc.env:WANDB_API_KEY}", "--hub_token", "$HF_TOKEN"],
+        ["--name", "sk-image-segmentation-baseline-with-augmentation-v2"],
     ],
 )
 def test_a_command_line_as_people_write_it(words: list[str]) -> None:

@@ -155,3 +155,15 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) ->
     assert "its checksum differs" in bench.log()
     (older / "model.pt").unlink()
     assert resumed_from(bench, "checkpoints/000000020") is None
+
+
+def test_a_check_that_crashes_does_not_make_a_training_begin_anew(bench: Bench) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    newest = whole_checkpoint(bench, 20)
+    (bench.work / "argparse.py").write_text("raise SystemExit(1)\n")
+    assert resumed_from(bench) == str(newest), "a file of the user's is none of Python's"
+    main = bench.run_dir.runtime / "hpcflow/runtime/__main__.py"
+    main.unlink()
+    main.write_text("raise SystemExit(1)\n")
+    assert resumed_from(bench) == str(newest)
+    assert "cannot verify" in bench.log()

@@ -172,3 +172,34 @@ def test_pyxis_is_a_matter_of_srun(bench: Bench) -> None:
     assert "--container-image=nvcr.io#nvidia/pytorch:24.01" in words
     assert "--container-env=OWN,PYTHONPATH" in words
     assert "--ntasks=1" in words
+
+
+@pytest.mark.parametrize(
+    ("ranks", "given", "expected"),
+    [
+        (2, {"CUDA_VISIBLE_DEVICES": "4,6"}, ["4", "6"]),
+        (2, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, ["0,1", "2,3"]),
+        (4, {"CUDA_VISIBLE_DEVICES": "0,1"}, ["0", "1", "0", "1"]),
+        (2, {"CUDA_VISIBLE_DEVICES": "3"}, ["3", "3"]),
+        (2, {"ROCR_VISIBLE_DEVICES": "6,7", "CUDA_VISIBLE_DEVICES": "6,7"}, ["6,7", "6,7"]),
+        (2, {}, ["", ""]),
+    ],
+)
+def test_every_rank_of_tensorflow_gets_its_share_of_the_gpus(
+    bench: Bench, ranks: int, given: dict[str, str], expected: list[str]
+) -> None:
+    bench.program("srun", SRUN_STUB)
+    (bench.bin / "goes-on").touch()
+    words = ["sh", "-c", 'echo "$ROCR_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES" > gpus']
+    tensorflow = {"launcher": "srun", "framework": "tensorflow"}
+    resources = {"gpus_per_node": 4, "tasks_per_node": ranks}
+    written(bench, *words, site=a_site(), launch=tensorflow, resources=resources)
+    seen = []
+    for rank in range(ranks):
+        job = {"SLURM_JOB_ID": f"{rank + 7}", "SLURM_JOB_NODELIST": "n1"}
+        bench.attempt.claim.unlink(missing_ok=True)
+        assert bench.execute(**job, SLURM_LOCALID=str(rank), **given) == 0, bench.log()
+        seen.append((bench.work / "gpus").read_text().strip("\n").split(" ", 1))
+    assert [cuda for _, cuda in seen] == expected
+    if "ROCR_VISIBLE_DEVICES" in given:
+        assert [rocr for rocr, _ in seen] == ["6", "7"], "one of them is narrowed, not both"

@@ -34,7 +34,7 @@ def state(tmp_path: Path) -> Path:
 def test_a_folder_becomes_a_checkpoint_to_resume_from(
     inside: RunFolder, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["resume-path"]) == 1
+    assert main(["resume-path"]) == 3
 
     assert main(["checkpoint", str(state), "--train-step", "120", "--epoch", "2", "loss=0.3"]) == 0
 

@@ -192,3 +192,17 @@ def test_the_qos_are_names_or_unknown(
     assert SlurmCommands(clock=clock, has_accounting=False).cluster_info().qos is None
     install(slurm, tmp_path, "sacctmgr", exit_code=1)
     assert SlurmCommands(clock=clock).cluster_info().qos is None
+
+
+def test_slurm_conf_is_believed_only_where_it_says_what_is_expected(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    """A wrapper around Slurm's commands may name another file than the shell does."""
+    (tmp_path / "slurm.conf").write_text("ClusterName=leftover\n")
+    slurm.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    install(slurm, tmp_path, "scontrol", stdout="ClusterName             = alpha\n")
+    assert SlurmCommands(clock=clock, cluster_name="alpha").cluster() == "alpha"
+    assert SlurmCommands(clock=clock).cluster() == "alpha"
+    assert SlurmCommands(clock=clock, cluster_name="leftover").cluster() == "leftover"
+    install(slurm, tmp_path, "scontrol", stderr="no answer", exit_code=1)
+    assert SlurmCommands(clock=clock, cluster_name="alpha").cluster() == "leftover"

@@ -147,6 +147,13 @@ def test_a_row_of_the_queue_that_cannot_be_read_is_no_answer() -> None:
     assert parse_accounting("\n") == []
 
 
+def test_the_odd_name_of_another_job_hides_none() -> None:
+    odd = f"od{FIELD_END}d{FIELD_END}x"
+    rows = ({**QUEUE_ROW, "Name": odd}, {**QUEUE_ROW, "JobArrayID": "124"})
+    first, second = parse_queue(_queue_text(*rows))
+    assert (first.job_id, first.job_name, second.job_id) == ("123", odd, "124")
+
+
 def test_what_a_wrapper_prints_around_the_queue_is_passed_over() -> None:
     text = _queue_text(QUEUE_ROW, {**QUEUE_ROW, "JobArrayID": "124_[1-3,7%2]"})
     seen = parse_queue(f"*** Maintenance ***\n\n{text}see you\n")

@@ -54,6 +54,7 @@ class SlurmCommands:
     Args:
         clock: tells how long ago a submission was.
         has_accounting: whether the site has slurmdbd, so that its silence is a doubt.
+        cluster_name: the site's, if it is known.
         submit_timeout_s: how long sbatch may take.
         accounting_timeout_s: how long sacct may take; large databases are slow.
     """
@@ -65,11 +66,13 @@ class SlurmCommands:
         *,
         clock: Clock,
         has_accounting: bool = True,
+        cluster_name: str | None = None,
         submit_timeout_s: float = SUBMIT_TIMEOUT_S,
         accounting_timeout_s: float = ACCOUNTING_TIMEOUT_S,
     ) -> None:
         self._clock = clock
         self._has_accounting = has_accounting
+        self._cluster_name = cluster_name
         self._submit_timeout_s = submit_timeout_s
         self._accounting_timeout_s = accounting_timeout_s
         self._settings: dict[str, str] | None = None
@@ -77,7 +80,10 @@ class SlurmCommands:
         self._accounts: dict[str, frozenset[str] | None] = {}
 
     def cluster(self) -> str | None:
-        if (configured := configured_name()) is not None:
+        # slurm.conf is read in no time; but a wrapper may tell Slurm's programs of another one, so
+        # it is believed only where it says what is expected.
+        configured = configured_name()
+        if configured is not None and configured == self._cluster_name:
             return configured
         if not self._is_nameless:
             try:
@@ -85,7 +91,7 @@ class SlurmCommands:
             except SchedulerUnavailable as error:
                 _log.debug("the cluster does not say its name: %s", error)
                 self._is_nameless = True  # whoever waits in vain once need not do so twice
-        return None
+        return configured
 
     def submit(self, request: SubmitRequest) -> JobRef:
         answer = run_submission(

@@ -60,6 +60,9 @@ def parse_queue(text: str) -> list[JobInfo]:
 def _queue_row(row: str) -> JobInfo:
     values = row.split(FIELD_END)
     values[0] = values[0].strip().rpartition("\n")[2]
+    if len(values) > len(_QUEUE_FIELDS):  # a name may hold whatever its owner typed
+        name = values[len(_QUEUE_FIELDS) - 2 : -1]
+        values = [*values[: len(_QUEUE_FIELDS) - 2], FIELD_END.join(name), values[-1]]
     if len(values) != len(_QUEUE_FIELDS) or not base(values[0].strip()).isdecimal():
         raise _not_a_row(row)
     return _job(dict(zip(_QUEUE_FIELDS, values, strict=True)), "queue")

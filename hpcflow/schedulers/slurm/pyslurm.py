@@ -62,8 +62,10 @@ def works() -> bool:
 class SlurmWithPyslurm(SlurmCommands):
     """As its base, with squeue and scancel replaced by calls of pyslurm while it works."""
 
-    def __init__(self, *, clock: Clock, has_accounting: bool = True) -> None:
-        super().__init__(clock=clock, has_accounting=has_accounting)
+    def __init__(
+        self, *, clock: Clock, has_accounting: bool = True, cluster_name: str | None = None
+    ) -> None:
+        super().__init__(clock=clock, has_accounting=has_accounting, cluster_name=cluster_name)
         self._library: ModuleType | None = None
         self._is_tried = False
 
