@@ -6,17 +6,14 @@ from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster
-from hpcflow.launch.plan import template_dirs
+from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Resumed
 from hpcflow.model.state import Cause
-from hpcflow.rendering.job import render_job
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
-from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
-from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
@@ -76,31 +73,9 @@ def resume(
                 f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
                 next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
             )
-        placement = place(run.spec, site)
-        resume_from = newest_complete(run_dir)
-        number = last.next_number
-        script = render_job(
-            run,
-            site,
-            placement,
-            attempt=number,
-            resume_from=resume_from,
-            template_dirs=template_dirs(settings),
-            compiled=settings.home.compiled_templates,
-        )
+        attempt = NextAttempt(run, run_dir, last, settings=settings, site=site)
         _go_on(run_dir, settings, clock)
-        submitted = submission.send(
-            run,
-            run_dir,
-            number,
-            script,
-            scheduler=scheduler,
-            clock=clock,
-            lock=lock,
-            partition=placement.partition,
-            resume_from=resume_from,
-        )
-    return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
+        return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 
 
 def _has_executed(run_dir: RunDir) -> bool:

@@ -149,6 +149,7 @@ def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock)
                 lock=lock,
                 partition=plan.placement.partition,
                 resume_from=None,
+                mem_mb=plan.placement.mem_mb,
             )
         except StorageError as error:
             if submission.last_attempt(journal.read(run_dir)).intent is not None:

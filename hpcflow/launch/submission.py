@@ -107,6 +107,7 @@ def send(
     lock: SubmitLock,
     partition: str,
     resume_from: str | None,
+    mem_mb: int | None = None,
 ) -> Submitted:
     """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
 
@@ -126,6 +127,7 @@ def send(
         resume_from=resume_from,
         cluster=scheduler.cluster(),
         host=socket.gethostname(),
+        mem_mb=mem_mb,
     )
     journal.append(run_dir, intent)
     return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)

@@ -117,6 +117,7 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
         (a.report["model"] for a in attempts[::-1] if a.report.get("model")), None
     )
     row.gpu_hours = _gpu_hours(row.gpus, attempts)
+    row.next_action, row.next_at = _next(wishes, state, executed)
     row.journal = wishes
     row.journal_at = _moment(wishes.get("at"))
 
@@ -149,11 +150,35 @@ def _run_state(
     after = RunState.WAITING if executed else RunState.CREATED
     if last is not None and last.cause is not None:
         after = run_state_after(Cause(last.cause))
+    after = _decided_state(wishes, executed, after)
     if "cancel_requested_at" in wishes and after is not RunState.COMPLETED:
         return RunState.CANCELLED
     if "resumed_at" in wishes and after.is_final:
         return RunState.WAITING
     return after
+
+
+def _decided_state(wishes: dict[str, Any], executed: list[AttemptRow], after: RunState) -> RunState:
+    """What the requeue daemon has said since the last attempt ended, if it has said anything."""
+    decided = wishes.get("decided", {})
+    if decided.get("after") != (executed[-1].attempt if executed else 0):
+        return after
+    if after in (RunState.COMPLETED, RunState.CANCELLED):
+        return after
+    return RunState.FAILED if decided["action"] == "stop" else RunState.WAITING
+
+
+def _next(
+    wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]
+) -> tuple[str | None, datetime | None]:
+    """What is to come of a run that waits, and not before when."""
+    if "held_at" in wishes and not state.is_final:
+        return "held", None
+    decided = wishes.get("decided", {})
+    is_news = decided.get("after") == (executed[-1].attempt if executed else 0)
+    if not is_news or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
+        return None, None
+    return _text(f"{decided['action']}: {decided['rule']}"), _moment(decided.get("not_before"))
 
 
 def _completed_at(

@@ -57,7 +57,7 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
         fold.journal["at"] = max(said["at"], fold.journal.get("at", ""))
         number = said.get("attempt")
         if number is None:
-            _fold_wish(fold.journal, said)
+            _fold_wish(fold, said)
         elif 1 <= number <= MAX_ATTEMPT:
             _fold_attempt(fold, number, said)
         else:
@@ -74,13 +74,29 @@ def _parse_record(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _fold_wish(journal: dict[str, Any], said: dict[str, Any]) -> None:
-    if said["record"] == "cancel_requested":
+def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
+    journal, kind = fold.journal, said["record"]
+    if kind == "cancel_requested":
         journal["cancel_requested_at"] = said["at"]
         journal.pop("resumed_at", None)
-    elif said["record"] == "resumed":
-        journal["resumed_at"] = said["at"]
-        journal.pop("cancel_requested_at", None)
+    elif kind in ("resumed", "released"):
+        if kind == "resumed":
+            journal["resumed_at"] = said["at"]
+            journal.pop("cancel_requested_at", None)
+        journal.pop("held_at", None)
+        journal.pop("decided", None)
+        journal["counted_from"] = 1 + max(
+            (number for number, each in fold.attempts.items() if not _is_void(each)), default=0
+        )
+    elif kind == "held":
+        journal["held_at"] = said["at"]
+    elif kind == "decided":
+        journal["decided"] = said
+
+
+def _is_void(attempt: AttemptFold) -> bool:
+    """Whether it never became a job. By the journal alone, as everything that changes it."""
+    return "refused" in attempt.journal or "withdrawn" in attempt.journal
 
 
 def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
@@ -90,6 +106,7 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
     if kind == "intended":
         attempt.journal = {"intended": said}  # a number is used again after a refusal
         fold.journal.pop("resumed_at", None)
+        fold.journal.pop("decided", None)
     elif kind == "observed":
         # A later observation may know less (accounting has no reason, the queue no end).
         attempt.journal["observed"] = {
@@ -101,6 +118,10 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         if kind == "submitted":  # found after all
             attempt.journal.pop("refused", None)
             attempt.journal.pop("withdrawn", None)
+            fold.journal.pop("delays", None)
+        elif kind == "refused" and said["retryable"]:
+            # How often in a row, so that each wait can be longer than the one before.
+            fold.journal["delays"] = fold.journal.get("delays", 0) + 1
 
 
 def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
@@ -151,6 +172,9 @@ def _fold_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, 
 
 def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
     report["resumed_from"] = _text(event.get("resumed_from"))
+    report.setdefault("trained_at", _time(event["at"]))
+    if (began := _count(event.get("train_step"))) is not None:
+        report.setdefault("began_at", began)
     _fold_progress(report, {**event, "metrics": None})
 
 

@@ -146,6 +146,18 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     return {run_id for (run_id,) in connection.rows(sql, values)}
 
 
+def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
+    """Ids of a user's runs that are neither under way nor over, and whose time has come."""
+    states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
+    sql = (
+        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608
+        "AND (next_at IS NULL OR next_at <= ?) "
+        "AND (next_action IS NULL OR (next_action <> 'held' AND next_action NOT LIKE 'stop:%')) "
+        "ORDER BY created_at, run_id"
+    )
+    return [run_id for (run_id,) in connection.rows(sql, [user, *states, to_text(now)])]
+
+
 def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:
     found = _select(connection, "attempt", _ATTEMPT, where, values)
     return decode_all(AttemptRow, _ATTEMPT, found, _attempt_view)

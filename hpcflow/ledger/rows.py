@@ -55,6 +55,8 @@ class RunRow:
     final_model: str | None = None
     gpu_hours: float | None = None
     cost_usd: str | None = field(default=None, metadata=MONEY)
+    next_action: str | None = None
+    next_at: datetime | None = field(default=None, metadata=TIME)
     journal: dict[str, Any] = field(default_factory=dict, metadata=JSON)
     journal_at: datetime | None = field(default=None, metadata=TIME)
     bytes_read: int = 0

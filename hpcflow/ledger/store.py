@@ -121,6 +121,10 @@ class Ledger:
         """Ids of the runs whose files may still grow."""
         return queries.unsettled(self.connection(), now)
 
+    def undecided(self, now: datetime, *, user: str) -> list[str]:
+        """Ids of the user's runs about which something is to be decided, oldest first."""
+        return queries.undecided(self.connection(), now, user)
+
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing."""
         with self._reading() as connection, connection.transaction(write=False):

@@ -64,6 +64,8 @@ class Run(SQLModel, table=True):
     final_model: str | None
     gpu_hours: float | None
     cost_usd: Decimal | None = Field(sa_type=Money)
+    next_action: str | None
+    next_at: datetime | None = Field(sa_type=UtcTime)
     journal: dict[str, Any] = Field(sa_type=JSON)
     journal_at: datetime | None = Field(sa_type=UtcTime)
     bytes_read: int = Field(sa_type=BigInteger)
@@ -125,6 +127,21 @@ class CostEntry(SQLModel, table=True):
     unit: str
     cost_usd: Decimal | None = Field(sa_type=Money)
     is_estimate: bool
+
+
+class Lease(SQLModel, table=True):
+    """Who acts for this ledger. Not made from files: it says something of processes alive now."""
+
+    __tablename__ = "lease"
+
+    name: str = Field(primary_key=True)
+    holder: str
+    host: str
+    pid: int
+    fence: int = Field(sa_type=BigInteger)
+    acquired_at: datetime = Field(sa_type=UtcTime)
+    renewed_at: datetime = Field(sa_type=UtcTime)
+    expires_at: datetime = Field(sa_type=UtcTime)
 
 
 class Source(SQLModel, table=True):

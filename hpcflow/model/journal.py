@@ -29,7 +29,9 @@ class _Record(BaseModel):
         # Commands may print what is no UTF-8, and what cannot be read back would be lost.
         return text.encode("utf-8", "replace").decode() + "\n"
 
-    @field_serializer("at", "submitted_at", "started_at", "ended_at", check_fields=False)
+    @field_serializer(
+        "at", "submitted_at", "started_at", "ended_at", "not_before", check_fields=False
+    )
     def _time(self, value: Any) -> str | None:
         return None if value is None else to_text(value)
 
@@ -45,6 +47,7 @@ class Intended(_Record):
     resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
     cluster: str | None = Field(None, description="Name of the cluster it is sent to, if known.")
     host: str | None = Field(None, description="The login node that sends it.")
+    mem_mb: int | None = Field(None, description="Memory on every node, if it asks for an amount.")
 
 
 class Submitted(_Record):
@@ -121,8 +124,44 @@ class Resumed(_Record):
     by: str
 
 
+class Held(_Record):
+    """Somebody wants the run not to be sent again for now."""
+
+    record: Literal["held"] = "held"
+    by: str
+
+
+class Released(_Record):
+    """Somebody takes the hold back, or wants a run that was stopped to go on."""
+
+    record: Literal["released"] = "released"
+    by: str
+
+
+class Decided(_Record):
+    """What the requeue daemon means to do now that ``attempt`` is over. Written when it is new."""
+
+    record: Literal["decided"] = "decided"
+    after: int = Field(description="The last attempt that was a job; 0 before the first.")
+    action: Literal["wait", "resubmit", "stop"]
+    rule: str = Field(description="Which rule said so.")
+    why: str = Field(description="The facts that it went by, for people.")
+    not_before: AwareDatetime | None = None
+    mem_mb: int | None = None
+
+
 JournalRecord = Annotated[
-    Intended | Submitted | Refused | Withdrawn | Observed | Ended | CancelRequested | Resumed,
+    Intended
+    | Submitted
+    | Refused
+    | Withdrawn
+    | Observed
+    | Ended
+    | CancelRequested
+    | Resumed
+    | Held
+    | Released
+    | Decided,
     Field(discriminator="record"),
 ]
 

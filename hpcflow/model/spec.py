@@ -259,8 +259,15 @@ class Checkpoint(Section):
     )
 
 
+Budget = Annotated[int, Field(strict=True, ge=0, le=10_000), Kind("whole number from 0")]
+
+
 class Retry(Section):
-    """What counts as a wish to be sent again."""
+    """How often, and how soon, the requeue daemon sends a run again, by the cause of its end.
+
+    What was used up is counted from the last time that a person said `hpcflow resume` or
+    `hpcflow release`.
+    """
 
     resubmit_exit_codes: list[
         Annotated[int, Field(strict=True, ge=1, le=255), Kind("whole number from 1 to 255")]
@@ -268,6 +275,56 @@ class Retry(Section):
         default=[RESUBMIT_EXIT_CODE],
         description='Exit codes of the command that mean "checkpointed, send me again".',
         examples=[[75, 85]],
+    )
+    preemptions: Budget | None = Field(
+        None,
+        description="Times that a run is sent again after a preemption; any number if absent.",
+        examples=[20],
+    )
+    timeouts: Budget | None = Field(
+        None,
+        description="Times after the time limit, or after it left by itself with a checkpoint; any "
+        "number if absent.",
+        examples=[100],
+    )
+    node_failures: Budget = Field(
+        10,
+        description="Times after a node failed, the launch failed, or the job vanished without a "
+        "word.",
+        examples=[3],
+    )
+    failures: Budget = Field(3, description="Times after the program failed.", examples=[0])
+    stalls: Budget = Field(
+        3, description="Times after it made no progress and was ended for that.", examples=[1]
+    )
+    out_of_memory: Budget = Field(
+        1,
+        description="Times after it ran out of memory; each with more memory, where it asked for "
+        "an amount and the partition's nodes have more.",
+        examples=[2],
+    )
+    without_checkpoint: Count = Field(
+        3,
+        description="Stop when so many attempts in a row that ran brought no new checkpoint, "
+        "whatever the budgets say.",
+        examples=[5],
+    )
+    backoff_s: Seconds = Field(
+        30,
+        alias="backoff",
+        description="How long to wait after the first failure in a row; twice as long after each "
+        "further one, with up to a quarter more by chance. Preemptions, time limits and "
+        "checkpoints wait for nothing.",
+        examples=["1m"],
+    )
+    backoff_max_s: Seconds = Field(
+        3600, alias="backoff_max", description="The longest such wait.", examples=["15m"]
+    )
+    deadline_s: Seconds | None = Field(
+        None,
+        alias="deadline",
+        description="Send nothing any more when so much time has passed since the run was made.",
+        examples=["7d"],
     )
 
 
@@ -336,6 +393,7 @@ class RunSpec(Section):
 _WITH_UNIT: Final = {
     "resources": ("mem_mb", "time_limit_min"),
     "checkpoint": ("interval_s", "notice_s"),
+    "retry": ("backoff_s", "backoff_max_s", "deadline_s"),
 }
 
 

@@ -79,6 +79,8 @@ class RunView:
     estimated_cost_usd: str | None
     cost_usd: str | None
     parent_sweep: str | None
+    next_action: str | None = None
+    next_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ import pytest
 
 from hpcflow.testing.cluster import Software, User
 
+TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
+
 
 @dataclass
 class Hpcflow:
@@ -61,3 +63,14 @@ def newcomer(user: User, software: Software) -> Hpcflow:
 def hpcflow(ada: User, software: Software) -> Hpcflow:
     """hpcflow for ada, who has never used it before."""
     return newcomer(ada, software)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(ada: User, software: Software) -> dict[str, Any]:
+    """A run on two nodes that nobody killed; the others must end with the same weights."""
+    hpcflow = newcomer(ada, software)
+    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--wait")
+    assert {"run_id", "attempt", "job_id", "run_dir"} <= done.keys()
+    shown = hpcflow.json("show", done["run_id"])
+    assert isinstance(shown, dict)
+    return shown

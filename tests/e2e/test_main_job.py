@@ -8,23 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from hpcflow.testing.cluster import Software, User, poll
-from tests.e2e.conftest import Hpcflow, newcomer
+from hpcflow.testing.cluster import poll
+from tests.e2e.conftest import TWO_NODES, Hpcflow
 
 pytestmark = pytest.mark.cluster
-
-TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(ada: User, software: Software) -> dict[str, Any]:
-    """A run on two nodes that nobody killed; the others must end with the same weights."""
-    hpcflow = newcomer(ada, software)
-    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--wait")
-    assert {"run_id", "attempt", "job_id", "run_dir"} <= done.keys()
-    shown = hpcflow.json("show", done["run_id"])
-    assert isinstance(shown, dict)
-    return shown
 
 
 def weights(shown: dict[str, Any]) -> dict[str, torch.Tensor]:

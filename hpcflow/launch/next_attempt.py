@@ -1,0 +1,82 @@
+"""The next attempt of a run: placed, rendered, sent. Who wants it, and whether, is known above."""
+
+from __future__ import annotations
+
+from hpcflow.clock import Clock
+from hpcflow.launch import submission
+from hpcflow.launch.plan import template_dirs
+from hpcflow.launch.run import Launched
+from hpcflow.launch.submission import LastAttempt
+from hpcflow.model.run import Run
+from hpcflow.rendering.job import render_job
+from hpcflow.rendering.templates import keep_compiled
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import SubmitLock
+
+
+class NextAttempt:
+    """Everything that is sent, built and not sent yet.
+
+    Raises:
+        SpecError: the run does not fit its site any more.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        run_dir: RunDir,
+        last: LastAttempt,
+        *,
+        settings: Settings,
+        site: Site,
+        mem_mb: int | None = None,
+    ) -> None:
+        spec = run.spec
+        if mem_mb is not None:
+            resources = spec.resources.model_copy(update={"mem_mb": mem_mb})
+            spec = spec.model_copy(update={"resources": resources})
+        self._run, self._run_dir, self._settings = run, run_dir, settings
+        self._number = last.next_number
+        self._placement = place(spec, site)
+        self._resume_from = newest_complete(run_dir)
+        self._script = render_job(
+            run,
+            site,
+            self._placement,
+            attempt=self._number,
+            resume_from=self._resume_from,
+            template_dirs=template_dirs(settings),
+            compiled=settings.home.compiled_templates,
+        )
+
+    def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
+        """Send it; the caller holds ``lock`` and has settled what came before.
+
+        Raises:
+            SchedulerError: it could not be sent; journaled.
+        """
+        submitted = submission.send(
+            self._run,
+            self._run_dir,
+            self._number,
+            self._script,
+            scheduler=scheduler,
+            clock=clock,
+            lock=lock,
+            partition=self._placement.partition,
+            resume_from=self._resume_from,
+            mem_mb=self._placement.mem_mb,
+        )
+        keep_compiled(self._settings.home.compiled_templates)
+        return Launched(
+            self._run.run_id,
+            submitted.attempt,
+            submitted.job_id,
+            self._run_dir.path,
+            self._run.site,
+        )

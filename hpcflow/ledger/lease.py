@@ -1,0 +1,124 @@
+"""At most one process acts for a ledger: a lease with an end, and a number that only grows.
+
+Login nodes behind one name are different hosts, so neither a pid file nor a lock on a file tells
+who is alive; whoever has not renewed the lease in time is taken for dead. One that only seemed dead
+learns it at its next :func:`renew` or :func:`holds`: the number, the *fence*, is another one then.
+What it was doing meanwhile is harmless, for sending is exactly once whoever does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hpcflow.clock import from_text, to_text
+from hpcflow.ledger.store import Ledger
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease that somebody holds or held.
+
+    Attributes:
+        holder: a text that no other process has.
+        fence: counts the holders; a write that another one has followed is too late.
+    """
+
+    name: str
+    holder: str
+    host: str
+    pid: int
+    fence: int
+    acquired_at: datetime
+    renewed_at: datetime
+    expires_at: datetime
+
+    def is_alive(self, now: datetime) -> bool:
+        """Whether its time has not run out."""
+        return now < self.expires_at
+
+
+_COLUMNS = "name, holder, host, pid, fence, acquired_at, renewed_at, expires_at"
+
+
+def acquire(
+    ledger: Ledger, name: str, *, holder: str, host: str, pid: int, ttl_s: float, now: datetime
+) -> Lease | None:
+    """Take the lease ``name``, if nobody has it or its time has run out; None if somebody has.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
+    taken = ledger.connection().execute(
+        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?, ?) "  # noqa: S608
+        "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
+        "pid = excluded.pid, fence = lease.fence + 1, acquired_at = excluded.acquired_at, "
+        "renewed_at = excluded.renewed_at, expires_at = excluded.expires_at "
+        "WHERE lease.expires_at <= ? OR lease.holder = ?",
+        [name, holder, host, pid, moment, moment, end, moment, holder],
+    )
+    if taken.rowcount != 1:
+        return None
+    lease = look(ledger, name)
+    return lease if lease is not None and lease.holder == holder else None
+
+
+def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
+    """Keep the lease for ``ttl_s`` more; False if it is somebody else's now.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    renewed = ledger.connection().execute(
+        "UPDATE lease SET renewed_at = ?, expires_at = ? "
+        "WHERE name = ? AND holder = ? AND fence = ?",
+        [
+            to_text(now),
+            to_text(now + timedelta(seconds=ttl_s)),
+            lease.name,
+            lease.holder,
+            lease.fence,
+        ],
+    )
+    return renewed.rowcount == 1
+
+
+def holds(ledger: Ledger, lease: Lease) -> bool:
+    """Whether the lease is still the one that was acquired.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    found = look(ledger, lease.name)
+    return found is not None and (found.holder, found.fence) == (lease.holder, lease.fence)
+
+
+def release(ledger: Ledger, lease: Lease, *, now: datetime) -> None:
+    """Give the lease back, if it is still held; the fence stays for the next one.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    ledger.connection().execute(
+        "UPDATE lease SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ?",
+        [to_text(now), lease.name, lease.holder, lease.fence],
+    )
+
+
+def look(ledger: Ledger, name: str) -> Lease | None:
+    """Who has or had the lease last; None if nobody ever had.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    rows = ledger.connection().rows(f"SELECT {_COLUMNS} FROM lease WHERE name = ?", [name])  # noqa: S608
+    if not rows:
+        return None
+    found_name, holder, host, pid, fence, *times = rows[0]
+    acquired_at, renewed_at, expires_at = map(_moment, times)
+    return Lease(found_name, holder, host, pid, fence, acquired_at, renewed_at, expires_at)
+
+
+def _moment(value: str | datetime) -> datetime:
+    return from_text(value) if isinstance(value, str) else value

@@ -1,0 +1,76 @@
+"""At most one process acts for a ledger, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+
+from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
+from hpcflow.ledger.store import Ledger, open_ledger
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
+TTL_S = 60.0
+
+
+def take(ledger: Ledger, holder: str, now: datetime = NOW) -> Lease | None:
+    return acquire(ledger, "daemon", holder=holder, host="login1", pid=7, ttl_s=TTL_S, now=now)
+
+
+def test_one_holder_at_a_time(ledger: Ledger) -> None:
+    assert look(ledger, "daemon") is None
+    first = take(ledger, "a")
+    assert first is not None
+    assert (first.fence, first.host, first.pid, first.acquired_at) == (1, "login1", 7, NOW)
+    assert take(ledger, "b") is None
+    assert holds(ledger, first)
+    assert look(ledger, "daemon") == first
+
+
+def test_whoever_does_not_renew_is_taken_for_dead_and_learns_it(ledger: Ledger) -> None:
+    first = take(ledger, "a")
+    assert first is not None
+    later = NOW + timedelta(seconds=TTL_S - 1)
+    assert renew(ledger, first, ttl_s=TTL_S, now=later)
+    assert take(ledger, "b", NOW + timedelta(seconds=TTL_S + 1)) is None, "it was renewed"
+    second = take(ledger, "b", later + timedelta(seconds=TTL_S))
+    assert second is not None
+    assert second.fence == 2
+    assert not holds(ledger, first)
+    assert not renew(ledger, first, ttl_s=TTL_S, now=later)
+    release(ledger, first, now=later)
+    assert holds(ledger, second), "what the first one gives back is not the second one's"
+
+
+def test_a_lease_that_was_given_back_is_free_at_once(ledger: Ledger) -> None:
+    first = take(ledger, "a")
+    assert first is not None
+    release(ledger, first, now=NOW)
+    second = take(ledger, "b")
+    assert second is not None
+    assert second.fence == 2
+
+
+def test_the_same_process_may_ask_again(ledger: Ledger) -> None:
+    first, again = take(ledger, "a"), take(ledger, "a")
+    assert first is not None
+    assert again is not None
+    assert (again.fence, holds(ledger, first)) == (2, False)
+
+
+def test_of_many_that_ask_at_once_one_gets_it(ledger_url: str) -> None:
+    def ask(number: int) -> Lease | None:
+        with open_ledger(ledger_url) as own:
+            return take(own, f"holder-{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(16)))
+    assert len([each for each in found if each is not None]) == 1
+
+
+def test_a_clock_that_is_wrong_makes_a_second_holder_but_never_two_fences(ledger: Ledger) -> None:
+    first = take(ledger, "a")
+    assert first is not None
+    ahead = take(ledger, "b", NOW + timedelta(hours=1))
+    assert ahead is not None
+    assert not holds(ledger, first)
+    assert take(ledger, "a", NOW) is None
