@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 import hpcflow
 from hpcflow.reference.commands import commands_page
 from hpcflow.reference.pages import configuration_page, site_page
+from hpcflow.reference.rules import states_page
 from hpcflow.reference.schemas import run_schema, site_schema
+
+DOCS: Final = Path(hpcflow.__file__).resolve().parent.parent / "docs"
 
 
 def made() -> dict[str, str]:
@@ -16,6 +20,7 @@ def made() -> dict[str, str]:
     return {
         "commands.md": commands_page(),
         "configuration.md": configuration_page(),
+        "states.md": states_page(DOCS),
         "site_reference.md": site_page(),
         "schema/run.schema.json": json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n",
         "schema/site.schema.json": json.dumps(site_schema(), indent=2, ensure_ascii=False) + "\n",
@@ -24,9 +29,8 @@ def made() -> dict[str, str]:
 
 def main() -> None:
     """Write everything and say where."""
-    docs = Path(hpcflow.__file__).resolve().parent.parent / "docs"
     for name, text in made().items():
-        path = docs / name
+        path = DOCS / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(path)

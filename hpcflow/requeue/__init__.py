@@ -1,0 +1,10 @@
+"""Bringing every run to its end: what becomes of it when an attempt is over, and doing so.
+
+- :mod:`.policy`: ``decide()``, pure: facts, policy, now -> what to do, and by which rule
+- :mod:`.table`: the rules by example, for docs/states.md and for the tests
+- :mod:`.facts`: what the ledger knows of a run, as facts for the policy
+- :mod:`.lease`: at most one daemon acts for a ledger
+- :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again
+
+Nothing here looks at Slurm by itself (:mod:`hpcflow.observe`) or sends (:mod:`hpcflow.launch`).
+"""

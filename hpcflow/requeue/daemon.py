@@ -1,0 +1,151 @@
+"""The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to end.
+
+Only the lease and the rhythm are here. A tick that cannot reach the database is repeated; whoever
+finds the lease taken waits for it, so that two daemons are one and a spare.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import LedgerError
+from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
+from hpcflow.requeue.tick import Report, Surroundings, tick
+
+#: Whoever has not renewed for so long is taken for dead. Longer than any one act of a tick: sbatch
+#: may take three minutes, and the lease is looked at before every act.
+TTL_S: Final = 300.0
+#: Between two ticks. Slurm's manual pages ask for "some seconds".
+INTERVAL_S: Final = 10.0
+_PIECE_S: Final = 0.2
+
+
+def lease_name(user: str) -> str:
+    """Of each user one: a daemon reaches the run directories of its own user only."""
+    return f"requeue/{user}"
+
+
+class Told:
+    """Whether somebody wants the daemon to end; it sleeps in small pieces, to hear of it soon."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.is_over = False
+        self._clock = clock
+
+    def sleep(self, seconds: float) -> None:
+        """Return after ``seconds``, or soon after it was told to end."""
+        end = self._clock.monotonic() + seconds
+        while not self.is_over and (left := end - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(left, _PIECE_S))
+
+
+class Daemon:
+    """One process that brings runs to their end.
+
+    Args:
+        around: what a tick works with; its ``may_act`` is replaced.
+        told: ends the loop; the tick that is under way ends at its next act.
+        on_report: gets what every tick did; ``on_text`` whatever else there is to say.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        told: Told,
+        *,
+        on_report: Callable[[Report], None],
+        on_text: Callable[[str], None],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._around = replace(around, may_act=self._may_act)
+        self._told = told
+        self._on_report, self._on_text = on_report, on_text
+        self._interval_s = interval_s
+        self._name = lease_name(around.settings.user)
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+        self._lease: Lease | None = None
+        self._said = ""
+
+    def once(self) -> Report | None:
+        """One tick, if nobody else is at it; None if somebody is.
+
+        Raises:
+            LedgerError: the database does not answer.
+        """
+        if not self._take():
+            return None
+        try:
+            return tick(self._around)
+        finally:
+            self._give_back()
+
+    def run(self) -> None:
+        """Tick after tick, until it is told to end."""
+        try:
+            while not self._told.is_over:
+                self._round()
+                self._told.sleep(self._interval_s)
+        finally:
+            self._give_back()
+
+    def _round(self) -> None:
+        try:
+            if not self._take():
+                return
+            report = tick(self._around)
+        except LedgerError as error:
+            self._lease = None
+            self._say(f"{error.message}; trying again")
+            return
+        self._said = ""
+        if report.is_ousted and not self._told.is_over:
+            self._lease = None
+            self._say("another process has taken over")
+        self._on_report(report)
+
+    def _take(self) -> bool:
+        """Whether the lease is ours, for :data:`TTL_S` from now."""
+        ledger, now = self._around.ledger, self._around.clock.now()
+        if self._lease is not None and renew(ledger, self._lease, ttl_s=TTL_S, now=now):
+            return True
+        self._lease = acquire(
+            ledger,
+            self._name,
+            holder=self._holder,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            ttl_s=TTL_S,
+            now=now,
+        )
+        if self._lease is None:
+            other = look(ledger, self._name)
+            if other is not None:
+                self._say(f"process {other.pid} on {other.host} is at it; waiting")
+        return self._lease is not None
+
+    def _may_act(self) -> bool:
+        return (
+            not self._told.is_over
+            and self._lease is not None
+            and holds(self._around.ledger, self._lease)
+        )
+
+    def _give_back(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            try:
+                release(self._around.ledger, lease, now=self._around.clock.now())
+            except LedgerError as error:
+                self._say(f"{error.message}; the lease ends by itself")
+
+    def _say(self, text: str) -> None:
+        """Once, however often it is so."""
+        if text != self._said:
+            self._said = text
+            self._on_text(text)

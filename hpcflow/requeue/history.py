@@ -1,0 +1,105 @@
+"""The story of a run: what each attempt waited for, did and lost, and what followed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hpcflow.clock import from_text
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow
+from hpcflow.model.journal import Decided, JournalRecord
+from hpcflow.model.state import Cause
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One attempt, as a person asks for it afterwards.
+
+    Attributes:
+        waited_s: from its submission to its start.
+        ran_s: from its start to its end.
+        began_at_train_step, reached_train_step: where training began, and how far it is known to
+            have come.
+        checkpoint_train_step: the last complete checkpoint that it made.
+        lost_train_steps: done and to be done again, because no checkpoint held them.
+        recovery_s: from the end of the attempt before to the first train step of this one.
+        decided: what the daemon decided after it, by which rule and why.
+    """
+
+    attempt: int
+    job_id: str | None
+    nodes: list[str]
+    cause: Cause | None
+    raw_state: str | None
+    exit_code: int | None
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    waited_s: float | None
+    ran_s: float | None
+    began_at_train_step: int | None
+    reached_train_step: int | None
+    checkpoint_train_step: int | None
+    lost_train_steps: int | None
+    recovery_s: float | None
+    decided: str | None
+
+
+def history(
+    attempts: Iterable[AttemptRow],
+    checkpoints: Iterable[CheckpointRow],
+    records: Iterable[JournalRecord],
+) -> list[Chapter]:
+    """The chapters of one run, oldest first.
+
+    Args:
+        attempts, checkpoints: its rows.
+        records: its journal; none where that is gone.
+    """
+    saved: dict[int, int] = {}
+    for each in checkpoints:
+        saved[each.attempt] = max(each.train_step, saved.get(each.attempt, 0))
+    decided = {record.after: record for record in records if isinstance(record, Decided)}
+    chapters: list[Chapter] = []
+    for row in sorted(attempts, key=lambda row: row.attempt):
+        before = next((each for each in reversed(chapters) if each.ended_at), None)
+        chapters.append(_chapter(row, saved.get(row.attempt), before, decided.get(row.attempt)))
+    return chapters
+
+
+def _chapter(
+    row: AttemptRow, saved: int | None, before: Chapter | None, decided: Decided | None
+) -> Chapter:
+    report: dict[str, Any] = row.report
+    began, reached = report.get("began_at"), report.get("train_step")
+    lost = None
+    if reached is not None and row.cause not in (None, Cause.COMPLETED.value):
+        lost = max(0, reached - max(began or 0, saved or 0))
+    trained_at = from_text(report["trained_at"]) if "trained_at" in report else None
+    return Chapter(
+        attempt=row.attempt,
+        job_id=row.job_id,
+        nodes=row.nodes,
+        cause=Cause(row.cause) if row.cause else None,
+        raw_state=row.raw_state,
+        exit_code=row.exit_code,
+        submitted_at=row.submitted_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        waited_s=_between(row.submitted_at, row.started_at),
+        ran_s=_between(row.started_at, row.ended_at),
+        began_at_train_step=began,
+        reached_train_step=reached,
+        checkpoint_train_step=saved,
+        lost_train_steps=lost,
+        recovery_s=_between(before.ended_at, trained_at) if before else None,
+        decided=f"{decided.action} ({decided.rule}): {decided.why}" if decided else None,
+    )
+
+
+def _between(first: datetime | None, second: datetime | None) -> float | None:
+    if first is None or second is None:
+        return None
+    return max(0.0, (second - first).total_seconds())

@@ -1,0 +1,330 @@
+"""What becomes of a run: facts, policy and the time go in, a decision comes out. Nothing else.
+
+No clock, no file, no database, and no chance: the jitter of a wait follows from the run's id. The
+rules stand in :data:`RULES` in the order in which they are asked; the first that has an answer
+decides, and its name stands in the journal. docs/states.md shows them by example.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from hpcflow.model.spec import Retry
+from hpcflow.model.state import Cause
+
+#: Longer than anybody takes from making a run to its first intent.
+NEW_FOR: Final = timedelta(minutes=5)
+#: A daemon that was down for a holiday goes on; one that is started for the first time leaves the
+#: past alone.
+FORGOTTEN_AFTER: Final = timedelta(days=14)
+#: What more memory means after running out of it.
+MEMORY_FACTOR: Final = 1.5
+
+
+class Action(str, Enum):
+    """What to do with a run."""
+
+    NONE = "none"  # somebody else is at work on it, or it is over
+    WAIT = "wait"  # not yet; ``not_before`` says when, if that is known
+    RESUBMIT = "resubmit"
+    STOP = "stop"  # it has failed for good, until a person says otherwise
+
+
+class Stage(str, Enum):
+    """Where an attempt stands, as far as deciding goes."""
+
+    OPEN = "open"  # in doubt, queued or running: not over
+    OVER = "over"
+    VOID = "void"  # it never became a job
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """One attempt.
+
+    Attributes:
+        cause: why it ended; None unless it is over.
+        ended_at: when it ended, or was given up.
+        has_run: whether a node ever executed it.
+        checkpoint: the highest train step of a complete checkpoint made in it; None for none.
+        mem_mb: memory on every node that it asked for; None where it named none.
+    """
+
+    number: int
+    stage: Stage
+    cause: Cause | None = None
+    ended_at: datetime | None = None
+    has_run: bool = True
+    checkpoint: int | None = None
+    mem_mb: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run.
+
+    Attributes:
+        attempts: by number.
+        counted_from: attempts with at least this number count against the budgets: the first one
+            after a person last wished the run to go on.
+        is_held: somebody said `hpcflow hold`.
+        is_cancelled: somebody said `hpcflow cancel`.
+        was_stopped: a rule has stopped it, and nobody has wished otherwise since.
+        delayed_until: a submission was put off (a limit is full, Slurm is down).
+        mem_max_mb: memory of a node of its partition.
+    """
+
+    run_id: str
+    created_at: datetime
+    attempts: Sequence[AttemptFacts] = ()
+    counted_from: int = 1
+    is_held: bool = False
+    is_cancelled: bool = False
+    was_stopped: bool = False
+    delayed_until: datetime | None = None
+    mem_max_mb: int | None = None
+
+    @property
+    def executed(self) -> list[AttemptFacts]:
+        """The attempts that were jobs, oldest first."""
+        return [attempt for attempt in self.attempts if attempt.stage is not Stage.VOID]
+
+    @property
+    def last(self) -> AttemptFacts | None:
+        """The last attempt that was a job."""
+        return self.executed[-1] if self.executed else None
+
+    @property
+    def counted(self) -> list[AttemptFacts]:
+        """Those of them that count against the budgets."""
+        return [each for each in self.executed if each.number >= self.counted_from]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and why.
+
+    Attributes:
+        rule: name of the rule, for the journal.
+        why: the facts that it went by, for people.
+        not_before: with WAIT, when it may be otherwise; None if only an event can change it.
+        mem_mb: with RESUBMIT, memory to ask for instead.
+    """
+
+    action: Action
+    rule: str
+    why: str
+    not_before: datetime | None = None
+    mem_mb: int | None = None
+
+
+#: Cause -> the budget that an end of this cause is charged to.
+BUDGETS: Final[dict[Cause, str]] = {
+    Cause.CHECKPOINTED: "timeouts",
+    Cause.TIMEOUT: "timeouts",
+    Cause.PREEMPTED: "preemptions",
+    Cause.NODE_FAIL: "node_failures",
+    Cause.LAUNCH_FAILED: "node_failures",
+    Cause.VANISHED: "node_failures",
+    Cause.FAILED: "failures",
+    Cause.STALLED: "stalls",
+    Cause.OUT_OF_MEMORY: "out_of_memory",
+}
+
+#: Ends that are nobody's fault: the run goes on at once.
+_AT_ONCE: Final = frozenset({Cause.CHECKPOINTED, Cause.TIMEOUT, Cause.PREEMPTED})
+
+
+def decide(facts: Facts, policy: Retry, now: datetime) -> Decision:
+    """What to do with a run now: the same for the same arguments."""
+    for rule in RULES:
+        decision = rule(facts, policy, now)
+        if decision is not None:
+            return decision
+    raise AssertionError("the last rule has an answer for everything")
+
+
+def _under_way(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    last = facts.last
+    if last is not None and last.stage is Stage.OPEN:
+        return Decision(Action.NONE, "under_way", f"attempt {last.number} is not over")
+    return None
+
+
+def _completed(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    last = facts.last
+    if last is not None and last.cause is Cause.COMPLETED:
+        return Decision(Action.NONE, "completed", f"attempt {last.number} completed")
+    return None
+
+
+def _new(facts: Facts, _: Retry, now: datetime) -> Decision | None:
+    """Whoever made it is sending it, or was killed before."""
+    if facts.attempts or now >= (until := facts.created_at + NEW_FOR):
+        return None
+    return Decision(Action.WAIT, "new", "it was made just now", until)
+
+
+def _forgotten(facts: Facts, _: Retry, now: datetime) -> Decision | None:
+    """What ended long before anybody looked is not sent again behind its owner's back."""
+    last = facts.last
+    if last is None or last.number < facts.counted_from or last.ended_at is None:
+        return None
+    if now - last.ended_at < FORGOTTEN_AFTER:
+        return None
+    return Decision(Action.STOP, "forgotten", f"it ended on {last.ended_at:%Y-%m-%d}")
+
+
+def _cancelled(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    if facts.is_cancelled:
+        return Decision(Action.NONE, "cancelled", "hpcflow cancel was said")
+    last = facts.last
+    if last is not None and last.cause is Cause.CANCELLED and last.number >= facts.counted_from:
+        return Decision(Action.NONE, "cancelled", f"attempt {last.number} was cancelled by hand")
+    return None
+
+
+def _stopped(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    if facts.was_stopped:
+        return Decision(Action.NONE, "stopped", "it was stopped, and nobody has resumed it")
+    return None
+
+
+def _held(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    if facts.is_held:
+        return Decision(Action.WAIT, "held", "hpcflow hold was said")
+    return None
+
+
+def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
+    if policy.deadline_s is None:
+        return None
+    deadline = facts.created_at + timedelta(seconds=policy.deadline_s)
+    if now < deadline:
+        return None
+    return Decision(Action.STOP, "deadline", f"its deadline was {deadline:%Y-%m-%d %H:%M} UTC")
+
+
+def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
+    ran = [attempt for attempt in facts.counted if attempt.has_run]
+    latest = ran[-policy.without_checkpoint :]
+    if len(latest) < policy.without_checkpoint:
+        return None
+    before = _best(each for each in facts.executed if each.number < latest[0].number)
+    if any(_best([each]) > before for each in latest):
+        return None
+    return Decision(
+        Action.STOP, "no_progress", f"{len(latest)} attempts in a row brought no new checkpoint"
+    )
+
+
+def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
+    last = facts.last
+    if last is None or last.cause is None or last.number < facts.counted_from:
+        return None
+    name = BUDGETS[last.cause]
+    budget: int | None = getattr(policy, name)
+    used = sum(each.cause is not None and BUDGETS.get(each.cause) == name for each in facts.counted)
+    if budget is None or used <= budget:
+        return None
+    return Decision(
+        Action.STOP, "budget", f"ended {used} times as {last.cause.value}, and {name} is {budget}"
+    )
+
+
+def _memory(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """Without more memory it would end the same way."""
+    last = facts.last
+    if last is None or last.cause is not Cause.OUT_OF_MEMORY or last.number < facts.counted_from:
+        return None
+    if last.mem_mb is not None and _more_memory(facts) is None:
+        return Decision(
+            Action.STOP, "memory", f"{last.mem_mb} MB were not enough, and a node has no more"
+        )
+    return None
+
+
+def _delayed(facts: Facts, _: Retry, now: datetime) -> Decision | None:
+    if facts.delayed_until is None or now >= facts.delayed_until:
+        return None
+    return Decision(Action.WAIT, "delayed", "Slurm did not take it", facts.delayed_until)
+
+
+def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
+    last = facts.last
+    if last is None or last.cause in _AT_ONCE or last.number < facts.counted_from:
+        return None
+    row = _failures_in_a_row(facts)
+    wait_s = min(policy.backoff_s * 2.0 ** (row - 1), policy.backoff_max_s)
+    wait_s *= 1 + _chance(facts.run_id, last.number) / 4
+    until = (last.ended_at or now) + timedelta(seconds=math.ceil(wait_s))
+    if now >= until:
+        return None
+    return Decision(Action.WAIT, "backoff", f"{row} failures in a row", until)
+
+
+def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:
+    last = facts.last
+    if last is None:
+        return Decision(Action.RESUBMIT, "first", "nothing was sent yet")
+    why = f"attempt {last.number} ended as {last.cause.value if last.cause else 'unknown'}"
+    mem_mb = _more_memory(facts) if last.cause is Cause.OUT_OF_MEMORY else last.mem_mb
+    return Decision(Action.RESUBMIT, "go_on", why, mem_mb=mem_mb)
+
+
+#: Asked in this order.
+RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = (
+    _under_way,
+    _completed,
+    _new,
+    _cancelled,
+    _stopped,
+    _held,
+    _forgotten,
+    _deadline,
+    _no_progress,
+    _budget,
+    _memory,
+    _delayed,
+    _backoff,
+    _resubmit,
+)
+
+
+def _best(attempts: Iterable[AttemptFacts]) -> int:
+    """The highest train step of a checkpoint of these attempts; -1 for none."""
+    return max((each.checkpoint for each in attempts if each.checkpoint is not None), default=-1)
+
+
+def _failures_in_a_row(facts: Facts) -> int:
+    """How many failures since a preemption, a time limit or the attempt with a new checkpoint."""
+    row = 0
+    for attempt in reversed(facts.counted):
+        if attempt.cause in _AT_ONCE:
+            break
+        row += 1
+        before = _best(each for each in facts.executed if each.number < attempt.number)
+        if _best([attempt]) > before:
+            break
+    return max(1, row)
+
+
+def _more_memory(facts: Facts) -> int | None:
+    last = facts.last
+    if last is None or last.mem_mb is None:
+        return None
+    wanted = int(last.mem_mb * MEMORY_FACTOR)
+    most = facts.mem_max_mb if facts.mem_max_mb is not None else wanted
+    return min(wanted, most) if most > last.mem_mb else None
+
+
+def _chance(run_id: str, number: int) -> float:
+    """From 0 to 1, the same for the same attempt: runs that failed together come back apart."""
+    digest = hashlib.sha256(f"{run_id}:{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") / 2**32

@@ -1,0 +1,221 @@
+"""The rules of :func:`hpcflow.requeue.policy.decide` by example.
+
+docs/states.md shows these rows, and the tests hold ``decide()`` against them. All happen at
+:data:`NOW`; attempts ended a minute before it, unless a row says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+from hpcflow.model.spec import Retry
+from hpcflow.model.state import Cause
+from hpcflow.requeue.policy import Action, AttemptFacts, Facts, Stage
+
+NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
+_MADE: Final = NOW - timedelta(days=1)
+_ENDED: Final = NOW - timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row: these facts, under this ``retry:``, lead to this action by this rule."""
+
+    told: str
+    facts: Facts
+    action: Action
+    rule: str
+    retry: dict[str, Any] = field(default_factory=dict)
+    mem_mb: int | None = None
+
+    @property
+    def policy(self) -> Retry:
+        return Retry.model_validate(self.retry)
+
+
+def _ended(*causes: Cause, checkpoints: bool = True, **changes: Any) -> tuple[AttemptFacts, ...]:
+    """Attempts that ended so, one after the other; each made a checkpoint further on, or none."""
+    return tuple(
+        replace(
+            AttemptFacts(number, Stage.OVER, cause, _ENDED),
+            checkpoint=100 * number if checkpoints else None,
+            **changes,
+        )
+        for number, cause in enumerate(causes, start=1)
+    )
+
+
+def _run(attempts: tuple[AttemptFacts, ...] = (), **changes: Any) -> Facts:
+    return Facts("digits-20260228-abcdefgh", _MADE, attempts, **changes)
+
+
+def _open() -> tuple[AttemptFacts, ...]:
+    return (AttemptFacts(1, Stage.OPEN),)
+
+
+def _void() -> tuple[AttemptFacts, ...]:
+    return (AttemptFacts(1, Stage.VOID, has_run=False),)
+
+
+EXAMPLES: Final[tuple[Example, ...]] = (
+    Example("nothing was sent yet", _run(), Action.RESUBMIT, "first"),
+    Example(
+        "nothing was sent yet, a minute after it was made",
+        replace(_run(), created_at=_ENDED),
+        Action.WAIT,
+        "new",
+    ),
+    Example("its only attempt never became a job", _run(_void()), Action.RESUBMIT, "first"),
+    Example("its job waits, runs, or may exist", _run(_open()), Action.NONE, "under_way"),
+    Example("completed", _run(_ended(Cause.COMPLETED)), Action.NONE, "completed"),
+    Example(
+        "somebody said `hpcflow cancel`",
+        _run(_ended(Cause.PREEMPTED), is_cancelled=True),
+        Action.NONE,
+        "cancelled",
+    ),
+    Example("`scancel` by hand", _run(_ended(Cause.CANCELLED)), Action.NONE, "cancelled"),
+    Example(
+        "`scancel` by hand, then `hpcflow release`",
+        _run(_ended(Cause.CANCELLED), counted_from=2),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "stopped by a rule before",
+        _run(_ended(Cause.FAILED), was_stopped=True),
+        Action.NONE,
+        "stopped",
+    ),
+    Example(
+        "preempted, and held", _run(_ended(Cause.PREEMPTED), is_held=True), Action.WAIT, "held"
+    ),
+    Example(
+        "preempted three weeks ago",
+        _run(_ended(Cause.PREEMPTED, ended_at=NOW - timedelta(days=21))),
+        Action.STOP,
+        "forgotten",
+    ),
+    Example("preempted", _run(_ended(Cause.PREEMPTED)), Action.RESUBMIT, "go_on"),
+    Example(
+        "preempted fifty times, each time further on",
+        _run(_ended(*[Cause.PREEMPTED] * 50)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "preempted three times, with `preemptions: 2`",
+        _run(_ended(*[Cause.PREEMPTED] * 3)),
+        Action.STOP,
+        "budget",
+        {"preemptions": 2},
+    ),
+    Example("reached its time limit", _run(_ended(Cause.TIMEOUT)), Action.RESUBMIT, "go_on"),
+    Example("saved and left by itself", _run(_ended(Cause.CHECKPOINTED)), Action.RESUBMIT, "go_on"),
+    Example(
+        "reached its time limit twice without a new checkpoint",
+        _run(_ended(*[Cause.TIMEOUT] * 2, checkpoints=False)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "reached its time limit three times without a new checkpoint",
+        _run(_ended(*[Cause.TIMEOUT] * 3, checkpoints=False)),
+        Action.STOP,
+        "no_progress",
+    ),
+    Example(
+        "preempted three times while it waited or started",
+        _run(_ended(*[Cause.PREEMPTED] * 3, checkpoints=False, has_run=False)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example("its node failed", _run(_ended(Cause.NODE_FAIL)), Action.RESUBMIT, "go_on"),
+    Example(
+        "its node failed ten seconds ago",
+        _run(_ended(Cause.NODE_FAIL, ended_at=NOW - timedelta(seconds=10))),
+        Action.WAIT,
+        "backoff",
+    ),
+    Example(
+        "its nodes failed eleven times",
+        _run(_ended(*[Cause.NODE_FAIL] * 11)),
+        Action.STOP,
+        "budget",
+    ),
+    Example(
+        "the launch failed",
+        _run(_ended(Cause.LAUNCH_FAILED, checkpoints=False)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example("vanished", _run(_ended(Cause.VANISHED)), Action.RESUBMIT, "go_on"),
+    Example("failed", _run(_ended(Cause.FAILED)), Action.RESUBMIT, "go_on"),
+    Example(
+        "failed twice in a row, the last time a minute ago",
+        _run(_ended(Cause.FAILED, Cause.FAILED, checkpoints=False)),
+        Action.WAIT,
+        "backoff",
+    ),
+    Example(
+        "failed four times, each time further on",
+        _run(_ended(*[Cause.FAILED] * 4)),
+        Action.STOP,
+        "budget",
+    ),
+    Example(
+        "failed, with `failures: 0`",
+        _run(_ended(Cause.FAILED)),
+        Action.STOP,
+        "budget",
+        {"failures": 0},
+    ),
+    Example(
+        "failed four times, resumed by hand, failed again",
+        _run(_ended(*[Cause.FAILED] * 5), counted_from=5),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example("stalled", _run(_ended(Cause.STALLED)), Action.RESUBMIT, "go_on"),
+    Example(
+        "ran out of 64,000 MB where a node has 500,000",
+        _run(_ended(Cause.OUT_OF_MEMORY, mem_mb=64_000), mem_max_mb=500_000),
+        Action.RESUBMIT,
+        "go_on",
+        mem_mb=96_000,
+    ),
+    Example(
+        "ran out of 64,000 MB where a node has 80,000",
+        _run(_ended(Cause.OUT_OF_MEMORY, mem_mb=64_000), mem_max_mb=80_000),
+        Action.RESUBMIT,
+        "go_on",
+        mem_mb=80_000,
+    ),
+    Example(
+        "ran out of all the memory of a node",
+        _run(_ended(Cause.OUT_OF_MEMORY, mem_mb=64_000), mem_max_mb=64_000),
+        Action.STOP,
+        "memory",
+    ),
+    Example(
+        "ran out of memory twice",
+        _run(_ended(*[Cause.OUT_OF_MEMORY] * 2, mem_mb=64_000), mem_max_mb=500_000),
+        Action.STOP,
+        "budget",
+    ),
+    Example(
+        "preempted, and Slurm said a minute ago that a limit is full",
+        _run(_ended(Cause.PREEMPTED), delayed_until=NOW + timedelta(minutes=1)),
+        Action.WAIT,
+        "delayed",
+    ),
+    Example(
+        "preempted after its deadline",
+        _run(_ended(Cause.PREEMPTED)),
+        Action.STOP,
+        "deadline",
+        {"deadline": "12h"},
+    ),
+)

@@ -1,0 +1,193 @@
+"""One round over all runs: look, decide, act, and put down why.
+
+It may be killed at any moment and run again at once: what was decided is in the journal before
+anything is done, and doing it is exactly once by itself (:mod:`hpcflow.launch.submission`). It
+holds nothing between two rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, InputError, SchedulerUnavailable, SubmissionRefused
+from hpcflow.launch.resubmit import resubmit
+from hpcflow.ledger.rows import CheckpointRow, Known
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import Decided
+from hpcflow.observe.refresh import refresh
+from hpcflow.projection import catch_up
+from hpcflow.requeue.facts import facts_of
+from hpcflow.requeue.policy import Action, Decision, Facts, decide
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.unread import mark_unread
+
+_BATCH: Final = 200
+
+
+@dataclass
+class Report:
+    """What a tick did.
+
+    Attributes:
+        looked_at: runs for which something had to be decided.
+        decisions: run id -> what was decided now.
+        sent: run id -> job id, of the attempts that were sent.
+        warnings: what could not be asked, for people.
+        problems: run id -> what went wrong with it; it is tried again.
+        is_ousted: whether another process has taken the lease meanwhile; the rest is left to it.
+    """
+
+    looked_at: int = 0
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    sent: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    is_ousted: bool = False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything that a tick works with.
+
+    Attributes:
+        connect: site name -> scheduler.
+        find_site: site name -> site.
+        may_act: asked before every act: whether this process still holds the lease, and is not
+            told to end.
+    """
+
+    ledger: Ledger
+    settings: Settings
+    clock: Clock
+    connect: Callable[[str], Scheduler]
+    find_site: Callable[[str], Site]
+    may_act: Callable[[], bool] = lambda: True
+
+
+def tick(around: Surroundings) -> Report:
+    """One round.
+
+    Raises:
+        LedgerError: the database does not answer; nothing is lost.
+    """
+    return _Round(around).go()
+
+
+class _Round:
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._report = Report()
+        self._silent_sites: set[str] = set()
+
+    def go(self) -> Report:
+        around = self._around
+        self._report.warnings = refresh(
+            around.ledger,
+            around.settings.home,
+            user=around.settings.user,
+            connect=around.connect,
+            clock=around.clock,
+        )
+        due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
+        self._report.looked_at = len(due)
+        for begin in range(0, len(due), _BATCH):
+            if not self._batch(due[begin : begin + _BATCH]):
+                self._report.is_ousted = True
+                break
+        return self._report
+
+    def _batch(self, run_ids: Sequence[str]) -> bool:
+        """Whether this process may go on."""
+        known = self._around.ledger.known(run_ids)
+        saved: dict[str, list[CheckpointRow]] = {run_id: [] for run_id in run_ids}
+        for row in self._around.ledger.checkpoints(run_ids):
+            saved[row.run_id].append(row)
+        changed = []
+        try:
+            for run_id in run_ids:
+                if not self._around.may_act():
+                    return False
+                if run_id in known and self._one(known[run_id], saved[run_id]):
+                    changed.append(RunDir(Path(known[run_id].run.run_dir)))
+        finally:
+            catch_up(self._around.ledger, changed)
+        return True
+
+    def _one(self, known: Known, saved: list[CheckpointRow]) -> bool:
+        """Decide about one run and act; whether its journal grew."""
+        run_id = known.run.run_id
+        if known.run.site in self._silent_sites:
+            return False
+        try:
+            return self._decide(known, saved)
+        except SchedulerUnavailable as error:
+            # Whoever is silent now will be silent to the next run, too, after as long a wait.
+            self._silent_sites.add(known.run.site)
+            self._report.problems[run_id] = error.message
+        except HpcflowError as error:
+            self._report.problems[run_id] = error.message
+        except OSError as error:  # a folder that is closed to us, a scratch that is away
+            self._report.problems[run_id] = str(error)
+        return True
+
+    def _decide(self, known: Known, saved: list[CheckpointRow]) -> bool:
+        around = self._around
+        run_dir = RunDir(Path(known.run.run_dir))
+        run = read_run(run_dir)
+        site = around.find_site(run.site)
+        partition = site.partitions.get(run.partition)
+        facts = facts_of(known, saved, mem_max_mb=partition.mem_per_node_mb if partition else None)
+        decision = decide(facts, run.spec.retry, around.clock.now())
+        if decision.action is Action.NONE:
+            return False
+        is_new = self._write_down(run_dir, facts, known, decision)
+        if decision.action is not Action.RESUBMIT:
+            return is_new
+        try:
+            launched = resubmit(
+                run_dir,
+                run,
+                after=facts.last.number if facts.last else 0,
+                mem_mb=decision.mem_mb,
+                settings=around.settings,
+                scheduler=around.connect(run.site),
+                site=site,
+                clock=around.clock,
+            )
+        except (InputError, SubmissionRefused) as error:
+            # The same would be said the next time, and every ten seconds from now on.
+            refused = Decision(Action.STOP, "refused", error.message)
+            self._write_down(run_dir, facts, known, refused)
+            return True
+        if launched is not None:
+            self._report.sent[run.run_id] = launched.job_id
+        return True
+
+    def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> bool:
+        """Put the decision into the journal, unless it stands there; whether it was new."""
+        self._report.decisions[facts.run_id] = decision
+        record = Decided(
+            at=self._around.clock.now(),
+            after=facts.last.number if facts.last else 0,
+            action=decision.action.value,
+            rule=decision.rule,
+            why=decision.why,
+            not_before=decision.not_before,
+            mem_mb=decision.mem_mb,
+        )
+        said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
+        before = known.run.journal.get("decided", {})
+        if said == {name: value for name, value in before.items() if name in said}:
+            return False
+        mark_unread(self._around.settings.home, run_dir)
+        journal.append(run_dir, record)
+        return True

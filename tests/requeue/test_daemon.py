@@ -1,0 +1,200 @@
+"""Any number of daemons are one and its spares; each ends when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import LedgerError
+from hpcflow.ledger.lease import acquire, look
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.requeue.daemon import TTL_S, Daemon, Told, lease_name
+from hpcflow.requeue.tick import Report, Surroundings
+from tests.requeue.test_tick import Watched
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+@pytest.fixture
+def ledger(desk: Watched) -> Iterator[Ledger]:
+    with open_ledger(desk.settings.ledger_url) as opened:
+        yield opened
+
+
+class Process:
+    """A daemon, and what it has said."""
+
+    def __init__(self, desk: Watched, ledger: Ledger) -> None:
+        self.reports: list[Report] = []
+        self.texts: list[str] = []
+        self.told = Told(desk.clock)
+        self.daemon = Daemon(
+            Surroundings(
+                ledger,
+                desk.settings,
+                desk.clock,
+                connect=lambda _: desk.slurm,
+                find_site=lambda _: desk.site,
+            ),
+            self.told,
+            on_report=self._report,
+            on_text=self.texts.append,
+        )
+        self.ticks_left = 1
+
+    def run(self, ticks: int = 1) -> None:
+        """Loop until so many ticks were made, or asked for in vain."""
+        self.ticks_left = ticks
+        self.daemon.run()
+        self.told.is_over = False
+
+    def _report(self, report: Report) -> None:
+        self.reports.append(report)
+        self.ticks_left -= 1
+        self.told.is_over = self.ticks_left <= 0
+
+
+def preempted(desk: Watched, count: int = 1) -> list[str]:
+    runs = [desk.launch() for _ in range(count)]
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    return [launched.run_id for launched in runs]
+
+
+def taken(desk: Watched, ledger: Ledger, ttl_s: float) -> None:
+    """Another process of the same user takes the lease."""
+    lease = acquire(
+        ledger,
+        lease_name(desk.settings.user),
+        holder="other",
+        host="login1",
+        pid=7,
+        ttl_s=ttl_s,
+        now=desk.clock.now(),
+    )
+    assert lease is not None
+
+
+def test_it_ticks_until_it_is_told_to_end_and_gives_the_lease_back(
+    desk: Watched, ledger: Ledger
+) -> None:
+    (run_id,) = preempted(desk)
+    process = Process(desk, ledger)
+    process.run(3)
+    assert [list(report.sent) for report in process.reports] == [[run_id], [], []]
+    lease = look(ledger, lease_name(desk.settings.user))
+    assert lease is not None
+    assert not lease.is_alive(desk.clock.now())
+
+
+def test_while_one_is_at_it_the_other_does_nothing(desk: Watched, ledger: Ledger) -> None:
+    preempted(desk)
+    now = desk.clock.now()
+    first = acquire(
+        ledger,
+        lease_name(desk.settings.user),
+        holder="x",
+        host="login1",
+        pid=7,
+        ttl_s=TTL_S,
+        now=now,
+    )
+    assert first is not None
+    second = Process(desk, ledger)
+    assert second.daemon.once() is None
+    assert desk.alive() == []
+    assert second.texts == ["process 7 on login1 is at it; waiting"]
+    desk.clock.advance(TTL_S + 1)
+    report = second.daemon.once()
+    assert report is not None
+    assert len(report.sent) == 1, "the first one is taken for dead"
+
+
+def test_whoever_was_only_taken_for_dead_stops_before_its_next_act(
+    desk: Watched, ledger: Ledger
+) -> None:
+    runs = preempted(desk, 3)
+    process = Process(desk, ledger)
+    submit = desk.slurm.submit
+
+    def slow(request: object) -> object:
+        """sbatch takes so long that somebody else takes over."""
+        desk.slurm.submit = submit  # type: ignore[method-assign]
+        desk.clock.advance(TTL_S + 1)
+        with open_ledger(desk.settings.ledger_url) as own:
+            other = acquire(
+                own,
+                lease_name(desk.settings.user),
+                holder="y",
+                host="b",
+                pid=8,
+                ttl_s=1,
+                now=desk.clock.now(),
+            )
+            assert other is not None
+        return submit(request)  # type: ignore[arg-type]
+
+    desk.slurm.submit = slow  # type: ignore[assignment, method-assign]
+    report = process.daemon.once()
+    assert report is not None
+    assert (len(report.sent), report.is_ousted) == (1, True)
+    desk.clock.advance(2)
+    again = process.daemon.once()
+    assert again is not None
+    assert len(again.sent) == 2
+    assert len(desk.alive()) == len(runs)
+
+
+def test_a_ledger_that_does_not_answer_is_asked_again(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run_id,) = preempted(desk)
+    process = Process(desk, ledger)
+    known, failures = ledger.undecided, iter(range(2))
+
+    def down(*args: object, **options: object) -> list[str]:
+        if next(failures, None) is not None:
+            raise LedgerError("the ledger does not answer")
+        return known(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ledger, "undecided", down)
+    process.run()
+    assert list(process.reports[0].sent) == [run_id]
+    assert process.texts == ["the ledger does not answer; trying again"], "it is said once"
+
+
+def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) -> None:
+    preempted(desk, 3)
+    process = Process(desk, ledger)
+    around = process.daemon._around
+    asked = iter([True, False, False])
+
+    def may_act() -> bool:
+        process.told.is_over = not next(asked)
+        return around.may_act()
+
+    process.daemon._around = replace(around, may_act=may_act)
+    process.daemon.run()
+    assert len(desk.alive()) == 1
+    assert process.reports[0].is_ousted
+    assert process.texts == []
+
+
+def test_each_user_of_a_shared_ledger_has_a_daemon_of_their_own(
+    desk: Watched, ledger: Ledger
+) -> None:
+    now = desk.clock.now()
+    theirs = acquire(
+        ledger, lease_name("grace"), holder="x", host="login1", pid=7, ttl_s=TTL_S, now=now
+    )
+    assert theirs is not None
+    (run_id,) = preempted(desk)
+    report = Process(desk, ledger).daemon.once()
+    assert report is not None
+    assert list(report.sent) == [run_id]

@@ -1,0 +1,307 @@
+"""A daemon brings runs to their end: stories on a cluster in memory, its time moved by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.clock import to_text
+from hpcflow.errors import SchedulerUnavailable
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Held, Released
+from hpcflow.model.state import AttemptState, Cause, RunState
+from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.requeue.policy import Action
+from hpcflow.requeue.tick import Report, Surroundings, tick
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.unread import mark_unread
+from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.launch.desk import Desk
+
+
+class Watched(Desk):
+    """A desk whose runs are watched."""
+
+    def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
+        with open_ledger(self.settings.ledger_url) as ledger:
+            around = Surroundings(
+                ledger,
+                self.settings,
+                self.clock,
+                connect=lambda _: self.slurm,
+                find_site=lambda _: self.site,
+                may_act=may_act,
+            )
+            return tick(around)
+
+    def end(
+        self, job_id: str, raw_state: str, *, checkpoint: int | None = None, **how: Any
+    ) -> None:
+        """The job ends, after it made a checkpoint."""
+        job = next(job for job in self.slurm.queue() if job.job_id == job_id)
+        run_id, attempt = job.job_name.split(":")[1:]
+        run_dir = RunDir((self.settings.home.runs / run_id).readlink())
+        if checkpoint is not None:
+            name = f"checkpoints/{checkpoint:09d}"
+            event = {"event": "checkpoint", "train_step": checkpoint, "path": name}
+            said = {"at": to_text(self.clock.now()), **event, "size_bytes": 1}
+            with run_dir.attempt(int(attempt)).events.open("a") as file:
+                file.write(json.dumps(said) + "\n")
+        self.slurm.end(job_id, raw_state, **how)
+
+    def say(self, run_dir: Path, record: Held | Released) -> None:
+        mark_unread(self.settings.home, RunDir(run_dir))
+        journal.append(RunDir(run_dir), record)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def test_a_preempted_run_is_sent_again_in_the_tick_that_sees_its_end(desk: Watched) -> None:
+    launched = desk.launch()
+    assert desk.tick().sent == {}
+    for checkpoint in (100, 200, 300):
+        (job_id,) = desk.alive()
+        desk.end(job_id, "PREEMPTED", checkpoint=checkpoint)
+        report = desk.tick()
+        assert report.decisions[launched.run_id].rule == "go_on"
+        assert desk.alive() == [report.sent[launched.run_id]]
+    (job_id,) = desk.alive()
+    desk.end(job_id, "COMPLETED", exit_code=0)
+    assert desk.tick().sent == {}
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.COMPLETED
+    assert [attempt.cause for attempt in seen.attempts] == [*[Cause.PREEMPTED] * 3, Cause.COMPLETED]
+
+
+def test_a_tick_in_which_nothing_happened_writes_and_sends_nothing(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    for _ in range(3):
+        report = desk.tick()
+        assert (report.looked_at, report.decisions, report.warnings) == (0, {}, [])
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+
+
+def test_failures_wait_longer_and_longer_and_end(desk: Watched) -> None:
+    launched = desk.launch()
+    waits = []
+    for number in range(1, 5):
+        (job_id,) = desk.alive()
+        desk.end(job_id, "FAILED", exit_code=1, checkpoint=100 * number)
+        decision = desk.tick().decisions[launched.run_id]
+        if decision.action is Action.STOP:
+            break
+        assert decision.action is Action.WAIT
+        assert decision.not_before is not None
+        waits.append((decision.not_before - desk.clock.now()).total_seconds())
+        assert desk.seen(launched.run_id).run.state is RunState.WAITING
+        assert desk.seen(launched.run_id).run.next_at == decision.not_before
+        desk.clock.advance(waits[-1] - 1)
+        assert desk.tick().looked_at == 0
+        desk.clock.advance(2)
+        assert desk.tick().sent
+    assert len(waits) == 3
+    assert desk.alive() == []
+    seen = desk.seen(launched.run_id).run
+    assert (seen.state, seen.next_action) == (RunState.FAILED, "stop: budget")
+    assert desk.tick().looked_at == 0
+    launched_again = desk.resume(RunDir(launched.run_dir))
+    assert launched_again.attempt == 5
+    desk.end(launched_again.job_id, "FAILED", exit_code=1)
+    assert desk.tick().decisions[launched.run_id].action is Action.WAIT, "it counts anew"
+
+
+def test_whoever_holds_a_run_holds_it_until_it_is_released(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    assert desk.tick().sent == {}
+    seen = desk.seen(launched.run_id).run
+    assert (seen.state, seen.next_action) == (RunState.WAITING, "held")
+    desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
+    assert launched.run_id in desk.tick().sent
+
+
+def test_a_cancelled_run_stays_cancelled(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.cancel(RunDir(launched.run_dir))
+    other = desk.launch()
+    desk.slurm.cancel([other.job_id])  # scancel by hand
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(3600)
+    for run_id in (launched.run_id, other.run_id):
+        assert desk.seen(run_id).run.state is RunState.CANCELLED
+
+
+def test_a_full_limit_delays_and_never_fails_a_run(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults += [Fault.DELAYED] * 3
+    waits, tries = [], 0
+    while not desk.alive():
+        began = desk.clock.now()
+        desk.tick()
+        tries += 1
+        if desk.alive():
+            break
+        decision = desk.tick().decisions[launched.run_id]
+        assert decision.rule == "delayed"
+        assert decision.not_before is not None
+        waits.append((decision.not_before - began).total_seconds())
+        desk.clock.advance(waits[-1])
+    assert (tries, waits) == (4, [30, 60, 120])
+    assert [view.attempt for view in desk.seen(launched.run_id).attempts] == [1, 2]
+
+
+def test_what_slurm_will_never_take_is_stopped_and_says_why(desk: Watched) -> None:
+    """An account that has expired; asked again, it would say so every ten seconds."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults.append(Fault.REFUSED)
+    assert desk.tick().decisions[launched.run_id].rule == "refused"
+    seen = desk.seen(launched.run_id).run
+    assert (seen.state, seen.next_action) == (RunState.FAILED, "stop: refused")
+    assert desk.tick().looked_at == 0
+    desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
+    assert launched.run_id in desk.tick().sent
+
+
+def test_while_slurm_is_down_nothing_is_lost_and_nobody_waits_for_each_run(desk: Watched) -> None:
+    runs = [desk.launch() for _ in range(5)]
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    desk.slurm.is_controller_down = True
+    desk.slurm.calls.clear()
+    report = desk.tick()
+    assert len(report.problems) == 1, "whoever is silent to one is silent to all"
+    assert desk.slurm.calls.count("submit") == 1
+    desk.slurm.is_controller_down = False
+    for _ in range(3):
+        desk.clock.advance(60)
+        desk.tick()
+    assert len(desk.alive()) == 5
+
+
+def test_an_unknown_state_is_no_end(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.set_raw_state(launched.job_id, "LEVITATING")
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(600)
+    assert desk.seen(launched.run_id).attempts[0].state is AttemptState.UNKNOWN
+
+
+def test_a_job_that_nobody_knows_any_more_has_vanished_after_a_while(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
+    assert desk.tick().sent == {}
+    desk.clock.advance(VANISHED_AFTER_S + 1)
+    assert desk.tick().decisions[launched.run_id].rule == "backoff"
+    desk.clock.advance(60)
+    assert launched.run_id in desk.tick().sent
+
+
+def test_out_of_memory_asks_for_more(desk: Watched) -> None:
+    desk.config.write_text(desk.config.read_text().replace("time_limit: 10m", "mem: 2G"))
+    launched = desk.launch()
+    desk.end(launched.job_id, "OUT_OF_MEMORY", checkpoint=100)
+    desk.tick()
+    desk.clock.advance(60)
+    desk.tick()
+    scripts = [RunDir(launched.run_dir).attempt(n).script.read_text() for n in (1, 2)]
+    assert ["--mem=2048M" in scripts[0], "--mem=3072M" in scripts[1]] == [True, True]
+
+
+def test_a_run_that_was_made_and_never_sent_is_sent_when_nobody_can_be_at_it(
+    desk: Watched,
+) -> None:
+    desk.slurm.faults.append(Fault.UNAVAILABLE)
+    with pytest.raises(SchedulerUnavailable):
+        desk.launch()
+    (link,) = desk.settings.home.runs.iterdir()
+    RunDir(link.readlink()).journal.unlink()  # killed before its first intent
+    assert desk.tick().sent == {}
+    desk.clock.advance(301)
+    assert list(desk.tick().sent) == [link.name]
+
+
+def test_a_run_directory_that_is_deleted_disturbs_no_other(desk: Watched) -> None:
+    lost, kept = desk.launch(), desk.launch()
+    for launched in (lost, kept):
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    shutil.rmtree(lost.run_dir)
+    assert list(desk.tick().sent) == [kept.run_id]
+    assert len(desk.alive()) == 1
+
+
+def test_whoever_has_lost_the_lease_stops_before_the_next_act(desk: Watched) -> None:
+    runs = [desk.launch() for _ in range(3)]
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    answers = iter([True, False])
+    report = desk.tick(may_act=lambda: next(answers))
+    assert (len(report.sent), report.is_ousted) == (1, True)
+    assert len(desk.tick().sent) == 2, "the other one goes on where it stopped"
+    assert len(desk.alive()) == 3
+
+
+class Killed(BaseException):
+    """As kill -9: nobody catches it."""
+
+
+def test_killed_at_any_moment_the_next_tick_leaves_one_job(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moments: before and after each journal record and each submission."""
+    append, submit = journal.append, FakeScheduler.submit
+    moments = 0
+    kill_at = 0
+
+    def moment() -> None:
+        nonlocal moments
+        moments += 1
+        if moments == kill_at:
+            raise Killed
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            moment()
+            result = function(*args, **options)
+            moment()
+            return result
+
+        return wrapped
+
+    monkeypatch.setattr(journal, "append", around(append))
+    monkeypatch.setattr(FakeScheduler, "submit", around(submit))
+    kill_at, was_killed = 0, True
+    while was_killed:
+        moments, before = 0, kill_at
+        kill_at = 0
+        launched = desk.launch()
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+        moments, kill_at, was_killed = 0, before + 1, False
+        try:
+            desk.tick()
+        except Killed:
+            was_killed = True
+        killed_at, kill_at = kill_at, 0
+        for _ in range(3):
+            desk.tick()
+            desk.clock.advance(400)
+        assert len(desk.alive()) == 1, f"killed at moment {killed_at}"
+        desk.cancel(RunDir(launched.run_dir))
+        kill_at = killed_at
+    assert kill_at > 8
