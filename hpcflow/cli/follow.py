@@ -89,7 +89,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         view.update(detail.run)
-        if is_still(detail.run):
+        if is_still(detail.run) and not _goes_on(session, detail.run):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:
@@ -105,6 +105,19 @@ def _look(session: Session, run_dir: RunDir, *, ask: bool) -> RunDetail:
         session.refresh()
     catch_up(session.ledger, [run_dir])
     return session.detail(run_dir.path.name)
+
+
+def _goes_on(session: Session, run: RunView) -> bool:
+    """Whether a daemon lives that has not given the run up: it will decide in a moment, or has."""
+    if run.state in (RunState.COMPLETED, RunState.CANCELLED):
+        return False
+    if run.next_action is not None and run.next_action.startswith(("stop:", "held")):
+        return False
+    from hpcflow.ledger.lease import look
+    from hpcflow.requeue.daemon import lease_name
+
+    lease = look(session.ledger, lease_name(run.user))
+    return lease is not None and lease.is_alive(session.clock.now())
 
 
 def is_still(run: RunView) -> bool:

@@ -75,16 +75,17 @@ def _print(runs: list[RunView], now: datetime) -> None:
 
 
 #: What is left out first when the terminal is narrow: the last of these.
-_BY_WORTH = ("RUN", "STATE", "PROGRESS", "CAUSE", "JOB", "AGE", "METRICS", "SITE", "SIZE")
+_BY_WORTH = ("RUN", "STATE", "PROGRESS", "CAUSE", "NEXT", "JOB", "AGE", "METRICS", "SITE", "SIZE")
 _GAP = 2
 
 
 def _columns(runs: list[RunView], now: datetime) -> dict[str, list[str]]:
     """Title -> a cell for each run, in the order in which they stand."""
-    return {
+    columns = {
         "RUN": [run.run_id for run in runs],
         "STATE": [run.state.value for run in runs],
         "CAUSE": [run.cause.value if run.cause else "" for run in runs],
+        "NEXT": [next_text(run, now) for run in runs],
         "SITE": [f"{site_text(run.site)}/{run.partition}" for run in runs],
         "JOB": [run.job_id or "" for run in runs],
         "SIZE": [f"{run.nodes}n" + (f" {run.gpus}g" if run.gpus else "") for run in runs],
@@ -92,6 +93,9 @@ def _columns(runs: list[RunView], now: datetime) -> dict[str, list[str]]:
         "METRICS": [safe(metric_text(run.metrics)) for run in runs],
         "AGE": [format_duration((now - run.created_at).total_seconds()) for run in runs],
     }
+    if not any(columns["NEXT"]):
+        del columns["NEXT"]
+    return columns
 
 
 def _width(columns: dict[str, list[str]], title: str) -> int:
@@ -103,11 +107,21 @@ def _that_fit(columns: dict[str, list[str]], width: int) -> list[str]:
     shown = {"RUN", "STATE"}
     left = width - sum(_width(columns, title) for title in shown)
     for title in _BY_WORTH[len(shown) :]:
+        if title not in columns:
+            continue
         left -= _width(columns, title)
         if left < 0:
             break
         shown.add(title)
     return [title for title in columns if title in shown]
+
+
+def next_text(run: RunView, now: datetime) -> str:
+    """``wait: backoff, 4m``: what is to come of a run that is not under way, and how soon."""
+    if run.next_action is None:
+        return ""
+    left_s = (run.next_at - now).total_seconds() if run.next_at else 0
+    return run.next_action + (f", {format_duration(left_s)}" if left_s > 0 else "")
 
 
 def progress_text(run: RunView) -> str:

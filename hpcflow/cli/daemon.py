@@ -1,0 +1,122 @@
+"""``hpcflow daemon``: bring all runs to their end; look whether somebody is at it."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.session import Session, warn
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.tick import Report, Surroundings
+
+
+@click.group("daemon", invoke_without_command=True, short_help="Bring all your runs to their end.")
+@click.option("--once", is_flag=True, help="One round, then end: for cron.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Between two rounds. Default: 10.",
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: bool) -> int:
+    """Watch all your runs, and send each again until it is completed or a rule says stop.
+
+    Preempted, timed out, on a dead node, crashed: what happens then stands in docs/states.md, and
+    under `retry` in the run's config. Any number may run; one of them acts.
+    """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
+
+    session = Session()
+    told = Told(session.clock)
+    daemon = Daemon(
+        _around(session),
+        told,
+        on_report=lambda report: _say(session, report, as_json=as_json),
+        on_text=warn,
+        interval_s=interval_s or INTERVAL_S,
+    )
+    if not once:
+
+        def end(_number: int, _frame: object) -> None:
+            told.is_over = True
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        daemon.run()
+        return 0
+    report = daemon.once()
+    if report is None:
+        return 0  # somebody else is at it; cron need not write a mail for that
+    _say(session, report, as_json=as_json)
+    return 1 if report.problems else 0
+
+
+@command.command("status")
+@json_option
+def status_command(as_json: bool) -> int:
+    """Say who brings your runs to their end; exit 1 if nobody does."""
+    from hpcflow.ledger.lease import look
+    from hpcflow.requeue.daemon import lease_name
+
+    session = Session()
+    lease = look(session.ledger, lease_name(session.settings.user))
+    is_alive = lease is not None and lease.is_alive(session.clock.now())
+    if as_json:
+        print_json({"is_alive": is_alive, "lease": lease})
+    elif lease is None:
+        click.echo("nobody ever was; start one: hpcflow daemon, or hpcflow daemon --once from cron")
+    else:
+        word = "is" if is_alive else "was"
+        click.echo(
+            f"process {lease.pid} on {lease.host} {word} at it; "
+            f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return 0 if is_alive else 1
+
+
+def _around(session: Session) -> Surroundings:
+    from hpcflow.requeue.tick import Surroundings
+
+    return Surroundings(
+        session.ledger,
+        session.settings,
+        session.clock,
+        connect=session.scheduler,
+        find_site=session.site,
+    )
+
+
+def _say(session: Session, report: Report, *, as_json: bool) -> None:
+    """What a round did, for a log: nothing where nothing happened."""
+    for message in report.warnings:
+        warn(message)
+    for run_id, problem in report.problems.items():
+        warn(f"{run_id}: {problem}")
+    if as_json:
+        if report.decisions or report.sent or report.problems:
+            click.echo(_json_line(session, report))
+        return
+    for run_id, decision in report.decisions.items():
+        then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
+        until = f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
+        click.echo(
+            f"{session.clock.now():%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
+            f"  ({decision.rule}: {safe(decision.why)}){then}"
+        )
+
+
+def _json_line(session: Session, report: Report) -> str:
+    import json
+
+    said: dict[str, Any] = {"at": session.clock.now(), **jsonable(report)}
+    return json.dumps(jsonable(said))

@@ -1,0 +1,18 @@
+"""``hpcflow hold``."""
+
+from __future__ import annotations
+
+import click
+
+from hpcflow.cli.arguments import json_option, runs_argument
+from hpcflow.cli.wishes import write_wishes
+
+
+@click.command("hold", short_help="Keep runs from being sent again.")
+@runs_argument
+@json_option
+def command(runs: tuple[str, ...], as_json: bool) -> int:
+    """Keep each RUN from being sent again until `hpcflow release`. A job that runs, runs on."""
+    from hpcflow.model.journal import Held
+
+    return write_wishes(runs, Held, "held", as_json=as_json)

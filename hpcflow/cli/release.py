@@ -1,0 +1,18 @@
+"""``hpcflow release``."""
+
+from __future__ import annotations
+
+import click
+
+from hpcflow.cli.arguments import json_option, runs_argument
+from hpcflow.cli.wishes import write_wishes
+
+
+@click.command("release", short_help="Let held or stopped runs go on.")
+@runs_argument
+@json_option
+def command(runs: tuple[str, ...], as_json: bool) -> int:
+    """Let each RUN go on that was held, or that a rule has stopped. Budgets are counted anew."""
+    from hpcflow.model.journal import Released
+
+    return write_wishes(runs, Released, "released", as_json=as_json)

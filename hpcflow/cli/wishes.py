@@ -1,0 +1,34 @@
+"""What `hold` and `release` have in common: a wish in the journal of each run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session
+
+if TYPE_CHECKING:
+    from hpcflow.model.journal import Held, Released
+
+
+def write_wishes(
+    runs: tuple[str, ...], record: type[Held] | type[Released], word: str, *, as_json: bool
+) -> int:
+    """Journal ``record`` for each of ``runs``, and say so."""
+    from hpcflow.storage import journal
+    from hpcflow.storage.unread import mark_unread
+
+    session = Session()
+    run_dirs = [session.run_dir(text) for text in runs]
+    for run_dir in run_dirs:
+        mark_unread(session.settings.home, run_dir)
+        journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
+        if not as_json:
+            click.echo(f"{run_dir.path.name}: {word}")
+    if as_json:
+        print_json([{"run_id": run_dir.path.name, "wish": word} for run_dir in run_dirs])
+    for run_dir in run_dirs:
+        session.catch_up(run_dir)
+    return 0

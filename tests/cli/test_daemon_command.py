@@ -1,0 +1,87 @@
+"""The daemon, hold, release and history, typed by a person, over real runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcflow.cli.main import main
+from hpcflow.testing.cluster import poll
+from tests.cli.test_local_runs import Desk
+
+#: Leaves with "send me again" until it has been sent three times.
+PATIENT = "test $HPCFLOW_ATTEMPT = 3 || exit 75"
+
+
+@pytest.fixture
+def desk(
+    weird_tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Desk:
+    assert not home.exists()
+    monkeypatch.setenv("HPCFLOW_SITE", "local")
+    return Desk(weird_tmp_path, capfd)
+
+
+def test_round_by_round_a_run_comes_to_its_end(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
+    for number in (2, 3):
+        said = desk.say("daemon", "--once")
+        assert f"{run['run_id']}  resubmit  (go_on: attempt {number - 1} ended as" in said
+        desk.json("wait", "patient", code=0 if number == 3 else 1)
+    assert desk.say("daemon", "--once") == "", "there is nothing to say"
+    story = desk.json("history", "patient")
+    assert story["state"] == "completed"
+    causes = [chapter["cause"] for chapter in story["attempts"]]
+    assert causes == ["checkpointed", "checkpointed", "completed"]
+    assert story["attempts"][0]["decided"].startswith("resubmit (go_on)")
+    told = desk.say("history", "patient")
+    assert "checkpointed" in told
+    assert "after attempt 2: resubmit (go_on): attempt 2 ended as checkpointed" in told
+    assert "lost 0 train steps" in told
+
+
+def test_hold_and_release(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
+    assert desk.json("hold", "patient") == [{"run_id": run["run_id"], "wish": "held"}]
+    desk.say("daemon", "--once")
+    assert desk.json("history", "patient")["next_action"] == "held"
+    assert "held" in desk.say("ls")
+    assert "released" in desk.say("release", "patient")
+    assert run["run_id"] in desk.json("daemon", "--once")["sent"]
+
+
+def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
+    config = Path(desk.config("doomed", "exit 3"))
+    config.write_text(config.read_text() + "retry: {failures: 0}\n")
+    desk.json("run", str(config), "--wait", code=1)
+    said = desk.say("daemon", "--once")
+    assert "stop  (budget: ended 1 times as failed, and failures is 0)" in said
+    assert desk.json("history", "doomed")["next_action"] == "stop: budget"
+    assert desk.say("daemon", "--once") == ""
+    desk.say("release", "doomed")
+    assert "resubmit" in desk.say("daemon", "--once")
+
+
+def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
+    assert "nobody ever was" in desk.say("daemon", "status", code=1)
+    run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
+    words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
+    log = desk.folder / "daemon.log"
+    with log.open("wb") as file:
+        loop = subprocess.Popen(words, stdout=file, stderr=file, env=os.environ)
+    poll(lambda: main(["daemon", "status"]) == 0, 30, log.read_text)
+    assert f"process {loop.pid} on" in desk.say("daemon", "status")
+    assert desk.json("wait", "patient")["state"] == "completed", "wait knows that it goes on"
+    loop.send_signal(signal.SIGTERM)
+    assert loop.wait(30) == 0
+    assert log.read_text().count("go_on") == 2
+    assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
+    assert desk.json("show", "patient")["run_id"] == run["run_id"]
