@@ -37,11 +37,11 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
 
     session = Session()
-    told = Told(session.clock)
+    told, log = Told(session.clock), _Log(session, as_json=as_json)
     daemon = Daemon(
         _around(session),
         told,
-        on_report=lambda report: _say(session, report, as_json=as_json),
+        on_report=log.say,
         on_text=warn,
         interval_s=interval_s or INTERVAL_S,
     )
@@ -57,7 +57,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     report = daemon.once()
     if report is None:
         return 0  # somebody else is at it; cron need not write a mail for that
-    _say(session, report, as_json=as_json)
+    log.say(report)
     return 1 if report.problems else 0
 
 
@@ -96,23 +96,39 @@ def _around(session: Session) -> Surroundings:
     )
 
 
-def _say(session: Session, report: Report, *, as_json: bool) -> None:
-    """What a round did, for a log: nothing where nothing happened."""
-    for message in report.warnings:
-        warn(message)
-    for run_id, problem in report.problems.items():
-        warn(f"{run_id}: {problem}")
-    if as_json:
-        if report.decisions or report.sent or report.problems:
-            click.echo(_json_line(session, report))
-        return
-    for run_id, decision in report.decisions.items():
-        then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
-        until = f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
-        click.echo(
-            f"{session.clock.now():%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
-            f"  ({decision.rule}: {safe(decision.why)}){then}"
-        )
+class _Log:
+    """What each round did, in a log: nothing where nothing happened, and no trouble twice."""
+
+    def __init__(self, session: Session, *, as_json: bool) -> None:
+        self._session, self._as_json = session, as_json
+        self._warnings: list[str] = []
+        self._problems: dict[str, str] = {}
+
+    def say(self, report: Report) -> None:
+        """Print what is new in ``report``."""
+        problems = dict(report.problems.items() - self._problems.items())
+        for message in report.warnings:
+            if message not in self._warnings:
+                warn(message)
+        for run_id, problem in problems.items():
+            warn(f"{run_id}: {problem}")
+        self._warnings, self._problems = report.warnings, report.problems
+        if not self._as_json:
+            self._say_decisions(report)
+        elif report.decisions or report.sent or problems:
+            click.echo(_json_line(self._session, report))
+
+    def _say_decisions(self, report: Report) -> None:
+        now = self._session.clock.now()
+        for run_id, decision in report.decisions.items():
+            then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
+            until = (
+                f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
+            )
+            click.echo(
+                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
+                f"  ({decision.rule}: {safe(decision.why)}){then}"
+            )
 
 
 def _json_line(session: Session, report: Report) -> str:

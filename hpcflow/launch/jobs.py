@@ -20,14 +20,21 @@ LOCK_WAIT_S = 180.0
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
 
+def other_cluster(site: Site, scheduler: Scheduler) -> str | None:
+    """Name of the cluster that answers here, if it is not the site's; None if it is, or may be."""
+    here = scheduler.cluster()
+    if here and site.cluster_name and here.lower() != site.cluster_name.lower():
+        return here
+    return None
+
+
 def require_cluster(site: Site, scheduler: Scheduler) -> None:
     """Refuse to send to another cluster than the site's: homes and scratch can be common to many.
 
     Raises:
         InputError: the Slurm of this machine is another cluster's.
     """
-    here = scheduler.cluster()
-    if here and site.cluster_name and here.lower() != site.cluster_name.lower():
+    if here := other_cluster(site, scheduler):
         raise InputError(
             f"site {site.name} is the cluster {site.cluster_name}, and Slurm on this machine is "
             f"that of {here}",

@@ -8,7 +8,14 @@ from hpcflow.launch import submission
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.run import Launched
-from hpcflow.model.journal import Ended, JournalRecord, Submitted
+from hpcflow.model.journal import (
+    Ended,
+    Held,
+    JournalRecord,
+    Released,
+    Resumed,
+    Submitted,
+)
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
@@ -46,7 +53,9 @@ def resubmit(
         with submit_lock(run_dir, wait_s=0) as lock:
             found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
             records = journal.read(run_dir)
-            if found is not None or run_dir.cancel.exists() or not _is_over(records, after):
+            if found is not None or run_dir.cancel.exists() or _is_held(records):
+                return None
+            if not _is_over(records, after):
                 return None
             last = submission.last_attempt(records)
             attempt = NextAttempt(run, run_dir, last, settings=settings, site=site, mem_mb=mem_mb)
@@ -65,3 +74,14 @@ def _is_over(records: list[JournalRecord], after: int) -> bool:
     return after == 0 or any(
         isinstance(record, Ended) and record.attempt == after for record in records
     )
+
+
+def _is_held(records: list[JournalRecord]) -> bool:
+    """Whether somebody wants nothing sent: the ledger may not know yet."""
+    held = False
+    for record in records:
+        if isinstance(record, Held):
+            held = True
+        elif isinstance(record, (Released, Resumed)):
+            held = False
+    return held

@@ -17,6 +17,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.tick import Report, Surroundings, tick
+from hpcflow.sites.slurm_conf import configured_name
 
 #: Whoever has not renewed for so long is taken for dead. Longer than any one act of a tick: sbatch
 #: may take three minutes, and the lease is looked at before every act.
@@ -26,9 +27,17 @@ INTERVAL_S: Final = 10.0
 _PIECE_S: Final = 0.2
 
 
-def lease_name(user: str) -> str:
-    """Of each user one: a daemon reaches the run directories of its own user only."""
-    return f"requeue/{user}"
+def lease_name(user: str, cluster: str | None = None) -> str:
+    """Of each user and cluster one.
+
+    A daemon reaches the run directories of its own user only, and one cluster; people have the
+    same home on several.
+
+    Args:
+        cluster: that of this machine unless named.
+    """
+    here = cluster or configured_name()
+    return f"requeue/{user}" + (f"@{here}" if here else "")
 
 
 class Told:

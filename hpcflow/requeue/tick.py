@@ -14,6 +14,7 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, InputError, SchedulerUnavailable, SubmissionRefused
+from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
 from hpcflow.ledger.rows import CheckpointRow, Known
 from hpcflow.ledger.store import Ledger
@@ -39,7 +40,7 @@ class Report:
 
     Attributes:
         looked_at: runs for which something had to be decided.
-        decisions: run id -> what was decided now.
+        decisions: run id -> what was decided now, and was not decided before, or done.
         sent: run id -> job id, of the attempts that were sent.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
@@ -144,6 +145,9 @@ class _Round:
         run_dir = RunDir(Path(known.run.run_dir))
         run = read_run(run_dir)
         site = around.find_site(run.site)
+        scheduler = around.connect(run.site)
+        if other_cluster(site, scheduler):
+            return False  # it is for a daemon over there
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, saved, mem_max_mb=partition.mem_per_node_mb if partition else None)
         decision = decide(facts, run.spec.retry, around.clock.now())
@@ -159,7 +163,7 @@ class _Round:
                 after=facts.last.number if facts.last else 0,
                 mem_mb=decision.mem_mb,
                 settings=around.settings,
-                scheduler=around.connect(run.site),
+                scheduler=scheduler,
                 site=site,
                 clock=around.clock,
             )
@@ -169,12 +173,12 @@ class _Round:
             self._write_down(run_dir, facts, known, refused)
             return True
         if launched is not None:
+            self._report.decisions[run.run_id] = decision
             self._report.sent[run.run_id] = launched.job_id
         return True
 
     def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> bool:
         """Put the decision into the journal, unless it stands there; whether it was new."""
-        self._report.decisions[facts.run_id] = decision
         record = Decided(
             at=self._around.clock.now(),
             after=facts.last.number if facts.last else 0,
@@ -188,6 +192,7 @@ class _Round:
         before = known.run.journal.get("decided", {})
         if said == {name: value for name, value in before.items() if name in said}:
             return False
+        self._report.decisions[facts.run_id] = decision
         mark_unread(self._around.settings.home, run_dir)
         journal.append(run_dir, record)
         return True

@@ -85,3 +85,20 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     assert log.read_text().count("go_on") == 2
     assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
     assert desk.json("show", "patient")["run_id"] == run["run_id"]
+
+
+def test_the_loop_says_each_trouble_once(desk: Desk) -> None:
+    spoiled = desk.json("run", desk.config("spoiled", PATIENT), "--wait", code=1)
+    desk.say("ls")
+    (Path(spoiled["run_dir"]) / "run.json").write_text("{")
+    desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
+    words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
+    log = desk.folder / "daemon.log"
+    with log.open("wb") as file:
+        loop = subprocess.Popen(words, stdout=file, stderr=file, env=os.environ)
+    poll(lambda: log.read_text().count("go_on") == 2, 60, log.read_text)
+    loop.send_signal(signal.SIGTERM)
+    assert loop.wait(30) == 0
+    assert log.read_text().count(f"warning: {spoiled['run_id']}") == 1, (
+        "it was looked at in three rounds"
+    )

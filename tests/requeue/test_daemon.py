@@ -67,11 +67,11 @@ def preempted(desk: Watched, count: int = 1) -> list[str]:
     return [launched.run_id for launched in runs]
 
 
-def taken(desk: Watched, ledger: Ledger, ttl_s: float) -> None:
-    """Another process of the same user takes the lease."""
+def taken(desk: Watched, ledger: Ledger, name: str | None = None, *, ttl_s: float = TTL_S) -> None:
+    """Another process takes the lease: the user's own one, or ``name``."""
     lease = acquire(
         ledger,
-        lease_name(desk.settings.user),
+        name or lease_name(desk.settings.user),
         holder="other",
         host="login1",
         pid=7,
@@ -95,17 +95,7 @@ def test_it_ticks_until_it_is_told_to_end_and_gives_the_lease_back(
 
 def test_while_one_is_at_it_the_other_does_nothing(desk: Watched, ledger: Ledger) -> None:
     preempted(desk)
-    now = desk.clock.now()
-    first = acquire(
-        ledger,
-        lease_name(desk.settings.user),
-        holder="x",
-        host="login1",
-        pid=7,
-        ttl_s=TTL_S,
-        now=now,
-    )
-    assert first is not None
+    taken(desk, ledger)
     second = Process(desk, ledger)
     assert second.daemon.once() is None
     assert desk.alive() == []
@@ -128,16 +118,7 @@ def test_whoever_was_only_taken_for_dead_stops_before_its_next_act(
         desk.slurm.submit = submit  # type: ignore[method-assign]
         desk.clock.advance(TTL_S + 1)
         with open_ledger(desk.settings.ledger_url) as own:
-            other = acquire(
-                own,
-                lease_name(desk.settings.user),
-                holder="y",
-                host="b",
-                pid=8,
-                ttl_s=1,
-                now=desk.clock.now(),
-            )
-            assert other is not None
+            taken(desk, own, ttl_s=1)
         return submit(request)  # type: ignore[arg-type]
 
     desk.slurm.submit = slow  # type: ignore[assignment, method-assign]
@@ -189,11 +170,17 @@ def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) 
 def test_each_user_of_a_shared_ledger_has_a_daemon_of_their_own(
     desk: Watched, ledger: Ledger
 ) -> None:
-    now = desk.clock.now()
-    theirs = acquire(
-        ledger, lease_name("grace"), holder="x", host="login1", pid=7, ttl_s=TTL_S, now=now
-    )
-    assert theirs is not None
+    taken(desk, ledger, lease_name("grace"))
+    (run_id,) = preempted(desk)
+    report = Process(desk, ledger).daemon.once()
+    assert report is not None
+    assert list(report.sent) == [run_id]
+
+
+def test_each_cluster_of_a_common_home_has_a_daemon_of_its_own(
+    desk: Watched, ledger: Ledger
+) -> None:
+    taken(desk, ledger, lease_name(desk.settings.user, "elsewhere"))
     (run_id,) = preempted(desk)
     report = Process(desk, ledger).daemon.once()
     assert report is not None

@@ -20,6 +20,7 @@ from hpcflow.requeue.policy import Action
 from hpcflow.requeue.tick import Report, Surroundings, tick
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.unread import mark_unread
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.launch.desk import Desk
@@ -129,6 +130,42 @@ def test_whoever_holds_a_run_holds_it_until_it_is_released(desk: Watched) -> Non
     seen = desk.seen(launched.run_id).run
     assert (seen.state, seen.next_action) == (RunState.WAITING, "held")
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
+    assert launched.run_id in desk.tick().sent
+
+
+def test_a_hold_in_the_last_moment_counts(desk: Watched) -> None:
+    """The ledger was read, and then somebody says it."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+
+    def hold() -> bool:
+        desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
+        return True
+
+    assert desk.tick(may_act=hold).sent == {}
+    assert desk.tick().sent == {}
+    assert desk.seen(launched.run_id).run.next_action == "held"
+
+
+def test_a_run_of_another_cluster_is_left_to_a_daemon_over_there(desk: Watched) -> None:
+    """People have the same home on several clusters, and so the same ledger."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    home, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="elsewhere")
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    report = desk.tick()
+    assert (report.sent, report.decisions, report.problems) == ({}, {}, {})
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    desk.slurm = home
+    assert launched.run_id in desk.tick().sent
+
+
+def test_what_was_decided_and_could_not_be_done_is_said_once(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    with submit_lock(RunDir(launched.run_dir), wait_s=0):  # somebody is sending it by hand
+        assert [launched.run_id in desk.tick().decisions for _ in range(3)] == [True, False, False]
     assert launched.run_id in desk.tick().sent
 
 
