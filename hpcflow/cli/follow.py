@@ -89,7 +89,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         view.update(detail.run)
-        if is_still(detail.run) and not _goes_on(session, detail.run):
+        if is_still(detail.run) and (is_gone(run_dir) or not _goes_on(session, detail.run)):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:
@@ -116,7 +116,10 @@ def _goes_on(session: Session, run: RunView) -> bool:
     from hpcflow.ledger.lease import look
     from hpcflow.requeue.daemon import lease_name
 
-    lease = look(session.ledger, lease_name(run.user))
+    try:
+        lease = look(session.ledger, lease_name(run.user))
+    except LedgerError:
+        return True  # the next look says more
     return lease is not None and lease.is_alive(session.clock.now())
 
 

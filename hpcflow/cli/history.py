@@ -36,7 +36,7 @@ def command(run: str, as_json: bool) -> int:
         records = journal.read(run_dir)
     except StorageError:
         records = []  # scratch was purged; the ledger still has the attempts
-    chapters = history(known.attempts, session.ledger.checkpoints([run_id]), records)
+    chapters = history(known.attempts, records)
     if as_json:
         view = detail.run
         print_json(

@@ -87,4 +87,6 @@ def upgrade_command(as_json: bool) -> int:
         print_json({"ledger": str(url), "version": HEAD})
     else:
         click.echo(f"the ledger {url} has the tables of version {HEAD}")
+        # A newer hpcflow may take more from the files than an older one did.
+        click.echo("  → read your runs anew: hpcflow ledger rebuild")
     return 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, StorageError, Where
 from hpcflow.launch.submission import last_attempt
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import RunDir
 
 #: sbatch gives up after about two minutes; whoever holds the lock longer is in trouble.
 LOCK_WAIT_S = 180.0
@@ -44,8 +45,37 @@ def require_cluster(site: Site, scheduler: Scheduler) -> None:
         )
 
 
+def require_journal(
+    run_dir: RunDir, records: Sequence[JournalRecord], *, known_attempts: int = 0
+) -> None:
+    """Refuse to go on without the journal: nobody knows then what became of the jobs.
+
+    Args:
+        known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
+
+    Raises:
+        StorageError: the journal has no attempt, and there was one.
+    """
+    if last_attempt(list(records)).number == 0 and (known_attempts or _has_executed(run_dir)):
+        raise StorageError(
+            f"the journal of run {run_dir.path.name} is gone, and with it what became of its jobs",
+            next_action="scratch may have been purged; start a new run: hpcflow run CONFIG. "
+            f"What is left of this one is in {run_dir.path}",
+        )
+
+
+def _has_executed(run_dir: RunDir) -> bool:
+    """Whether a job has left something in the folder of any attempt; a script alone is no job."""
+    folders = map(run_dir.attempt, run_dir.attempt_numbers())
+    return any(each.claim.exists() or each.events.exists() or each.log.exists() for each in folders)
+
+
 def alive_jobs(
-    run_id: str, scheduler: Scheduler, records: Sequence[JournalRecord] = ()
+    run_id: str,
+    scheduler: Scheduler,
+    records: Sequence[JournalRecord] = (),
+    *,
+    queue: Sequence[JobInfo] | None = None,
 ) -> list[str]:
     """Ids of the jobs in the queue that are of the run.
 
@@ -55,6 +85,7 @@ def alive_jobs(
 
     Args:
         records: the run's journal.
+        queue: what the scheduler said a moment ago, if it need not be asked.
     """
     last = last_attempt(list(records))
     seen = [
@@ -83,6 +114,6 @@ def alive_jobs(
 
     return [
         job.job_id
-        for job in scheduler.queue()
+        for job in (scheduler.queue() if queue is None else queue)
         if job.state is not AttemptState.ENDED and is_of_run(job)
     ]

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpcflow.clock import Clock
-from hpcflow.errors import StorageError
 from hpcflow.launch import submission
-from hpcflow.launch.jobs import require_cluster
+from hpcflow.launch.jobs import alive_jobs, require_cluster, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.run import Launched
-from hpcflow.model.journal import (
-    Ended,
-    Held,
-    JournalRecord,
-    Released,
-    Resumed,
-    Submitted,
-)
+from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import SubmitLock
 
 
 def resubmit(
@@ -35,35 +29,36 @@ def resubmit(
     scheduler: Scheduler,
     site: Site,
     clock: Clock,
+    lock: SubmitLock,
+    queue: Sequence[JobInfo],
 ) -> Launched | None:
     """Send the next attempt of ``run``, if what the decision went by is still so.
 
     Args:
         after: the last attempt that was a job, as the decision knew it; 0 for none.
         mem_mb: memory on every node instead of what the run asks for.
+        lock: the run's, held by the caller.
+        queue: what the scheduler said a moment ago.
 
     Returns:
-        None where somebody else is at work on the run, has moved it on, or wants it to stop.
+        None where somebody else has moved the run on or wants it to stop, or a job of it is alive
+        that had ended (an admin requeued it, a node came back).
 
     Raises:
+        StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; journaled, and to be tried later.
     """
     require_cluster(site, scheduler)
-    try:
-        with submit_lock(run_dir, wait_s=0) as lock:
-            found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-            records = journal.read(run_dir)
-            if found is not None or run_dir.cancel.exists() or _is_held(records):
-                return None
-            if not _is_over(records, after):
-                return None
-            last = submission.last_attempt(records)
-            attempt = NextAttempt(run, run_dir, last, settings=settings, site=site, mem_mb=mem_mb)
-            return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
-    except StorageError as error:
-        if error.retryable:  # somebody else is submitting it right now
-            return None
-        raise
+    found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+    records = journal.read(run_dir)
+    require_journal(run_dir, records, known_attempts=after)
+    if found is not None or run_dir.cancel.exists() or not _is_over(records, after):
+        return None
+    if alive_jobs(run.run_id, scheduler, records, queue=queue):
+        return None
+    last = submission.last_attempt(records)
+    attempt = NextAttempt(run, run_dir, last, settings=settings, site=site, mem_mb=mem_mb)
+    return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 
 
 def _is_over(records: list[JournalRecord], after: int) -> bool:
@@ -74,14 +69,3 @@ def _is_over(records: list[JournalRecord], after: int) -> bool:
     return after == 0 or any(
         isinstance(record, Ended) and record.attempt == after for record in records
     )
-
-
-def _is_held(records: list[JournalRecord]) -> bool:
-    """Whether somebody wants nothing sent: the ledger may not know yet."""
-    held = False
-    for record in records:
-        if isinstance(record, Held):
-            held = True
-        elif isinstance(record, (Released, Resumed)):
-            held = False
-    return held

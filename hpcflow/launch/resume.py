@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError, StorageError
+from hpcflow.errors import InputError
 from hpcflow.launch import submission
-from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster
+from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Resumed
@@ -52,12 +52,7 @@ def resume(
             return Launched(run.run_id, found.attempt, found.job_id, run_dir.path, run.site)
         records = journal.read(run_dir)
         last = submission.last_attempt(records)
-        if last.number == 0 and (known_attempts or _has_executed(run_dir)):
-            raise StorageError(
-                f"the journal of run {run.run_id} is gone, and with it what became of its jobs",
-                next_action="scratch may have been purged; start a new run: hpcflow run CONFIG. "
-                f"What is left of this one is in {run_dir.path}",
-            )
+        require_journal(run_dir, records, known_attempts=known_attempts)
         if last.is_live:
             raise InputError(
                 f"run {run.run_id} is still in the hands of Slurm as job {last.job_id}",
@@ -73,15 +68,16 @@ def resume(
                 f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
                 next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
             )
-        attempt = NextAttempt(run, run_dir, last, settings=settings, site=site)
+        attempt = NextAttempt(
+            run,
+            run_dir,
+            last,
+            settings=settings,
+            site=site,
+            mem_mb=last.intent.mem_mb if last.intent else None,
+        )
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
-
-
-def _has_executed(run_dir: RunDir) -> bool:
-    """Whether a job has left something in the folder of any attempt; a script alone is no job."""
-    folders = map(run_dir.attempt, run_dir.attempt_numbers())
-    return any(each.claim.exists() or each.events.exists() or each.log.exists() for each in folders)
 
 
 def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:

@@ -153,7 +153,7 @@ def _run_state(
     after = _decided_state(wishes, executed, after)
     if "cancel_requested_at" in wishes and after is not RunState.COMPLETED:
         return RunState.CANCELLED
-    if "resumed_at" in wishes and after.is_final:
+    if "resumed_at" in wishes and after.is_final and after is not RunState.COMPLETED:
         return RunState.WAITING
     return after
 

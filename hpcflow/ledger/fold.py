@@ -83,8 +83,10 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
         if kind == "resumed":
             journal["resumed_at"] = said["at"]
             journal.pop("cancel_requested_at", None)
-        journal.pop("held_at", None)
-        journal.pop("decided", None)
+        elif "cancel_requested_at" not in journal:  # scancel by hand, perhaps: it is wanted again
+            journal["resumed_at"] = said["at"]
+        for what in ("held_at", "decided", "delays"):
+            journal.pop(what, None)
         journal["counted_from"] = 1 + max(
             (number for number, each in fold.attempts.items() if not _is_void(each)), default=0
         )
@@ -119,7 +121,7 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
             attempt.journal.pop("refused", None)
             attempt.journal.pop("withdrawn", None)
             fold.journal.pop("delays", None)
-        elif kind == "refused" and said["retryable"]:
+        elif kind == "withdrawn" or (kind == "refused" and said["retryable"]):
             # How often in a row, so that each wait can be longer than the one before.
             fold.journal["delays"] = fold.journal.get("delays", 0) + 1
 
@@ -178,10 +180,14 @@ def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict
     _fold_progress(report, {**event, "metrics": None})
 
 
-def _fold_checkpoint(fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]) -> None:
+def _fold_checkpoint(
+    fold: RunFold, number: int, report: dict[str, Any], event: dict[str, Any]
+) -> None:
     path, train_step = _text(event.get("path")), _count(event.get("train_step"))
     if not path or train_step is None or not _is_inside(path):
         raise ValueError("not a checkpoint of this run")
+    # A program may save to one path for ever; the row below is then its last attempt's only.
+    report["saved"] = max(train_step, report.get("saved", 0))
     before = fold.checkpoints.get(path)
     if before is None or before.attempt <= number:
         fold.checkpoints[path] = CheckpointRow(

@@ -34,8 +34,10 @@ class Lease:
     expires_at: datetime
 
     def is_alive(self, now: datetime) -> bool:
-        """Whether its time has not run out."""
-        return now < self.expires_at
+        """Whether its time has not run out, and was not given by a clock that was ahead."""
+        return now < self.expires_at and self.renewed_at <= now + (
+            self.expires_at - self.renewed_at
+        )
 
 
 _COLUMNS = "name, holder, host, pid, fence, acquired_at, renewed_at, expires_at"
@@ -46,17 +48,21 @@ def acquire(
 ) -> Lease | None:
     """Take the lease ``name``, if nobody has it or its time has run out; None if somebody has.
 
+    One that was renewed more than ``ttl_s`` from now was so by a clock that is ahead; whoever lived
+    by it may be long dead.
+
     Raises:
         LedgerError: the database failed.
     """
     moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
+    far = to_text(now + timedelta(seconds=2 * ttl_s))
     taken = ledger.connection().execute(
         f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?, ?) "  # noqa: S608
         "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
         "pid = excluded.pid, fence = lease.fence + 1, acquired_at = excluded.acquired_at, "
         "renewed_at = excluded.renewed_at, expires_at = excluded.expires_at "
-        "WHERE lease.expires_at <= ? OR lease.holder = ?",
-        [name, holder, host, pid, moment, moment, end, moment, holder],
+        "WHERE lease.expires_at <= ? OR lease.expires_at > ? OR lease.holder = ?",
+        [name, holder, host, pid, moment, moment, end, moment, far, holder],
     )
     if taken.rowcount != 1:
         return None

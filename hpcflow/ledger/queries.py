@@ -152,10 +152,13 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     sql = (
         f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608
         "AND (next_at IS NULL OR next_at <= ?) "
-        "AND (next_action IS NULL OR (next_action <> 'held' AND next_action NOT LIKE 'stop:%')) "
+        "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         "ORDER BY created_at, run_id"
     )
-    return [run_id for (run_id,) in connection.rows(sql, [user, *states, to_text(now)])]
+    return [
+        run_id
+        for (run_id,) in connection.rows(sql, [user, *states, to_text(now), "held", "stop:%"])
+    ]
 
 
 def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:

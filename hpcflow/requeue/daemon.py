@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import LedgerError
+from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.tick import Report, Surroundings, tick
 from hpcflow.sites.slurm_conf import configured_name
@@ -111,6 +111,9 @@ class Daemon:
         except LedgerError as error:
             self._lease = None
             self._say(f"{error.message}; trying again")
+            return
+        except (HpcflowError, OSError) as error:  # the home is away, for one
+            self._say(f"{error}; trying again")
             return
         self._said = ""
         if report.is_ousted and not self._told.is_over:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from hpcflow.clock import from_text
-from hpcflow.ledger.rows import AttemptRow, CheckpointRow
+from hpcflow.ledger.rows import AttemptRow
 from hpcflow.model.journal import Decided, JournalRecord
 from hpcflow.model.state import Cause
 
@@ -49,31 +49,26 @@ class Chapter:
 
 def history(
     attempts: Iterable[AttemptRow],
-    checkpoints: Iterable[CheckpointRow],
     records: Iterable[JournalRecord],
 ) -> list[Chapter]:
     """The chapters of one run, oldest first.
 
     Args:
-        attempts, checkpoints: its rows.
+        attempts: its rows.
         records: its journal; none where that is gone.
     """
-    saved: dict[int, int] = {}
-    for each in checkpoints:
-        saved[each.attempt] = max(each.train_step, saved.get(each.attempt, 0))
     decided = {record.after: record for record in records if isinstance(record, Decided)}
     chapters: list[Chapter] = []
     for row in sorted(attempts, key=lambda row: row.attempt):
         before = next((each for each in reversed(chapters) if each.ended_at), None)
-        chapters.append(_chapter(row, saved.get(row.attempt), before, decided.get(row.attempt)))
+        chapters.append(_chapter(row, before, decided.get(row.attempt)))
     return chapters
 
 
-def _chapter(
-    row: AttemptRow, saved: int | None, before: Chapter | None, decided: Decided | None
-) -> Chapter:
+def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -> Chapter:
     report: dict[str, Any] = row.report
     began, reached = report.get("began_at"), report.get("train_step")
+    saved: int | None = report.get("saved")
     lost = None
     if reached is not None and row.cause not in (None, Cause.COMPLETED.value):
         lost = max(0, reached - max(began or 0, saved or 0))

@@ -23,6 +23,8 @@ NEW_FOR: Final = timedelta(minutes=5)
 #: A daemon that was down for a holiday goes on; one that is started for the first time leaves the
 #: past alone.
 FORGOTTEN_AFTER: Final = timedelta(days=14)
+#: More would be longer than any `backoff_max`, and at some point than any number.
+_MOST_DOUBLINGS: Final = 40
 #: What more memory means after running out of it.
 MEMORY_FACTOR: Final = 1.5
 
@@ -76,6 +78,8 @@ class Facts:
         is_held: somebody said `hpcflow hold`.
         is_cancelled: somebody said `hpcflow cancel`.
         was_stopped: a rule has stopped it, and nobody has wished otherwise since.
+        is_attended: a daemon has decided about its last end before.
+        put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
     """
@@ -87,6 +91,8 @@ class Facts:
     is_held: bool = False
     is_cancelled: bool = False
     was_stopped: bool = False
+    is_attended: bool = False
+    put_off_at: datetime | None = None
     delayed_until: datetime | None = None
     mem_max_mb: int | None = None
 
@@ -174,11 +180,15 @@ def _new(facts: Facts, _: Retry, now: datetime) -> Decision | None:
 def _forgotten(facts: Facts, _: Retry, now: datetime) -> Decision | None:
     """What ended long before anybody looked is not sent again behind its owner's back."""
     last = facts.last
-    if last is None or last.number < facts.counted_from or last.ended_at is None:
+    if facts.is_attended or (last is None and facts.counted_from > 1):
         return None
-    if now - last.ended_at < FORGOTTEN_AFTER:
+    if last is not None and (last.number < facts.counted_from or last.ended_at is None):
         return None
-    return Decision(Action.STOP, "forgotten", f"it ended on {last.ended_at:%Y-%m-%d}")
+    since = facts.put_off_at or (last.ended_at if last else None) or facts.created_at
+    if now - since < FORGOTTEN_AFTER:
+        return None
+    what = "Slurm last refused it" if facts.put_off_at else "it ended" if last else "it was made"
+    return Decision(Action.STOP, "forgotten", f"{what} on {since:%Y-%m-%d}")
 
 
 def _cancelled(facts: Facts, _: Retry, __: datetime) -> Decision | None:
@@ -261,7 +271,7 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     if last is None or last.cause in _AT_ONCE or last.number < facts.counted_from:
         return None
     row = _failures_in_a_row(facts)
-    wait_s = min(policy.backoff_s * 2.0 ** (row - 1), policy.backoff_max_s)
+    wait_s = min(policy.backoff_s * 2.0 ** min(row - 1, _MOST_DOUBLINGS), policy.backoff_max_s)
     wait_s *= 1 + _chance(facts.run_id, last.number) / 4
     until = (last.ended_at or now) + timedelta(seconds=math.ceil(wait_s))
     if now >= until:
@@ -274,7 +284,8 @@ def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:
     if last is None:
         return Decision(Action.RESUBMIT, "first", "nothing was sent yet")
     why = f"attempt {last.number} ended as {last.cause.value if last.cause else 'unknown'}"
-    mem_mb = _more_memory(facts) if last.cause is Cause.OUT_OF_MEMORY else last.mem_mb
+    more_mb = _more_memory(facts) if last.cause is Cause.OUT_OF_MEMORY else None
+    mem_mb = more_mb or last.mem_mb
     return Decision(Action.RESUBMIT, "go_on", why, mem_mb=mem_mb)
 
 

@@ -7,31 +7,43 @@ holds nothing between two rounds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, InputError, SchedulerUnavailable, SubmissionRefused
+from hpcflow.errors import (
+    HpcflowError,
+    InputError,
+    LedgerError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionRefused,
+)
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
-from hpcflow.ledger.rows import CheckpointRow, Known
+from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Decided
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
 _BATCH: Final = 200
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -88,6 +100,7 @@ class _Round:
         self._around = around
         self._report = Report()
         self._silent_sites: set[str] = set()
+        self._queues: dict[str, list[JobInfo]] = {}
 
     def go(self) -> Report:
         around = self._around
@@ -109,73 +122,91 @@ class _Round:
     def _batch(self, run_ids: Sequence[str]) -> bool:
         """Whether this process may go on."""
         known = self._around.ledger.known(run_ids)
-        saved: dict[str, list[CheckpointRow]] = {run_id: [] for run_id in run_ids}
-        for row in self._around.ledger.checkpoints(run_ids):
-            saved[row.run_id].append(row)
         changed = []
         try:
             for run_id in run_ids:
                 if not self._around.may_act():
                     return False
-                if run_id in known and self._one(known[run_id], saved[run_id]):
+                if run_id in known and self._one(known[run_id]):
                     changed.append(RunDir(Path(known[run_id].run.run_dir)))
         finally:
             catch_up(self._around.ledger, changed)
         return True
 
-    def _one(self, known: Known, saved: list[CheckpointRow]) -> bool:
-        """Decide about one run and act; whether its journal grew."""
+    def _one(self, known: Known) -> bool:
+        """Decide about one run and act; whether its journal may have grown."""
         run_id = known.run.run_id
         if known.run.site in self._silent_sites:
             return False
         try:
-            return self._decide(known, saved)
+            return self._decide(known)
+        except LedgerError:
+            raise
         except SchedulerUnavailable as error:
             # Whoever is silent now will be silent to the next run, too, after as long a wait.
             self._silent_sites.add(known.run.site)
             self._report.problems[run_id] = error.message
         except HpcflowError as error:
             self._report.problems[run_id] = error.message
-        except OSError as error:  # a folder that is closed to us, a scratch that is away
-            self._report.problems[run_id] = str(error)
+        except Exception as error:
+            _log.debug("run %s", run_id, exc_info=True)
+            self._report.problems[run_id] = f"{type(error).__name__}: {error}"
         return True
 
-    def _decide(self, known: Known, saved: list[CheckpointRow]) -> bool:
-        around = self._around
-        run_dir = RunDir(Path(known.run.run_dir))
+    def _decide(self, known: Known) -> bool:
+        around, run_dir = self._around, RunDir(Path(known.run.run_dir))
+        if is_gone(run_dir):
+            return False  # nothing can be sent from there; ls and wait say so
         run = read_run(run_dir)
-        site = around.find_site(run.site)
-        scheduler = around.connect(run.site)
+        site, scheduler = around.find_site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
             return False  # it is for a daemon over there
         partition = site.partitions.get(run.partition)
-        facts = facts_of(known, saved, mem_max_mb=partition.mem_per_node_mb if partition else None)
+        facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
         decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.NONE:
             return False
-        is_new = self._write_down(run_dir, facts, known, decision)
-        if decision.action is not Action.RESUBMIT:
-            return is_new
-        try:
-            launched = resubmit(
-                run_dir,
-                run,
-                after=facts.last.number if facts.last else 0,
-                mem_mb=decision.mem_mb,
-                settings=around.settings,
-                scheduler=scheduler,
-                site=site,
-                clock=around.clock,
-            )
-        except (InputError, SubmissionRefused) as error:
-            # The same would be said the next time, and every ten seconds from now on.
-            refused = Decision(Action.STOP, "refused", error.message)
-            self._write_down(run_dir, facts, known, refused)
-            return True
+        queue = self._queue(run.site) if decision.action is Action.RESUBMIT else []
+        with ExitStack() as stack:
+            try:
+                lock = stack.enter_context(submit_lock(run_dir, wait_s=0))
+            except StorageError as error:
+                if error.retryable:  # somebody else is submitting it right now
+                    return False
+                raise
+            if _is_behind(known, run_dir):
+                return True
+            is_new = self._write_down(run_dir, facts, known, decision)
+            if decision.action is not Action.RESUBMIT:
+                return is_new
+            try:
+                launched = resubmit(
+                    run_dir,
+                    run,
+                    after=facts.last.number if facts.last else 0,
+                    mem_mb=decision.mem_mb,
+                    settings=around.settings,
+                    scheduler=scheduler,
+                    site=site,
+                    clock=around.clock,
+                    lock=lock,
+                    queue=queue,
+                )
+            except (InputError, SubmissionRefused) as error:
+                # The same would be said the next time, and every ten seconds from now on.
+                refused = Decision(Action.STOP, "refused", error.message)
+                self._write_down(run_dir, facts, known, refused)
+                return True
         if launched is not None:
             self._report.decisions[run.run_id] = decision
             self._report.sent[run.run_id] = launched.job_id
         return True
+
+    def _queue(self, site: str) -> list[JobInfo]:
+        """What is in the queue of a site: asked once, before the first run is sent there."""
+        if site not in self._queues:
+            self._queues[site] = list(self._around.connect(site).queue())
+        return self._queues[site]
 
     def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> bool:
         """Put the decision into the journal, unless it stands there; whether it was new."""
@@ -196,3 +227,23 @@ class _Round:
         mark_unread(self._around.settings.home, run_dir)
         journal.append(run_dir, record)
         return True
+
+
+def _is_behind(known: Known, run_dir: RunDir) -> bool:
+    """Whether the journal says more than the ledger has read: somebody has just wished something.
+
+    Raises:
+        StorageError: it says less, so it is not the journal that the ledger has read.
+    """
+    name = run_dir.journal.name
+    read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
+    try:
+        there = run_dir.journal.read_bytes().rfind(b"\n") + 1
+    except FileNotFoundError:
+        there = 0
+    if there < read:
+        raise StorageError(
+            "its journal is shorter than it was; what became of its jobs is lost",
+            next_action="scratch may have been purged; start a new run: hpcflow run CONFIG",
+        )
+    return there > read

@@ -73,4 +73,15 @@ def test_a_clock_that_is_wrong_makes_a_second_holder_but_never_two_fences(ledger
     ahead = take(ledger, "b", NOW + timedelta(hours=1))
     assert ahead is not None
     assert not holds(ledger, first)
-    assert take(ledger, "a", NOW) is None
+    assert not ahead.is_alive(NOW), "whoever it was may be long dead"
+    again = take(ledger, "a", NOW)
+    assert again is not None
+    assert again.fence == 3
+    assert not holds(ledger, ahead)
+
+
+def test_clocks_that_differ_a_little_take_nothing_from_each_other(ledger: Ledger) -> None:
+    first = take(ledger, "a", NOW + timedelta(seconds=TTL_S / 2))
+    assert first is not None
+    assert first.is_alive(NOW)
+    assert take(ledger, "b", NOW) is None

@@ -1,0 +1,5 @@
+"""Databases for the tests of this package."""
+
+from tests.ledger.databases import databases, ledger_url
+
+__all__ = ["databases", "ledger_url"]
