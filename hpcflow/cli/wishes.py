@@ -27,6 +27,8 @@ def write_wishes(
     session = Session()
     run_dirs = [session.run_dir(text) for text in runs]
     for run_dir in run_dirs:
+        if record is Released:  # an end that nobody has seen yet is what is taken back
+            session.refresh_run(run_dir)
         # Under the lock: a daemon that is sending it has sent it, and any other one hears of this.
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
             known = session.known_attempts(run_dir)

@@ -80,16 +80,16 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
         journal["cancel_requested_at"] = said["at"]
         journal.pop("resumed_at", None)
     elif kind in ("resumed", "released"):
+        last = max((n for n, each in fold.attempts.items() if not _is_void(each)), default=0)
+        # What is released while it runs has not ended yet: that end is still to be judged.
+        is_over = last == 0 or "ended" in fold.attempts[last].journal
         if kind == "resumed":
-            journal["resumed_at"] = said["at"]
             journal.pop("cancel_requested_at", None)
-        elif "cancel_requested_at" not in journal:  # scancel by hand, perhaps: it is wanted again
+        if kind == "resumed" or (is_over and "cancel_requested_at" not in journal):
             journal["resumed_at"] = said["at"]
         for what in ("held_at", "decided", "delays"):
             journal.pop(what, None)
-        journal["counted_from"] = 1 + max(
-            (number for number, each in fold.attempts.items() if not _is_void(each)), default=0
-        )
+        journal["counted_from"] = last + 1 if is_over else last
     elif kind == "held":
         journal["held_at"] = said["at"]
     elif kind == "decided":

@@ -37,7 +37,7 @@ def facts_of(known: Known, *, mem_max_mb: int | None = None) -> Facts:
         is_held="held_at" in wishes,
         is_cancelled="cancel_requested_at" in wishes,
         was_stopped=is_decided and decided["action"] == "stop",
-        is_attended=is_decided,
+        is_attended=is_decided or "resumed_at" in wishes,
         put_off_at=_put_off_at(rows[-1]) if rows else None,
         delayed_until=_delayed_until(rows[-1] if rows else None, wishes),
         mem_max_mb=mem_max_mb,

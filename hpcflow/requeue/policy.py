@@ -78,7 +78,7 @@ class Facts:
         is_held: somebody said `hpcflow hold`.
         is_cancelled: somebody said `hpcflow cancel`.
         was_stopped: a rule has stopped it, and nobody has wished otherwise since.
-        is_attended: a daemon has decided about its last end before.
+        is_attended: a daemon has decided about its last end before, or a person has since.
         put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
@@ -180,7 +180,7 @@ def _new(facts: Facts, _: Retry, now: datetime) -> Decision | None:
 def _forgotten(facts: Facts, _: Retry, now: datetime) -> Decision | None:
     """What ended long before anybody looked is not sent again behind its owner's back."""
     last = facts.last
-    if facts.is_attended or (last is None and facts.counted_from > 1):
+    if facts.is_attended:
         return None
     if last is not None and (last.number < facts.counted_from or last.ended_at is None):
         return None

@@ -286,7 +286,7 @@ def test_a_run_that_was_made_and_never_sent_is_sent_when_nobody_can_be_at_it(
 
 def test_a_request_that_was_lost_waits_too_and_blocks_no_other_run(desk: Watched) -> None:
     """sbatch: Socket timed out. The controller is overloaded, and asking at once makes it worse."""
-    lost, other = desk.launch(), desk.launch()
+    lost, other = sorted((desk.launch() for _ in range(2)), key=lambda each: each.run_id)
     for launched in (lost, other):
         desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.slurm.faults.append(Fault.LOST_REQUEST)
@@ -369,6 +369,9 @@ def test_what_was_never_sent_and_is_old_is_left_alone(desk: Watched) -> None:
     desk.clock.advance(300 * 24 * 3600)
     assert desk.tick().decisions[run_id].rule == "forgotten"
     assert desk.alive() == []
+    run_dir = (desk.settings.home.runs / run_id).readlink()
+    desk.say(run_dir, Released(at=desk.clock.now(), by="ada"))
+    assert run_id in desk.tick().sent
 
 
 def test_a_release_in_the_last_moment_counts(desk: Watched) -> None:
@@ -392,6 +395,18 @@ def test_what_was_cancelled_by_scancel_goes_on_when_it_is_released(desk: Watched
     assert desk.tick().sent == {}
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
     assert launched.run_id in desk.tick().sent
+
+
+def test_scancel_after_a_release_is_final_all_the_same(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
+    desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
+    desk.look()
+    desk.slurm.cancel([launched.job_id])
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(3600)
+    assert desk.seen(launched.run_id).run.state is RunState.CANCELLED
 
 
 def test_saving_the_same_train_step_to_one_path_is_no_progress(desk: Watched) -> None:
