@@ -58,6 +58,25 @@ def test_hold_and_release(desk: Desk) -> None:
     assert run["run_id"] in desk.json("daemon", "--once")["sent"]
 
 
+def test_what_was_cancelled_is_not_released_but_resumed(desk: Desk) -> None:
+    desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
+    desk.say("cancel", "patient")
+    error = desk.json("release", "patient", code=2)["error"]
+    assert "hpcflow resume" in error["next_action"]
+    assert desk.json("show", "patient")["state"] == "cancelled"
+
+
+def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
+    journal = Path(run["run_dir"]) / "journal.jsonl"
+    journal.unlink()
+    for word in ("hold", "release"):
+        error = desk.json(word, "patient", code=1)["error"]
+        assert "is gone, and with it what became of its jobs" in error["message"]
+    desk.say("daemon", "--once", code=1)
+    assert not journal.exists()
+
+
 def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
     config = Path(desk.config("doomed", "exit 3"))
     config.write_text(config.read_text() + "retry: {failures: 0}\n")
