@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
-from hpcflow.launch.jobs import alive_jobs, require_cluster, require_journal
+from hpcflow.launch.jobs import alive_jobs, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
@@ -37,6 +37,7 @@ def resubmit(
     Args:
         after: the last attempt that was a job, as the decision knew it; 0 for none.
         mem_mb: memory on every node instead of what the run asks for.
+        scheduler: that of the run's own cluster, as the caller has made sure.
         lock: the run's, held by the caller.
         queue: what the scheduler said a moment ago.
 
@@ -48,7 +49,6 @@ def resubmit(
         StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; journaled, and to be tried later.
     """
-    require_cluster(site, scheduler)
     found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
     records = journal.read(run_dir)
     require_journal(run_dir, records, known_attempts=after)

@@ -40,9 +40,6 @@ class Lease:
         )
 
 
-_COLUMNS = "name, holder, host, pid, fence, acquired_at, renewed_at, expires_at"
-
-
 def acquire(
     ledger: Ledger, name: str, *, holder: str, host: str, pid: int, ttl_s: float, now: datetime
 ) -> Lease | None:
@@ -57,7 +54,8 @@ def acquire(
     moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
     far = to_text(now + timedelta(seconds=2 * ttl_s))
     taken = ledger.connection().execute(
-        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?, ?) "  # noqa: S608
+        "INSERT INTO lease (name, holder, host, pid, fence, acquired_at, renewed_at, expires_at) "
+        "VALUES (?, ?, ?, ?, 1, ?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
         "pid = excluded.pid, fence = lease.fence + 1, acquired_at = excluded.acquired_at, "
         "renewed_at = excluded.renewed_at, expires_at = excluded.expires_at "
@@ -118,7 +116,11 @@ def look(ledger: Ledger, name: str) -> Lease | None:
     Raises:
         LedgerError: the database failed.
     """
-    rows = ledger.connection().rows(f"SELECT {_COLUMNS} FROM lease WHERE name = ?", [name])  # noqa: S608
+    rows = ledger.connection().rows(
+        "SELECT name, holder, host, pid, fence, acquired_at, renewed_at, expires_at FROM lease "
+        "WHERE name = ?",
+        [name],
+    )
     if not rows:
         return None
     found_name, holder, host, pid, fence, *times = rows[0]

@@ -56,7 +56,7 @@ def runs(
         find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
         where.append(f"{find} > 0")
         values.append(f'"{tag}"')
-    sql = f"SELECT {', '.join(_RUN)} FROM run"  # noqa: S608
+    sql = f"SELECT {', '.join(_RUN)} FROM run"  # noqa: S608 - our names, and marks
     if where:
         sql += f" WHERE {' AND '.join(where)}"
     sql += " ORDER BY created_at DESC, run_id"
@@ -100,7 +100,7 @@ def live_attempts(connection: Connection) -> list[tuple[RunView, AttemptView]]:
         attempts = _attempts(
             connection, f"state NOT IN ({_marks(_OVER)}) ORDER BY run_id, attempt", _OVER
         )
-        inner = f"SELECT run_id FROM attempt WHERE state NOT IN ({_marks(_OVER)})"  # noqa: S608
+        inner = f"SELECT run_id FROM attempt WHERE state NOT IN ({_marks(_OVER)})"  # noqa: S608 - our names, and marks
         found = _select(connection, "run", _RUN, f"run_id IN ({inner})", _OVER)
     by_id = {view.run_id: view for view in decode_all(RunRow, _RUN, found, _run_view)}
     return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
@@ -119,8 +119,11 @@ def of_run(by_id: Mapping[str, Owner], run_id: str) -> Owner:
 
 def run_ids(connection: Connection, user: str | None) -> set[str]:
     """The ids of all runs, or of those of one user."""
-    where, values = ("", []) if user is None else (" WHERE user_name = ?", [user])
-    return {run_id for (run_id,) in connection.rows(f"SELECT run_id FROM run{where}", values)}  # noqa: S608
+    if user is None:
+        rows = connection.rows("SELECT run_id FROM run")
+    else:
+        rows = connection.rows("SELECT run_id FROM run WHERE user_name = ?", [user])
+    return {run_id for (run_id,) in rows}
 
 
 def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
@@ -137,7 +140,7 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     Those whose directory is gone are among them: it may come back with its scratch.
     """
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
-    sql = f"SELECT run_id FROM run WHERE state IN ({_marks(moving)}) OR journal_at > ?"  # noqa: S608
+    sql = f"SELECT run_id FROM run WHERE state IN ({_marks(moving)}) OR journal_at > ?"  # noqa: S608 - our names, and marks
     fresh = to_text(now - SETTLING)
     # What was just created has no journal yet: its first record may be on its way.
     sql += " OR (journal_at IS NULL AND created_at > ?)"
@@ -150,7 +153,7 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     """Ids of a user's runs that are neither under way nor over, and whose time has come."""
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     sql = (
-        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608
+        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND (next_at IS NULL OR next_at <= ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         "ORDER BY created_at, run_id"
@@ -173,7 +176,7 @@ def _select(
     where: str,
     values: Sequence[object],
 ) -> list[Any]:
-    sql = f"SELECT {', '.join(names)} FROM {table} WHERE {where}"  # noqa: S608
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE {where}"  # noqa: S608 - our names, and marks
     return connection.rows(sql, values)
 
 

@@ -162,7 +162,7 @@ class Ledger:
             for change in mine:
                 if change.from_zero:
                     for table in ("attempt", "checkpoint", "source"):
-                        sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608
+                        sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608 - our names, and marks
                         connection.execute(sql, [change.run.run_id])
             _write(connection, "attempt", [row for change in mine for row in change.attempts])
             _write(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
@@ -191,7 +191,7 @@ def _claim(connection: Connection, change: Change) -> bool:
     if change.bytes_before is None:
         return connection.execute(_insert("run") + " ON CONFLICT DO NOTHING", values).rowcount == 1
     assignments = ", ".join(f"{name} = ?" for name in columns(RunRow))
-    sql = f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608
+    sql = f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608 - our names, and marks
     return connection.execute(sql, [*values, change.run.run_id, change.bytes_before]).rowcount == 1
 
 
@@ -204,7 +204,7 @@ def _write(connection: Connection, table: str, rows: list[Any]) -> None:
 def _insert(table: str) -> str:
     names = columns(ROWS[table])
     marks = ", ".join("?" * len(names))
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - our names, and marks
 
 
 @cache
@@ -227,7 +227,7 @@ def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[An
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
     marks = ", ".join("?" * len(run_ids))
-    sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id IN ({marks}) ORDER BY {key}"  # noqa: S608
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id IN ({marks}) ORDER BY {key}"  # noqa: S608 - our names, and marks
     rows = decode_all(row_type, names, connection.rows(sql, run_ids), row_type)
     strange = {row.run_id for row in rows}.difference(run_ids)
     if strange:

@@ -43,7 +43,7 @@ def version(connection: Connection) -> str | None:
     ((is_there,),) = connection.rows(exists, [VERSION_TABLE])
     if not is_there:
         return None
-    found = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608
+    found = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
     return _number(connection.url, found[0][0]) if found else None
 
 
@@ -126,7 +126,7 @@ def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | Non
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
     return None if found is None else _number(url, found)
 
 

@@ -36,7 +36,7 @@ class CompiledTemplates(BytecodeCache):
     def load_bytecode(self, bucket: Bucket) -> None:
         checksum, code = self._entries.get(bucket.key, ("", b""))
         if checksum == bucket.checksum:
-            bucket.code = marshal.loads(code)  # noqa: S302
+            bucket.code = marshal.loads(code)  # noqa: S302 - from the same file, ours alone
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         self._entries[bucket.key] = (bucket.checksum, marshal.dumps(bucket.code))

@@ -76,10 +76,10 @@ def render(
 class _OnlyQuoted(CodeGenerator):
     """Refuses the two blocks whose result Jinja puts out without asking ``finalize``."""
 
-    def visit_FilterBlock(self, node: jinja_nodes.FilterBlock, frame: Frame) -> None:  # noqa: ARG002, N802
+    def visit_FilterBlock(self, node: jinja_nodes.FilterBlock, frame: Frame) -> None:  # noqa: ARG002, N802 - Jinja's names
         self.fail("a filter block could change what was quoted; write {{ … | sh }}", node.lineno)
 
-    def visit_CallBlock(self, node: jinja_nodes.CallBlock, frame: Frame) -> None:  # noqa: ARG002, N802
+    def visit_CallBlock(self, node: jinja_nodes.CallBlock, frame: Frame) -> None:  # noqa: ARG002, N802 - Jinja's names
         self.fail("a call block could put out what is not quoted", node.lineno)
 
 

@@ -148,7 +148,7 @@ class _Round:
             self._report.problems[run_id] = error.message
         except HpcflowError as error:
             self._report.problems[run_id] = error.message
-        except Exception as error:
+        except Exception as error:  # a bug, or files that nobody foresaw: it ends no other run
             _log.debug("run %s", run_id, exc_info=True)
             self._report.problems[run_id] = f"{type(error).__name__}: {error}"
         return True

@@ -45,7 +45,7 @@ def _step_aside():
         sys.modules["hpcflow"] = whole
         try:
             spec.loader.exec_module(whole)
-        except Exception:
+        except Exception:  # whatever is wrong with that one, the job has the copy
             whole = None
         if getattr(whole, "__version__", None) != __version__:
             sys.modules["hpcflow"] = copy

@@ -8,26 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from hpcflow.cli.main import main
 from hpcflow.testing.cluster import poll
-from tests.cli.test_local_runs import Desk
+from tests.cli.desk import Desk
 
 #: Leaves with "send me again" until it has been sent three times.
 PATIENT = "test $HPCFLOW_ATTEMPT = 3 || exit 75"
-
-
-@pytest.fixture
-def desk(
-    weird_tmp_path: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Desk:
-    assert not home.exists()
-    monkeypatch.setenv("HPCFLOW_SITE", "local")
-    return Desk(weird_tmp_path, capfd)
 
 
 def test_round_by_round_a_run_comes_to_its_end(desk: Desk) -> None:

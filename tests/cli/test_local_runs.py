@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,47 +11,7 @@ from hpcflow.cli.main import main
 from hpcflow.ledger.store import open_ledger
 from hpcflow.resources import resource_dir
 from hpcflow.testing.cluster import poll
-
-SMALL = """
-name: {name}
-project: tests
-command: [sh, -c, "{shell}"]
-launch: {{framework: none, launcher: none}}
-tags: [quick]
-"""
-
-
-class Desk:
-    """A person with a folder for configs, and ``hpcflow`` at hand."""
-
-    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capfd = capfd
-
-    def config(self, name: str, shell: str) -> str:
-        path = self.folder / f"{name}.yaml"
-        path.write_text(SMALL.format(name=name, shell=shell))
-        return str(path)
-
-    def say(self, *args: str, code: int = 0) -> str:
-        self._capfd.readouterr()
-        assert main(list(args)) == code, self._capfd.readouterr().err
-        return self._capfd.readouterr().out
-
-    def json(self, *args: str, code: int = 0) -> Any:
-        return json.loads(self.say(*args, "--json", code=code))
-
-
-@pytest.fixture
-def desk(
-    weird_tmp_path: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Desk:
-    assert not home.exists()
-    monkeypatch.setenv("HPCFLOW_SITE", "local")
-    return Desk(weird_tmp_path, capfd)
+from tests.cli.desk import Desk
 
 
 def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:

@@ -13,7 +13,7 @@ from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import TTL_S, Daemon, Told, lease_name
 from hpcflow.requeue.tick import Report, Surroundings
-from tests.requeue.test_tick import Watched
+from tests.requeue.watched import Watched
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,63 +11,18 @@ from typing import Any
 
 import pytest
 
-from hpcflow.clock import to_text
 from hpcflow.errors import SchedulerUnavailable, SubmissionDelayed
-from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import job_name
-from hpcflow.model.journal import Ended, Held, Intended, JournalRecord, Refused, Released
+from hpcflow.model.journal import Ended, Held, Intended, Refused, Released
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.requeue.policy import Action
-from hpcflow.requeue.tick import Report, Surroundings, tick
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.unread import mark_unread
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
-from tests.launch.desk import Desk
-
-
-class Watched(Desk):
-    """A desk whose runs are watched."""
-
-    def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
-        with open_ledger(self.settings.ledger_url) as ledger:
-            around = Surroundings(
-                ledger,
-                self.settings,
-                self.clock,
-                connect=lambda _: self.slurm,
-                find_site=lambda _: self.site,
-                may_act=may_act,
-            )
-            return tick(around)
-
-    def end(
-        self,
-        job_id: str,
-        raw_state: str,
-        *,
-        checkpoint: int | None = None,
-        path: str | None = None,
-        **how: Any,
-    ) -> None:
-        """The job ends, after it made a checkpoint."""
-        job = next(job for job in self.slurm.queue() if job.job_id == job_id)
-        run_id, attempt = job.job_name.split(":")[1:]
-        run_dir = RunDir((self.settings.home.runs / run_id).readlink())
-        if checkpoint is not None:
-            name = path or f"checkpoints/{checkpoint:09d}"
-            event = {"event": "checkpoint", "train_step": checkpoint, "path": name}
-            said = {"at": to_text(self.clock.now()), **event, "size_bytes": 1}
-            with run_dir.attempt(int(attempt)).events.open("a") as file:
-                file.write(json.dumps(said) + "\n")
-        self.slurm.end(job_id, raw_state, **how)
-
-    def say(self, run_dir: Path, record: JournalRecord) -> None:
-        mark_unread(self.settings.home, RunDir(run_dir))
-        journal.append(RunDir(run_dir), record)
+from tests.requeue.watched import Watched
 
 
 @pytest.fixture
@@ -260,7 +214,7 @@ def test_a_job_that_nobody_knows_any_more_has_vanished_after_a_while(desk: Watch
     assert launched.run_id in desk.tick().sent
 
 
-def test_out_of_memory_asks_for_more(desk: Watched) -> None:
+def test_out_of_memory_asks_for_more_and_goes_on_with_that(desk: Watched) -> None:
     desk.config.write_text(desk.config.read_text().replace("time_limit: 10m", "mem: 2G"))
     launched = desk.launch()
     desk.end(launched.job_id, "OUT_OF_MEMORY", checkpoint=100)
@@ -269,6 +223,11 @@ def test_out_of_memory_asks_for_more(desk: Watched) -> None:
     desk.tick()
     scripts = [RunDir(launched.run_dir).attempt(n).script.read_text() for n in (1, 2)]
     assert ["--mem=2048M" in scripts[0], "--mem=3072M" in scripts[1]] == [True, True]
+    (job_id,) = desk.alive()
+    desk.end(job_id, "PREEMPTED", checkpoint=200)
+    desk.look()
+    again = desk.resume(RunDir(launched.run_dir))
+    assert "--mem=3072M" in RunDir(launched.run_dir).attempt(again.attempt).script.read_text()
 
 
 def test_a_run_that_was_made_and_never_sent_is_sent_when_nobody_can_be_at_it(
@@ -419,21 +378,6 @@ def test_saving_the_same_train_step_to_one_path_is_no_progress(desk: Watched) ->
         sent += 1
         assert sent < 10
     assert desk.seen(launched.run_id).run.next_action == "stop: no_progress"
-
-
-def test_memory_that_was_raised_stays_raised(desk: Watched) -> None:
-    desk.config.write_text(desk.config.read_text().replace("time_limit: 10m", "mem: 2G"))
-    launched = desk.launch()
-    desk.end(launched.job_id, "OUT_OF_MEMORY", checkpoint=100)
-    desk.look()
-    desk.clock.advance(60)
-    desk.tick()
-    (job_id,) = desk.alive()
-    desk.end(job_id, "PREEMPTED", checkpoint=200)
-    desk.look()
-    again = desk.resume(RunDir(launched.run_dir))
-    script = RunDir(launched.run_dir).attempt(again.attempt).script.read_text()
-    assert "--mem=3072M" in script
 
 
 def test_a_bug_met_in_one_run_stops_no_other(

@@ -1,0 +1,58 @@
+"""A person whose runs a daemon watches, on a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hpcflow.clock import to_text
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import JournalRecord
+from hpcflow.requeue.tick import Report, Surroundings, tick
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.unread import mark_unread
+from tests.launch.desk import Desk
+
+
+class Watched(Desk):
+    """A desk whose runs are watched."""
+
+    def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
+        with open_ledger(self.settings.ledger_url) as ledger:
+            around = Surroundings(
+                ledger,
+                self.settings,
+                self.clock,
+                connect=lambda _: self.slurm,
+                find_site=lambda _: self.site,
+                may_act=may_act,
+            )
+            return tick(around)
+
+    def end(
+        self,
+        job_id: str,
+        raw_state: str,
+        *,
+        checkpoint: int | None = None,
+        path: str | None = None,
+        **how: Any,
+    ) -> None:
+        """The job ends, after it made a checkpoint."""
+        job = next(job for job in self.slurm.queue() if job.job_id == job_id)
+        run_id, attempt = job.job_name.split(":")[1:]
+        run_dir = RunDir((self.settings.home.runs / run_id).readlink())
+        if checkpoint is not None:
+            name = path or f"checkpoints/{checkpoint:09d}"
+            event = {"event": "checkpoint", "train_step": checkpoint, "path": name}
+            said = {"at": to_text(self.clock.now()), **event, "size_bytes": 1}
+            with run_dir.attempt(int(attempt)).events.open("a") as file:
+                file.write(json.dumps(said) + "\n")
+        self.slurm.end(job_id, raw_state, **how)
+
+    def say(self, run_dir: Path, record: JournalRecord) -> None:
+        mark_unread(self.settings.home, RunDir(run_dir))
+        journal.append(RunDir(run_dir), record)
