@@ -159,13 +159,18 @@ def _run_state(
 
 
 def _decided_state(wishes: dict[str, Any], executed: list[AttemptRow], after: RunState) -> RunState:
-    """What the requeue daemon has said since the last attempt ended, if it has said anything."""
-    decided = wishes.get("decided", {})
-    if decided.get("after") != (executed[-1].attempt if executed else 0):
-        return after
-    if after in (RunState.COMPLETED, RunState.CANCELLED):
+    """What a run is by the daemon's decision, where that has a say."""
+    decided = _decision(wishes, executed)
+    if decided is None or after in (RunState.COMPLETED, RunState.CANCELLED):
         return after
     return RunState.FAILED if decided["action"] == "stop" else RunState.WAITING
+
+
+def _decision(wishes: dict[str, Any], executed: list[AttemptRow]) -> dict[str, Any] | None:
+    """What the requeue daemon has said since the last attempt ended; None if nothing."""
+    decided: dict[str, Any] | None = wishes.get("decided")
+    is_news = decided and decided["after"] == (executed[-1].attempt if executed else 0)
+    return decided if is_news else None
 
 
 def _next(
@@ -174,9 +179,8 @@ def _next(
     """What is to come of a run that waits, and not before when."""
     if "held_at" in wishes and not state.is_final:
         return "held", None
-    decided = wishes.get("decided", {})
-    is_news = decided.get("after") == (executed[-1].attempt if executed else 0)
-    if not is_news or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
+    decided = _decision(wishes, executed)
+    if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
         return None, None
     return _text(f"{decided['action']}: {decided['rule']}"), _moment(decided.get("not_before"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,22 @@ def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> Non
         assert "is gone, and with it what became of its jobs" in error["message"]
     desk.say("daemon", "--once", code=1)
     assert not journal.exists()
+
+
+def test_nobody_waits_for_a_run_that_is_gone_though_a_daemon_lives(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
+    desk.say("ls")
+    words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "600"]
+    desk.say("hold", "patient")
+    log = desk.folder / "daemon.log"
+    with log.open("wb") as file:
+        loop = subprocess.Popen(words, stdout=file, stderr=file, env=os.environ)
+    poll(lambda: main(["daemon", "status"]) == 0, 30, log.read_text)
+    desk.say("release", "patient")
+    shutil.rmtree(run["run_dir"])
+    assert desk.json("wait", "patient", code=1)["state"] != "completed"
+    loop.send_signal(signal.SIGTERM)
+    assert loop.wait(30) == 0
 
 
 def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:

@@ -150,6 +150,27 @@ def test_a_ledger_that_does_not_answer_is_asked_again(
     assert process.texts == ["the ledger does not answer; trying again"], "it is said once"
 
 
+def test_a_home_that_is_away_for_a_while_ends_no_daemon(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run_id,) = preempted(desk)
+    runs = desk.settings.home.runs
+    away = runs.rename(runs.with_name("away"))
+    runs.touch()
+    process = Process(desk, ledger)
+
+    def comes_back(_: float) -> None:
+        if away.exists():
+            runs.unlink()
+            away.rename(runs)
+
+    monkeypatch.setattr(process.told, "sleep", comes_back)
+    process.run()
+    assert list(process.reports[0].sent) == [run_id]
+    (text,) = process.texts
+    assert text.endswith("; trying again")
+
+
 def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) -> None:
     preempted(desk, 3)
     process = Process(desk, ledger)
