@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcflow.testing.cluster import Software, User
+from hpcflow.testing.cluster import Postgres, Software, User
 
 TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
+
+#: What must hold whatever the ledger is: SQLite in the user's home, as it comes; or Postgres.
+ON_EACH_LEDGER = pytest.mark.parametrize("hpcflow", ["sqlite", "postgresql"], indirect=True)
 
 
 @dataclass
@@ -60,9 +64,17 @@ def newcomer(user: User, software: Software) -> Hpcflow:
 
 
 @pytest.fixture
-def hpcflow(ada: User, software: Software) -> Hpcflow:
+def hpcflow(request: pytest.FixtureRequest, ada: User, software: Software) -> Iterator[Hpcflow]:
     """hpcflow for ada, who has never used it before."""
-    return newcomer(ada, software)
+    hpcflow = newcomer(ada, software)
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield hpcflow
+        return
+    server: Postgres = request.getfixturevalue("postgres_server")
+    name = f"e2e_{uuid.uuid4().hex}"
+    hpcflow.env["HPCFLOW_LEDGER"] = server.create_database(name)
+    yield hpcflow
+    server.drop_database(name)
 
 
 @pytest.fixture(scope="session")

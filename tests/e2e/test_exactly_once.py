@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Hpcflow
+from tests.e2e.conftest import ON_EACH_LEDGER, Hpcflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -19,6 +19,7 @@ resources: {time_limit: 10m}
 """
 
 
+@ON_EACH_LEDGER
 def test_kill_9_at_every_moment_leaves_exactly_one_job(hpcflow: Hpcflow) -> None:
     config = hpcflow.write_config("sleeper.yaml", SLEEPER)
     driver = hpcflow.write_config(
@@ -26,7 +27,9 @@ def test_kill_9_at_every_moment_leaves_exactly_one_job(hpcflow: Hpcflow) -> None
     )
     folder = hpcflow.home.parent
     done = hpcflow.user.run(
-        ["python", str(driver), str(config), "devcluster", str(folder)], timeout=800
+        ["python", str(driver), str(config), "devcluster", str(folder)],
+        env=hpcflow.env,
+        timeout=800,
     )
     rounds = [json.loads(line) for line in done.stdout.splitlines()]
     not_one = [r for r in rounds if len(r["jobs"]) != 1 or r["runs"] != 1]
