@@ -30,7 +30,13 @@ class _Record(BaseModel):
         return text.encode("utf-8", "replace").decode() + "\n"
 
     @field_serializer(
-        "at", "submitted_at", "started_at", "ended_at", "not_before", check_fields=False
+        "at",
+        "submitted_at",
+        "started_at",
+        "ended_at",
+        "preempted_at",
+        "not_before",
+        check_fields=False,
     )
     def _time(self, value: Any) -> str | None:
         return None if value is None else to_text(value)
@@ -93,6 +99,7 @@ class Observed(_Record):
     submitted_at: AwareDatetime | None = None
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
+    preempted_at: AwareDatetime | None = None
     exit_code: int | None = None
     signal: int | None = None
     source: Literal["queue", "accounting", "events", "local"] = "queue"

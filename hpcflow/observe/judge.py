@@ -30,6 +30,10 @@ MISSING: Final = "MISSING"
 #: both answering and neither knowing the job it is gone.
 VANISHED_AFTER_S: Final = 180.0
 
+#: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
+#: code alone: a program that is told to leave while it is still starting dies of that.
+_MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
+
 #: Slurm's words for a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
 
@@ -87,7 +91,9 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
         if job.source == "accounting" and attempt.exit_code is not None:
             exit_code = attempt.exit_code  # sacct takes 128 off: 203 would be 75, "send me again"
-        cause = cause_of_end(job.raw_state, exit_code)
+        cause, rule = cause_of_end(job.raw_state, exit_code), f"{job.source} says {job.raw_state}"
+        if job.preempted_at is not None and cause in _MAY_BE_PREEMPTION:
+            cause, rule = Cause.PREEMPTED, f"{rule}, and that it was being preempted"
         records.append(
             Ended(
                 at=now,
@@ -96,7 +102,7 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
                 raw_state=job.raw_state,
                 exit_code=exit_code,
                 ended_at=job.ended_at,
-                rule=f"{job.source} says {job.raw_state}",
+                rule=rule,
             )
         )
     return records
@@ -152,6 +158,7 @@ def _observed(number: int, job: JobInfo, now: datetime) -> Observed:
         submitted_at=job.submitted_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
+        preempted_at=job.preempted_at,
         exit_code=job.exit_code,
         signal=job.signal,
         source=job.source,

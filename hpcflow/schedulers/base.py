@@ -56,7 +56,12 @@ class JobRef:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """What the scheduler says about one job. Times are aware UTC; None where it does not say."""
+    """What the scheduler says about one job. Times are aware UTC; None where it does not say.
+
+    Attributes:
+        preempted_at: when it was told that a job of higher priority takes its nodes. Only the queue
+            knows it, and only of the job's last life.
+    """
 
     job_id: str
     job_name: str
@@ -72,6 +77,7 @@ class JobInfo:
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    preempted_at: datetime | None = None
     source: Literal["queue", "accounting", "local"] = "queue"
 
 

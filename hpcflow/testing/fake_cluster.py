@@ -72,9 +72,17 @@ class FakeCluster:
             now = self._clock.now()
             self._change(job_id, raw_state, ended_at=now, exit_code=exit_code, signal=signal)
 
-    def preempt(self, job_id: str) -> None:
-        """A job of higher priority takes its nodes."""
-        self.end(job_id, "PREEMPTED", signal=15)
+    def preempt(self, job_id: str, *, leaves_with: int | None = None) -> None:
+        """A job of higher priority takes its nodes.
+
+        Args:
+            leaves_with: its exit code, if it ends by itself within the grace time.
+        """
+        self._jobs[job_id] = replace(self._jobs[job_id], preempted_at=self._clock.now())
+        if leaves_with is None:
+            self.end(job_id, "PREEMPTED", signal=15)
+        else:
+            self.end(job_id, "FAILED" if leaves_with else "COMPLETED", exit_code=leaves_with)
 
     def requeue(self, job_id: str) -> None:
         """Slurm itself starts the job anew, under the same id; accounting keeps both."""

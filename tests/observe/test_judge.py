@@ -132,6 +132,26 @@ def test_after_a_wish_to_cancel_whatever_is_not_completed_is_cancelled() -> None
 
 
 @pytest.mark.parametrize(
+    ("raw_state", "exit_code", "cause"),
+    [
+        ("FAILED", 1, Cause.PREEMPTED),  # it was still starting, and TERM killed it
+        ("FAILED", None, Cause.PREEMPTED),
+        ("FAILED", 75, Cause.PREEMPTED),
+        ("COMPLETED", 0, Cause.COMPLETED),
+        ("CANCELLED", None, Cause.CANCELLED),
+        ("OUT_OF_MEMORY", 125, Cause.OUT_OF_MEMORY),
+    ],
+)
+def test_what_ends_while_it_is_preempted_has_not_failed(
+    raw_state: str, exit_code: int | None, cause: Cause
+) -> None:
+    job = replace(answer(raw_state, exit_code=exit_code), preempted_at=NOW)
+    records = judge(RUNNING, job, now=NOW)
+    assert isinstance(records[-1], Ended)
+    assert records[-1].cause is cause
+
+
+@pytest.mark.parametrize(
     ("first_notice", "cause"), [("TERM", Cause.PREEMPTED), ("USR2", Cause.CHECKPOINTED)]
 )
 def test_leaving_within_the_grace_time_is_a_preemption(first_notice: str, cause: Cause) -> None:

@@ -59,6 +59,9 @@ FATES = (
     Fate("too-long", options=("-t1",), state="TIMEOUT"),
     Fate("on-a-dead-node", options=("-wn4", "--no-requeue"), then="operator down",
          state="NODE_FAIL"),
+    Fate("preempted-while-starting", "srun bash -c 'trap \"exit 7\" TERM; sleep 600 & wait'",
+         ("-pspot", "-wn3", "--exclusive"), state="FAILED", exit_code=7,
+         then="sbatch -pgpu -wn3 --exclusive -t1 -o/dev/null -Jits-successor --wrap=true"),
     Fate("odd|name, of\nothers", "exit 0", state="COMPLETED", exit_code=0),
 )  # fmt: skip
 

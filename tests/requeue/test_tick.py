@@ -47,6 +47,15 @@ def test_a_preempted_run_is_sent_again_in_the_tick_that_sees_its_end(desk: Watch
     assert [attempt.cause for attempt in seen.attempts] == [*[Cause.PREEMPTED] * 3, Cause.COMPLETED]
 
 
+def test_a_run_that_is_preempted_while_it_starts_goes_on_at_once(desk: Watched) -> None:
+    """It dies of the notice, which it cannot understand yet; Slurm calls that a failure."""
+    launched = desk.launch()
+    desk.slurm.preempt(launched.job_id, leaves_with=1)
+    assert desk.tick().sent.keys() == {launched.run_id}
+    first = desk.seen(launched.run_id).attempts[0]
+    assert (first.raw_state, first.cause) == ("FAILED", Cause.PREEMPTED)
+
+
 def test_a_tick_in_which_nothing_happened_writes_and_sends_nothing(desk: Watched) -> None:
     launched = desk.launch()
     desk.tick()

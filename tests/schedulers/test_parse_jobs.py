@@ -24,8 +24,9 @@ from hpcflow.schedulers.slurm.parse_jobs import (
 QUEUE_ROW = {
     "JobArrayID": "123", "State": "RUNNING", "exit_code": "0", "RestartCnt": "0",
     "SubmitTime": "2026-03-01T10:00:00", "StartTime": "2026-03-01T10:05:00",
-    "EndTime": "2026-03-01T12:00:00", "Partition": "gpu", "Account": "physics",
-    "NodeList": "n[1-2]", "Name": "hpcflow:x-20260301-aaaaaaaa:1", "Reason": "None",
+    "EndTime": "2026-03-01T12:00:00", "PreemptTime": "N/A", "Partition": "gpu",
+    "Account": "physics", "NodeList": "n[1-2]", "Name": "hpcflow:x-20260301-aaaaaaaa:1",
+    "Reason": "None",
 }  # fmt: skip
 ACCOUNTING_ROW = {
     "JobID": "123", "State": "COMPLETED", "ExitCode": "0:0", "Submit": "2026-03-01T10:00:00",

@@ -20,7 +20,7 @@ from hpcflow.schedulers.slurm.parse_cluster import (
     parse_qos,
     parse_settings,
 )
-from hpcflow.schedulers.slurm.parse_jobs import parse_accounting, parse_queue
+from hpcflow.schedulers.slurm.parse_jobs import QUEUE_FIELDS, parse_accounting, parse_queue
 from hpcflow.schedulers.slurm.run_command import Answer
 from hpcflow.schedulers.slurm.submit import job_from
 
@@ -45,6 +45,8 @@ KEYS = {
     "--bogus": None,
     "no script": None,
 }
+#: The other versions were recorded before that was asked for.
+ASKED_FOR_PREEMPT_TIME = {"22.05.8"}
 #: Where a version names the reason more, or less, exactly.
 OTHER_KEYS = {
     "--nodes=9": {"resources", "resources.partition"},
@@ -70,8 +72,14 @@ def _of(jobs: list[JobInfo], job_id: str) -> list[JobInfo]:
     return [job for job in jobs if job.job_id.partition("_")[0] == job_id]
 
 
+def _queue(version: str) -> list[JobInfo]:
+    later = () if version in ASKED_FOR_PREEMPT_TIME else ("PreemptTime",)
+    fields = [name for name in QUEUE_FIELDS if name not in later]
+    return parse_queue(_text(version, "squeue.txt"), fields)
+
+
 def test_the_queue_says_what_became_of_every_job(version: str) -> None:
-    jobs = parse_queue(_text(version, "squeue.txt"))
+    jobs = _queue(version)
     for truth in _truth(version):
         told = _of(jobs, truth["job_id"])
         assert told, truth
@@ -86,6 +94,9 @@ def test_the_queue_says_what_became_of_every_job(version: str) -> None:
                 assert (job.exit_code, job.signal) == (truth["exit_code"], truth["signal"])
     (requeued,) = [job for job in jobs if job.job_name == "requeued"]
     assert requeued.restarts == 1
+    preempted = [job.job_name for job in jobs if job.preempted_at is not None]
+    was_asked = version in ASKED_FOR_PREEMPT_TIME
+    assert preempted == (["preempted-while-starting"] if was_asked else [])
 
 
 def test_accounting_says_the_same_except_for_codes_above_127(version: str) -> None:

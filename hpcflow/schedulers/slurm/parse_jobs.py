@@ -8,7 +8,7 @@ easier to ask for, but its shape changes with every version. Unknown states come
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final, Literal
 
@@ -22,13 +22,13 @@ from hpcflow.schedulers.slurm.times import parse_time
 FIELD_END: Final = "\x1f"
 ROW_END: Final = "\x1e"
 
-_QUEUE_FIELDS: Final = (
+QUEUE_FIELDS: Final = (
     "JobArrayID", "State", "exit_code", "RestartCnt", "SubmitTime", "StartTime", "EndTime",
-    "Partition", "Account", "NodeList", "Name", "Reason",
+    "PreemptTime", "Partition", "Account", "NodeList", "Name", "Reason",
 )  # fmt: skip
 #: For ``squeue --Format``. A width of 0 (a colon and no number) neither pads nor cuts.
 QUEUE_FORMAT: Final = ",".join(
-    [f"{name}:{FIELD_END}" for name in _QUEUE_FIELDS[:-1]] + [f"{_QUEUE_FIELDS[-1]}:{ROW_END}"]
+    [f"{name}:{FIELD_END}" for name in QUEUE_FIELDS[:-1]] + [f"{QUEUE_FIELDS[-1]}:{ROW_END}"]
 )
 
 _ACCOUNTING_FIELDS: Final = (
@@ -42,10 +42,13 @@ ACCOUNTING_FORMAT: Final = ",".join(_ACCOUNTING_FIELDS)
 _NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
 
 
-def parse_queue(text: str) -> list[JobInfo]:
+def parse_queue(text: str, fields: Sequence[str] = QUEUE_FIELDS) -> list[JobInfo]:
     """The output of ``squeue --noheader --Format QUEUE_FORMAT``.
 
     What a wrapper around squeue prints on lines of its own, before or after, is passed over.
+
+    Args:
+        fields: what was asked for, if it was not QUEUE_FIELDS; the name and the reason stand last.
 
     Raises:
         SchedulerUnavailable: a row is something else. A job that is not seen would be taken for
@@ -54,18 +57,18 @@ def parse_queue(text: str) -> list[JobInfo]:
     *rows, rest = text.split(ROW_END)
     if FIELD_END in rest:
         raise _not_a_row(rest)
-    return [_queue_row(row) for row in rows]
+    return [_queue_row(row, fields) for row in rows]
 
 
-def _queue_row(row: str) -> JobInfo:
+def _queue_row(row: str, fields: Sequence[str]) -> JobInfo:
     values = row.split(FIELD_END)
     values[0] = values[0].strip().rpartition("\n")[2]
-    if len(values) > len(_QUEUE_FIELDS):  # a name may hold whatever its owner typed
-        name = values[len(_QUEUE_FIELDS) - 2 : -1]
-        values = [*values[: len(_QUEUE_FIELDS) - 2], FIELD_END.join(name), values[-1]]
-    if len(values) != len(_QUEUE_FIELDS) or not base(values[0].strip()).isdecimal():
+    if len(values) > len(fields):  # a name may hold whatever its owner typed
+        name = values[len(fields) - 2 : -1]
+        values = [*values[: len(fields) - 2], FIELD_END.join(name), values[-1]]
+    if len(values) != len(fields) or not base(values[0].strip()).isdecimal():
         raise _not_a_row(row)
-    return _job(dict(zip(_QUEUE_FIELDS, values, strict=True)), "queue")
+    return _job(dict(zip(fields, values, strict=True)), "queue")
 
 
 def _not_a_row(text: str) -> SchedulerUnavailable:
@@ -97,7 +100,7 @@ def parse_accounting(text: str) -> list[JobInfo]:
         if len(row) != len(_ACCOUNTING_FIELDS):
             continue
         fields = dict(zip(_ACCOUNTING_FIELDS, row, strict=True))
-        renamed = {name: fields.get(_FROM_ACCOUNTING.get(name, name), "") for name in _QUEUE_FIELDS}
+        renamed = {name: fields.get(_FROM_ACCOUNTING.get(name, name), "") for name in QUEUE_FIELDS}
         jobs.append(_job(renamed, "accounting"))
     return sort_by_age(jobs)
 
@@ -133,6 +136,7 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
         submitted_at=parse_time(fields["SubmitTime"]),
         started_at=parse_time(fields["StartTime"]) if has_started else None,
         ended_at=parse_time(fields["EndTime"]) if has_ended else None,
+        preempted_at=parse_time(fields.get("PreemptTime", "")),
         source=source,
     )
 

@@ -95,8 +95,9 @@ class SlurmWithPyslurm(SlurmCommands):
         mine = [job for job in loaded.values() if job.user_id == uid]
         if job_name is not None:
             mine = [job for job in mine if job.name == job_name]
-        if any(job.exit_code for job in mine):
-            # pyslurm takes 128 off large exit codes, and what is left may as well be a small one.
+        if any(job.exit_code or job.exit_code_signal for job in mine):
+            # pyslurm takes 128 off large exit codes, and what is left may as well be a small one;
+            # and it does not tell whether a job that failed was being preempted.
             return super()._queue(job_name)
         return [_job_info(job) for job in mine]
 
