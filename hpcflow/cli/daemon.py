@@ -115,7 +115,7 @@ class _Log:
         self._warnings, self._problems = report.warnings, report.problems
         if not self._as_json:
             self._say_decisions(report)
-        elif report.decisions or report.sent or problems:
+        elif report.decisions or report.sent or report.stalls or problems:
             click.echo(_json_line(self._session, report))
 
     def _say_decisions(self, report: Report) -> None:
@@ -128,6 +128,11 @@ class _Log:
             click.echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
                 f"  ({decision.rule}: {safe(decision.why)}){then}"
+            )
+        for run_id, verdict in report.stalls.items():
+            click.echo(
+                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
+                f"  ({verdict.rule}: {safe(verdict.why)})"
             )
 
 

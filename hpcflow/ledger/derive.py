@@ -74,7 +74,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         state=_attempt_state(journal, report).value,
         raw_state=_text(_first("raw_state", ended, observed)),
         cause=ended.get("cause"),
-        reason=_text(_first("reason", void, observed)),
+        reason=_text(_first("reason", void, _stall(journal), observed)),
         rule=_text(ended.get("rule")),
         partition=_text(intended.get("partition")),
         nodes=[clean(node) for node in _first("nodes", observed, report) or []],
@@ -88,6 +88,15 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         journal=journal,
         report=report,
     )
+
+
+def _stall(journal: dict[str, Any]) -> dict[str, Any]:
+    """What was said about its lack of progress, while that is the last word; else nothing."""
+    stall: dict[str, Any] = journal.get("stall", {})
+    is_over = journal.get("ended", {}).get("cause", Cause.STALLED.value) != Cause.STALLED.value
+    if not stall or stall["action"] == "withdraw" or is_over:
+        return {}
+    return {**stall, "reason": stall["why"]}
 
 
 def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
@@ -179,6 +188,8 @@ def _next(
     """What is to come of a run that waits, and not before when."""
     if "held_at" in wishes and not state.is_final:
         return "held", None
+    if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):
+        return f"{stall['action']}: stalled", None
     decided = _decision(wishes, executed)
     if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
         return None, None

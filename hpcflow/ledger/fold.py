@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from hpcflow.clock import from_text, to_text
+from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
 from hpcflow.ledger.rows import CheckpointRow
 from hpcflow.model.events import finite, finite_metrics, parse_event
 
@@ -135,13 +136,18 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
         event = parse_event(line)
         if event is None:
             skipped += 1
-        elif event["event"] == "progress":
+            continue
+        kind = event["event"]
+        if kind == "progress":
             _fold_progress(report, event)
         else:
             try:
-                _FOLDERS[event["event"]](fold, number, report, event)
+                _FOLDERS[kind](fold, number, report, event)
             except ValueError:
                 skipped += 1
+                continue
+        if kind in SIGNS:
+            add_sign(report, event["at"])
     return skipped
 
 
@@ -168,8 +174,10 @@ def _fold_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, 
     report["job_id"] = _text(event.get("job_id"))
     nodes = event.get("nodes")
     report["nodes"] = [clean(str(node)) for node in nodes] if isinstance(nodes, list) else []
-    report.pop("exited_at", None)  # Slurm restarted the job: its first exit was not the last
-    report.pop("exit_code", None)
+    begin(report, event["at"])
+    # Where Slurm restarted the job, its first exit was not the last, and its first notice is over.
+    for what in ("exited_at", "exit_code", "notice_at"):
+        report.pop(what, None)
 
 
 def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunRow
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunningRow, RunRow
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
@@ -104,6 +104,28 @@ def live_attempts(connection: Connection) -> list[tuple[RunView, AttemptView]]:
         found = _select(connection, "run", _RUN, f"run_id IN ({inner})", _OVER)
     by_id = {view.run_id: view for view in decode_all(RunRow, _RUN, found, _run_view)}
     return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
+
+
+def running(connection: Connection, user: str) -> list[RunningRow]:
+    """A user's attempts that run, with what their jobs have reported."""
+    of_run_names, names = (
+        ("run_id", "site", "run_dir"),
+        ("run_id", "attempt", "raw_state", "report"),
+    )
+    where = "state = ? ORDER BY run_id, attempt"
+    with connection.transaction(write=False):
+        attempts = _select(connection, "attempt", names, where, [AttemptState.RUNNING.value])
+        inner = "SELECT run_id FROM attempt WHERE state = ?"
+        found = _select(
+            connection,
+            "run",
+            of_run_names,
+            f"user_name = ? AND run_id IN ({inner})",
+            [user, AttemptState.RUNNING.value],
+        )
+    by_id = {run[0]: run for run in decode_all(RunRow, of_run_names, found, lambda *run: run)}
+    rows = decode_all(AttemptRow, names, attempts, lambda *attempt: attempt)
+    return [RunningRow(*by_id[run_id], *said) for run_id, *said in rows if run_id in by_id]
 
 
 def of_run(by_id: Mapping[str, Owner], run_id: str) -> Owner:

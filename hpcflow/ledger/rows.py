@@ -121,6 +121,18 @@ class Known:
     sources: list[SourceRow] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class RunningRow:
+    """An attempt that runs, as far as its progress goes."""
+
+    run_id: str
+    site: str
+    run_dir: str
+    attempt: int
+    raw_state: str | None
+    report: dict[str, Any]
+
+
 @dataclass(slots=True)
 class Change:
     """New rows of one run, and what they were computed from.

@@ -13,7 +13,7 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
 from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
 from hpcflow.ledger.connection import Connection, damaged
-from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, RunRow
+from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, RunningRow, RunRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
 from hpcflow.model.state import RunState
@@ -107,6 +107,11 @@ class Ledger:
         """Every attempt that is neither ended nor withdrawn, with its run."""
         with self._reading() as connection:
             return queries.live_attempts(connection)
+
+    def running(self, *, user: str) -> list[RunningRow]:
+        """The user's attempts that run, with what their jobs have reported."""
+        with self._reading() as connection:
+            return queries.running(connection, user)
 
     def run_ids(self, *, user: str | None = None) -> set[str]:
         """The ids of all runs, or of those of one user."""

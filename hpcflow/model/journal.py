@@ -157,6 +157,19 @@ class Decided(_Record):
     mem_mb: int | None = None
 
 
+class Stall(_Record):
+    """Attempt ``attempt`` shows no progress, or does again. Written before anything is done."""
+
+    record: Literal["stall"] = "stall"
+    attempt: int
+    action: Literal["notice", "cancel", "withdraw"] = Field(
+        description="It is told to save and leave; its job is cancelled; it goes on after all."
+    )
+    rule: str = Field(description="Which rule said so.")
+    why: str = Field(description="The facts that it went by, for people.")
+    silent_s: float = Field(description="How long it has been watched without progress.")
+
+
 JournalRecord = Annotated[
     Intended
     | Submitted
@@ -168,7 +181,8 @@ JournalRecord = Annotated[
     | Resumed
     | Held
     | Released
-    | Decided,
+    | Decided
+    | Stall,
     Field(discriminator="record"),
 ]
 

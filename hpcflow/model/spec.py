@@ -320,6 +320,29 @@ class Retry(Section):
     backoff_max_s: Seconds = Field(
         3600, alias="backoff_max", description="The longest such wait.", examples=["15m"]
     )
+    stall_after_s: IntervalOrNever = Field(
+        1800,
+        alias="stall_after",
+        description="An attempt that shows no progress for so long has stalled: it is told to save "
+        "and leave, and cancelled when it has not after `checkpoint.notice`. It is given longer "
+        "where its own rhythm is slower: `stall_factor` times the median time between two progress "
+        "events, three times the longest; twice as long before the first one, and again after each "
+        "attempt that stalled. `never` leaves it to the time limit. A run that reports nothing is "
+        "left alone, unless `stall_log` is set.",
+        examples=["2h"],
+    )
+    stall_factor: Count = Field(
+        20,
+        description="How many median times between two progress events without one are a stall, "
+        "if that is longer than `stall_after`.",
+        examples=[50],
+    )
+    stall_log: bool = Field(
+        False,
+        description="Take the growth of the attempt's log for progress, too: for programs that "
+        "only print.",
+        examples=[True],
+    )
     deadline_s: Seconds | None = Field(
         None,
         alias="deadline",
@@ -393,7 +416,7 @@ class RunSpec(Section):
 _WITH_UNIT: Final = {
     "resources": ("mem_mb", "time_limit_min"),
     "checkpoint": ("interval_s", "notice_s"),
-    "retry": ("backoff_s", "backoff_max_s", "deadline_s"),
+    "retry": ("backoff_s", "backoff_max_s", "stall_after_s", "deadline_s"),
 }
 
 

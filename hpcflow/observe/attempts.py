@@ -22,7 +22,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
 from hpcflow.model.events import parse_event
-from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
 from hpcflow.observe.judge import MISSING, judge
@@ -211,8 +211,10 @@ class _Watch:
             # Two jobs were sent after all, and the other one has the attempt; ours left at once.
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
         missing_since = last_sign = None
-        if job is None:
+        records: list[JournalRecord] = []
+        if job is None or _is_end(job):
             records = [each for each in journal.read(run_dir) if _is_of(each, attempt)]
+        if job is None:
             self._require_its_cluster(attempt, records)
             missing_since, last_sign = _missing_since(records), _last_sign(run_dir, attempt)
         return judge(
@@ -220,6 +222,7 @@ class _Watch:
             job,
             cancel_requested=run_dir.cancel.exists(),
             first_notice=_first_notice(run_dir, attempt) if job and job.exit_code else None,
+            stall=next((each for each in reversed(records) if isinstance(each, Stall)), None),
             missing_since=missing_since,
             last_sign=last_sign,
             now=now,

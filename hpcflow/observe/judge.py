@@ -18,7 +18,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from hpcflow.model.journal import Ended, JournalRecord, Observed
+from hpcflow.model.journal import Ended, JournalRecord, Observed, Stall
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
 from hpcflow.model.views import AttemptView
 from hpcflow.schedulers.base import JobInfo
@@ -44,6 +44,7 @@ def judge(
     *,
     cancel_requested: bool = False,
     first_notice: str | None = None,
+    stall: Stall | None = None,
     missing_since: datetime | None = None,
     last_sign: datetime | None = None,
     now: datetime,
@@ -58,6 +59,8 @@ def judge(
         first_notice: the first signal that the job says it was told to leave by. Slurm calls a
             job that saves and leaves within the grace time of its preemption FAILED; the TERM that
             comes before any USR2 is how it can be known.
+        stall: what was last said about its lack of progress. A job that was cancelled for that, or
+            was told to leave and did, has stalled, unless Slurm has a reason of its own.
         missing_since: when that was first seen to be so.
         last_sign: when the job last wrote into its folder. Whoever writes has not vanished.
     """
@@ -66,17 +69,30 @@ def judge(
     else:
         records = _judge_answer(attempt, job, now)
     return [
-        _refine(record, cancel_requested, first_notice) if isinstance(record, Ended) else record
+        _refine(record, cancel_requested, first_notice, stall)
+        if isinstance(record, Ended)
+        else record
         for record in records
     ]
 
 
-def _refine(ended: Ended, cancel_requested: bool, first_notice: str | None) -> Ended:
+#: What was done about a stall -> the causes that hide it then.
+_HIDE_STALL: Final = {
+    "notice": frozenset({Cause.CHECKPOINTED}),
+    "cancel": frozenset({Cause.CHECKPOINTED, Cause.CANCELLED, Cause.FAILED, Cause.VANISHED}),
+}
+
+
+def _refine(
+    ended: Ended, cancel_requested: bool, first_notice: str | None, stall: Stall | None
+) -> Ended:
     """The cause that Slurm does not know."""
     if cancel_requested and ended.cause is not Cause.COMPLETED:
         cause, why = Cause.CANCELLED, "cancel was requested"
     elif ended.cause is Cause.CHECKPOINTED and first_notice == "TERM":
         cause, why = Cause.PREEMPTED, "it saved and left on TERM, which nobody here had sent"
+    elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):
+        cause, why = Cause.STALLED, stall.why
     else:
         return ended
     return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})

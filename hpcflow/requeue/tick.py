@@ -31,7 +31,9 @@ from hpcflow.model.journal import Decided
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up
 from hpcflow.requeue.facts import facts_of
+from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
+from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
@@ -54,6 +56,7 @@ class Report:
         looked_at: runs for which something had to be decided.
         decisions: run id -> what was decided now, and was not decided before, or done.
         sent: run id -> job id, of the attempts that were sent.
+        stalls: run id -> what was found about an attempt that shows no progress.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
         is_ousted: whether another process has taken the lease meanwhile; the rest is left to it.
@@ -62,6 +65,7 @@ class Report:
     looked_at: int = 0
     decisions: dict[str, Decision] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
+    stalls: dict[str, Verdict] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     is_ousted: bool = False
@@ -116,7 +120,11 @@ class _Round:
         for begin in range(0, len(due), _BATCH):
             if not self._batch(due[begin : begin + _BATCH]):
                 self._report.is_ousted = True
-                break
+                return self._report
+        stalls = look_for_stalls(around, self._queue)
+        self._report.stalls = stalls.verdicts
+        self._report.problems.update(stalls.problems)
+        self._report.is_ousted = stalls.is_ousted
         return self._report
 
     def _batch(self, run_ids: Sequence[str]) -> bool:

@@ -29,6 +29,7 @@
       runs/<run_id>                            symbolic link to the run directory: finds runs
       unread/<run_id>                          mark: the ledger may not have read it to its end
       silent/<site>                            mark: its accounting did not answer a moment ago
+      watch/<ledger>                           how long the daemon has seen no progress, of each run
       sites/*.yaml  templates/                 the user's own
 """
 
@@ -157,6 +158,10 @@ class Home:
     @property
     def silent(self) -> Path:
         return self.path / "silent"
+
+    @property
+    def watch(self) -> Path:
+        return self.path / "watch"
 
     @property
     def sites(self) -> Path:

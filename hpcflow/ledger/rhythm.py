@@ -1,0 +1,127 @@
+"""The rhythm in which an attempt shows progress: what is kept of the gaps between its events. Pure.
+
+All times here are those of the job's own clock, and only differences between them are used: what
+the login side calls "now" is another machine's. How long a job has been silent is therefore found
+out elsewhere (:mod:`hpcflow.requeue.watch`).
+
+Kept in an attempt's ``report`` as JSON values, under ``rhythm``; a histogram in steps of 41 % gives
+the median of millions of gaps in a few numbers, and the same whatever the portions in which the
+file was read.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hpcflow.clock import from_text
+
+#: The events that only a program that goes on can write. ``started`` and ``exited`` are the job
+#: script's.
+SIGNS: Final = frozenset({"train_started", "progress", "checkpoint", "notice", "finished"})
+
+#: Upper ends of the histogram's classes in seconds, from half a second to some years.
+_EDGES: Final = tuple(0.5 * 2 ** (half / 2) for half in range(60))
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """What is known of the rhythm of one attempt, or of several.
+
+    Attributes:
+        signs: how many signs of progress there were.
+        gaps: class of the histogram -> gaps between two signs in it.
+        longest_s: the longest gap.
+        start_up_s: the longest time from the start of a job to its first sign.
+    """
+
+    signs: int = 0
+    gaps: Mapping[int, int] = field(default_factory=dict)
+    longest_s: float = 0.0
+    start_up_s: float = 0.0
+
+    def __add__(self, other: Rhythm) -> Rhythm:
+        """The rhythm of both together."""
+        gaps = Counter(self.gaps)
+        gaps.update(other.gaps)
+        return Rhythm(
+            self.signs + other.signs,
+            dict(gaps),
+            max(self.longest_s, other.longest_s),
+            max(self.start_up_s, other.start_up_s),
+        )
+
+    @property
+    def median_s(self) -> float:
+        """The median gap, rounded up to its class; 0 where there is none."""
+        half, seen = sum(self.gaps.values()) / 2, 0
+        for index in sorted(self.gaps):
+            seen += self.gaps[index]
+            if seen >= half:
+                return _EDGES[index]
+        return 0.0
+
+
+def add_sign(report: dict[str, Any], at: str) -> None:
+    """Count a sign of progress that the job wrote at ``at``; a time that is none tells no gap."""
+    kept = report.setdefault("rhythm", {})
+    kept["signs"] = kept.get("signs", 0) + 1
+    moment = _seconds(at)
+    if moment is None:
+        return
+    before = kept.get("last")
+    kept["last"] = moment
+    if before is None:
+        start_up_s = moment - kept.get("from", moment)
+        kept["start_up_s"] = max(kept.get("start_up_s", 0.0), round(start_up_s, 3))
+    elif (gap_s := round(moment - before, 3)) >= 0:  # a clock that was set back tells nothing
+        name = str(min(bisect_left(_EDGES, gap_s), len(_EDGES) - 1))
+        gaps = kept.setdefault("gaps", {})
+        gaps[name] = gaps.get(name, 0) + 1
+        kept["longest_s"] = max(kept.get("longest_s", 0.0), gap_s)
+
+
+def begin(report: dict[str, Any], at: str) -> None:
+    """The job starts, for the first time or again: what it waited for in between is no gap."""
+    kept = report.setdefault("rhythm", {})
+    kept.pop("last", None)
+    kept.pop("from", None)
+    if (moment := _seconds(at)) is not None:
+        kept["from"] = moment
+
+
+def has_begun(report: Mapping[str, Any]) -> bool:
+    """Whether there was a sign since the job last started."""
+    return "last" in report.get("rhythm", {})
+
+
+def signs_of(report: Mapping[str, Any]) -> int:
+    """How many signs of progress there were."""
+    signs: int = report.get("rhythm", {}).get("signs", 0)
+    return signs
+
+
+def rhythm_of(reports: Iterable[Mapping[str, Any]]) -> Rhythm:
+    """The rhythm of all these attempts together."""
+    rhythm = Rhythm()
+    for report in reports:
+        kept = report.get("rhythm", {})
+        rhythm += Rhythm(
+            kept.get("signs", 0),
+            {int(index): count for index, count in kept.get("gaps", {}).items()},
+            kept.get("longest_s", 0.0),
+            kept.get("start_up_s", 0.0),
+        )
+    return rhythm
+
+
+def _seconds(at: str) -> float | None:
+    try:
+        moment = from_text(at).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return moment if math.isfinite(moment) else None

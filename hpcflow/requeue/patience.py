@@ -1,0 +1,178 @@
+"""Whether an attempt that runs has stalled: facts and policy go in, a verdict comes out. Pure.
+
+An attempt is given its *patience*: the longest of ``retry.stall_after`` and what its own rhythm
+allows. When it has been silent for longer it gets the notice, to save and leave; when it is silent
+for another ``checkpoint.notice`` its job is cancelled. A sign of progress in between withdraws the
+notice, unless the program has heard it and is leaving.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from hpcflow.ledger.rhythm import Rhythm
+from hpcflow.model.units import format_duration
+
+#: A validation or a save that took so long once may take so many times as long the next time.
+LONGEST_FACTOR: Final = 3
+#: Pulling a container, staging data and compiling take longer than any train step.
+START_UP_FACTOR: Final = 2
+#: An attempt that was ended for a stall may only have been slow: each such end doubles it all.
+MOST_DOUBLINGS: Final = 4
+
+
+class Act(str, Enum):
+    """What to do with a run that is watched."""
+
+    NONE = "none"
+    NOTICE = "notice"
+    CANCEL = "cancel"
+    WITHDRAW = "withdraw"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the run itself says about its stalls.
+
+    Attributes:
+        after_s: ``retry.stall_after``; None for never.
+        factor: ``retry.stall_factor``.
+        log: ``retry.stall_log``.
+        notice_s: ``checkpoint.notice``: how long it may take to save and leave.
+    """
+
+    after_s: int | None
+    factor: int
+    log: bool
+    notice_s: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was done about its silence last, and not withdrawn."""
+
+    act: Act
+    silent_s: float
+
+
+@dataclass(frozen=True)
+class Watched:
+    """An attempt whose job runs.
+
+    Attributes:
+        silent_s: how long it has been watched without a sign of progress.
+        has_begun: there was a sign since its job started.
+        rhythm: that of the run: of this attempt and those before.
+        log_gap_s: the longest that its log stood still and then grew; where that is watched.
+        stalls: how many attempts before ended as stalled, since a person last wished it to go on.
+        is_leaving: its program has said that it was told to leave, by whomever.
+        given: what was done about its silence.
+    """
+
+    silent_s: float
+    has_begun: bool = True
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    log_gap_s: float = 0.0
+    stalls: int = 0
+    is_leaving: bool = False
+    given: Given | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to do, by which rule, and why."""
+
+    act: Act
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long an attempt may be silent, and which rule gives it that."""
+
+    seconds: float
+    rule: str
+    why: str
+
+
+def judge(watched: Watched, terms: Terms) -> Verdict | None:
+    """What to do about an attempt now; None for nothing. The same for the same arguments."""
+    given = watched.given
+    if given is None:
+        return None if watched.is_leaving else _suspect(watched, terms)
+    if given.act is Act.CANCEL:
+        return Verdict(Act.CANCEL, "silent", "its job was to be cancelled, and runs")
+    # Silence only grows, and begins anew with a sign.
+    has_moved = watched.silent_s < given.silent_s
+    if has_moved and not watched.is_leaving:
+        return Verdict(Act.WITHDRAW, "moved", "it shows progress again")
+    since_s = watched.silent_s if has_moved else watched.silent_s - given.silent_s
+    if since_s < terms.notice_s:
+        return None
+    done = "had begun to leave" if watched.is_leaving else "did not leave"
+    silent = format_duration(watched.silent_s)
+    return Verdict(
+        Act.CANCEL, "silent", f"no progress for {silent}; it was given the notice and {done}"
+    )
+
+
+def patience(watched: Watched, terms: Terms) -> Patience | None:
+    """How long it may be silent; None for ever: it is not watched, or never reports anything."""
+    if terms.after_s is None:
+        return None
+    after = format_duration(terms.after_s)
+    rhythm = watched.rhythm
+    if watched.has_begun:
+        median_s, longest_s = rhythm.median_s, max(rhythm.longest_s, watched.log_gap_s)
+        found = [
+            Patience(terms.after_s, "floor", f"stall_after is {after}"),
+            Patience(
+                terms.factor * median_s,
+                "rhythm",
+                f"{terms.factor} times the {_seconds(median_s)} between two events",
+            ),
+            Patience(
+                LONGEST_FACTOR * longest_s,
+                "longest",
+                f"{LONGEST_FACTOR} times the {_seconds(longest_s)} that it once took",
+            ),
+        ]
+    elif rhythm.signs or terms.log:
+        found = [
+            Patience(
+                START_UP_FACTOR * terms.after_s,
+                "start_up",
+                f"{START_UP_FACTOR} times stall_after, {after}, until it first reports",
+            ),
+            Patience(
+                LONGEST_FACTOR * rhythm.start_up_s,
+                "start_up",
+                f"{LONGEST_FACTOR} times the {_seconds(rhythm.start_up_s)} that its start once "
+                "took",
+            ),
+        ]
+    else:
+        return None
+    best = max(found, key=lambda each: each.seconds)
+    if not watched.stalls:
+        return best
+    times = 2 ** min(watched.stalls, MOST_DOUBLINGS)
+    why = f"{best.why}; {times} times that, for it has stalled {watched.stalls} times before"
+    return Patience(times * best.seconds, best.rule, why)
+
+
+def _suspect(watched: Watched, terms: Terms) -> Verdict | None:
+    allowed = patience(watched, terms)
+    if allowed is None or watched.silent_s < allowed.seconds:
+        return None
+    silent = format_duration(watched.silent_s)
+    return Verdict(
+        Act.NOTICE, allowed.rule, f"no progress for {silent} ({allowed.why}); notice given"
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}s" if seconds < 10 else format_duration(seconds)

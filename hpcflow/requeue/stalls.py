@@ -1,0 +1,374 @@
+"""A look at all running attempts for those that show no progress, and what is done about them.
+
+What is remembered between two looks is in :mod:`.watch`, who has stalled is found in
+:mod:`.patience`; here the ledger and the files are read, and the acts done. Before each act, its
+record is in the journal; whoever is killed between the two does it at the next look. So:
+
+=========  ======================================  =================================================
+act        what is done                            where somebody was killed before it
+=========  ======================================  =================================================
+notice     the attempt's notice file is written    it is written at the next look
+cancel     the job is cancelled                    it is cancelled at the next look, if it runs
+withdraw   our notice file is deleted, then the    it is withdrawn at the next look
+           record written
+=========  ======================================  =================================================
+
+The notice is the file alone. A program that still goes round its loop sees it; to one that does
+not, a signal says nothing that the TERM of the cancel does not say, and would be a call to Slurm.
+
+Nothing is done about a job that the queue, asked in this round, does not show as running: not if it
+is suspended, completing, or waits again. Nor about a run whose files cannot be read and written
+just now: where a full or lost scratch keeps the journal from growing, it has kept the events, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hpcflow.errors import HpcflowError, LedgerError, StorageError
+from hpcflow.launch.jobs import alive_jobs, other_cluster
+from hpcflow.ledger.rhythm import has_begun, rhythm_of, signs_of
+from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
+from hpcflow.model.events import MAX_LINE_BYTES
+from hpcflow.model.journal import Stall
+from hpcflow.model.state import AttemptState, Cause, attempt_state
+from hpcflow.projection import catch_up
+from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
+from hpcflow.requeue.watch import Entry, Watch, WatchFile, pause_s
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.sites.slurm_conf import configured_name
+from hpcflow.storage import journal
+from hpcflow.storage.files import read_from, size_of, storage_error, write_new
+from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.rundir import read_run
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.tick import Surroundings
+
+#: Runs that are taken under watch at one look, for their files are opened; the rest is at the next.
+_NEW_AT_ONCE: Final = 200
+#: What our notice says, so that nobody else's is deleted.
+NOTICE_WORD: Final = "stalled"
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+@dataclass
+class Seen:
+    """What a look did.
+
+    Attributes:
+        verdicts: run id -> what was found about it now, and was not before.
+        problems: run id -> what went wrong with it; it is tried again.
+        is_ousted: whether another process has taken the lease meanwhile.
+    """
+
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    is_ousted: bool = False
+
+
+def look_for_stalls(around: Surroundings, queue: Callable[[str], Sequence[JobInfo]]) -> Seen:
+    """Look at all attempts that run, unless that was done a moment ago, and act.
+
+    Args:
+        queue: site name -> what is in its queue; asked only before an act.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    return _Look(around, queue).go()
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """An attempt about which something may have to be done, or was."""
+
+    row: RunningRow
+    known: Known
+    attempt: AttemptRow
+    watched: Watched
+    verdict: Verdict | None
+
+    @property
+    def run_dir(self) -> RunDir:
+        return RunDir(Path(self.row.run_dir))
+
+    @property
+    def files(self) -> AttemptDir:
+        return self.run_dir.attempt(self.row.attempt)
+
+    @property
+    def waits_for_notice(self) -> bool:
+        """Whether it has been given the notice, and has neither moved nor heard it since."""
+        given = self.watched.given
+        return (
+            self.verdict is None
+            and given is not None
+            and given.act is Act.NOTICE
+            and self.watched.silent_s >= given.silent_s
+            and not self.watched.is_leaving
+        )
+
+
+class _Look:
+    def __init__(self, around: Surroundings, queue: Callable[[str], Sequence[JobInfo]]) -> None:
+        self._around = around
+        self._queue = queue
+        self._seen = Seen()
+        self._changed: list[RunDir] = []
+        self._to_cancel: dict[str, dict[str, str]] = defaultdict(dict)
+
+    def go(self) -> Seen:
+        around, now = self._around, self._around.clock.now()
+        file = WatchFile(around.settings.home, around.settings.ledger_url, configured_name())
+        before = file.load()
+        if before.is_fresh(now):
+            return self._seen
+        rows = self._running()
+        entries = self._entries(rows, before, before.elapsed_s(now))
+        suspects = self._suspects(rows, entries)
+        for suspect in suspects:
+            run_id = suspect.row.run_id
+            is_suspected = suspect.verdict is not None or suspect.watched.given is not None
+            entries[run_id] = replace(entries[run_id], is_suspected=is_suspected)
+        # Before the acts: whoever is killed in the midst of them has left a trace of all.
+        try:
+            file.save(Watch(now, pause_s(entries.values()), entries))
+        except StorageError as error:
+            self._seen.problems["stalls"] = error.message
+            return self._seen
+        try:
+            self._act(suspects)
+        finally:
+            catch_up(around.ledger, self._changed)
+        return self._seen
+
+    def _running(self) -> list[RunningRow]:
+        """The attempts that run by the scheduler's own word, on the cluster that is here."""
+        rows = self._around.ledger.running(user=self._around.settings.user)
+        is_here = {site: self._is_here(site) for site in {row.site for row in rows}}
+        return [
+            row
+            for row in rows
+            if is_here[row.site] and attempt_state(row.raw_state or "") is AttemptState.RUNNING
+        ]
+
+    def _is_here(self, site: str) -> bool:
+        try:
+            return not other_cluster(self._around.find_site(site), self._around.connect(site))
+        except HpcflowError:
+            return False  # the round has said so
+
+    def _entries(self, rows: list[RunningRow], before: Watch, elapsed_s: float) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        new = []
+        for row in rows:
+            entry = before.entries.get(row.run_id)
+            if entry is None or entry.attempt != row.attempt:
+                new.append(row)
+            else:
+                entries[row.run_id] = _looked_at(entry, row, elapsed_s)
+        new = new[:_NEW_AT_ONCE]
+        known = self._around.ledger.known([row.run_id for row in new]) if new else {}
+        for row in new:
+            if row.run_id in known:
+                first = partial(_first_look, row, known[row.run_id])
+                if (entry := self._guarded(row.run_id, first)) is not None:
+                    entries[row.run_id] = entry
+        return entries
+
+    def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[_Suspect]:
+        found = [
+            row
+            for row in rows
+            if (entry := entries.get(row.run_id)) is not None
+            and (entry.is_suspected or _may_have_stalled(row, entry))
+        ]
+        known = self._around.ledger.known([row.run_id for row in found]) if found else {}
+        suspects = []
+        for row in found:
+            of_run = known.get(row.run_id)
+            attempts = of_run.attempts if of_run else []
+            attempt = next((each for each in attempts if each.attempt == row.attempt), None)
+            if of_run is None or attempt is None:
+                continue
+            entry = entries[row.run_id]
+            watched = replace(_watched(row, entry), given=_given(attempt))
+            suspects.append(_Suspect(row, of_run, attempt, watched, judge(watched, entry.terms)))
+        return suspects
+
+    def _act(self, suspects: Iterable[_Suspect]) -> None:
+        for suspect in suspects:
+            if suspect.verdict is None and not suspect.waits_for_notice:
+                continue
+            if not self._around.may_act():
+                self._seen.is_ousted = True
+                return
+            self._guarded(suspect.row.run_id, partial(self._one, suspect))
+        for site, jobs in self._to_cancel.items():
+            if not self._around.may_act():
+                self._seen.is_ousted = True
+                return
+            scheduler = self._around.connect(site)
+            self._guarded(next(iter(jobs)), partial(scheduler.cancel, list(jobs.values())))
+
+    def _guarded(self, run_id: str, act: Callable[[], Result]) -> Result | None:
+        """What goes wrong with one run is a problem of its own."""
+        try:
+            return act()
+        except LedgerError:
+            raise
+        except HpcflowError as error:
+            self._seen.problems[run_id] = error.message
+        except Exception as error:  # a bug, or files that nobody foresaw: it ends no other run
+            _log.debug("run %s", run_id, exc_info=True)
+            self._seen.problems[run_id] = f"{type(error).__name__}: {error}"
+        return None
+
+    def _one(self, suspect: _Suspect) -> None:
+        if suspect.run_dir.cancel.exists() or _has_news(suspect):
+            return  # somebody has cancelled it; it has moved since the ledger was read
+        job_id = self._running_job(suspect)
+        if job_id is None:
+            return
+        if suspect.verdict is None or suspect.verdict.act is Act.NOTICE:
+            if suspect.verdict is not None:
+                self._write_down(suspect, suspect.verdict)
+            _give_notice(suspect.files)
+        elif suspect.verdict.act is Act.WITHDRAW:
+            _take_notice_back(suspect.files)
+            self._write_down(suspect, suspect.verdict)
+        else:
+            given = suspect.watched.given
+            if given is None or given.act is not Act.CANCEL:
+                self._write_down(suspect, suspect.verdict)
+            self._to_cancel[suspect.row.site][suspect.row.run_id] = job_id
+
+    def _running_job(self, suspect: _Suspect) -> str | None:
+        """Its job, if the queue shows it as running."""
+        row = suspect.row
+        running = [
+            job
+            for job in self._queue(row.site)
+            if job.job_id == suspect.attempt.job_id and job.state is AttemptState.RUNNING
+        ]
+        records = journal.read(suspect.run_dir) if running else []
+        scheduler = self._around.connect(row.site)
+        return next(iter(alive_jobs(row.run_id, scheduler, records, queue=running)), None)
+
+    def _write_down(self, suspect: _Suspect, verdict: Verdict) -> None:
+        record = Stall(
+            at=self._around.clock.now(),
+            attempt=suspect.row.attempt,
+            action=verdict.act.value,
+            rule=verdict.rule,
+            why=verdict.why,
+            silent_s=suspect.watched.silent_s,
+        )
+        journal.append(suspect.run_dir, record)
+        self._changed.append(suspect.run_dir)
+        self._seen.verdicts[suspect.row.run_id] = verdict
+
+
+def _looked_at(entry: Entry, row: RunningRow, elapsed_s: float) -> Entry:
+    try:
+        log_bytes = _log_bytes(row) if entry.terms.log else entry.log_bytes
+    except StorageError:
+        return replace(entry, silent_s=0.0)  # nobody can say that it stood still
+    return entry.looked_at(signs_of(row.report), log_bytes, elapsed_s)
+
+
+def _first_look(row: RunningRow, known: Known) -> Entry:
+    """Take a run under watch: what it says itself, and what is known of its attempts before."""
+    spec = read_run(RunDir(Path(row.run_dir))).spec
+    retry = spec.retry
+    terms = Terms(
+        retry.stall_after_s, retry.stall_factor, retry.stall_log, spec.checkpoint.notice_s
+    )
+    earlier = [each for each in known.attempts if each.attempt < row.attempt]
+    counted_from = known.run.journal.get("counted_from", 1)
+    own = [each for each in known.attempts if each.attempt == row.attempt]
+    return Entry(
+        row.attempt,
+        signs_of(row.report),
+        terms,
+        log_bytes=_log_bytes(row) if terms.log else None,
+        before=rhythm_of(each.report for each in earlier),
+        stalls=sum(
+            each.cause == Cause.STALLED.value and each.attempt >= counted_from for each in earlier
+        ),
+        is_suspected=any("stall" in each.journal for each in own),
+    )
+
+
+def _watched(row: RunningRow, entry: Entry) -> Watched:
+    own = rhythm_of([row.report])
+    return Watched(
+        silent_s=entry.silent_s,
+        has_begun=has_begun(row.report) or entry.log_grew,
+        rhythm=own + entry.before,
+        log_gap_s=entry.log_gap_s,
+        stalls=entry.stalls,
+        is_leaving="notice_at" in row.report,
+    )
+
+
+def _given(attempt: AttemptRow) -> Given | None:
+    """What was done about its silence last, unless it was withdrawn."""
+    said = attempt.journal.get("stall")
+    if said is None or said["action"] == Act.WITHDRAW.value:
+        return None
+    return Given(Act(said["action"]), float(said["silent_s"]))
+
+
+def _may_have_stalled(row: RunningRow, entry: Entry) -> bool:
+    after_s = entry.terms.after_s
+    if after_s is None or entry.silent_s < after_s:
+        return False  # nobody's patience is shorter
+    return judge(_watched(row, entry), entry.terms) is not None
+
+
+def _log_bytes(row: RunningRow) -> int:
+    return size_of(RunDir(Path(row.run_dir)).attempt(row.attempt).log) or 0
+
+
+def _has_news(suspect: _Suspect) -> bool:
+    """Whether the job has written an event that the ledger has not read.
+
+    Raises:
+        StorageError: its events are gone, or cannot be read: nobody knows whether it moves.
+    """
+    events = suspect.files.events
+    name = events.relative_to(suspect.run_dir.path).as_posix()
+    read = next((each.offset_bytes for each in suspect.known.sources if each.path == name), 0)
+    size = size_of(events)
+    if size is None or size < read:
+        raise StorageError(f"{events} is gone, or shorter than it was: it may move unseen")
+    return b"\n" in read_from(events, read, MAX_LINE_BYTES)
+
+
+def _give_notice(files: AttemptDir) -> None:
+    try:
+        write_new(files.notice, f"{NOTICE_WORD}\n".encode())
+    except FileExistsError:
+        return  # it has been told already
+    except OSError as error:
+        raise storage_error("write", files.notice, error) from error
+
+
+def _take_notice_back(files: AttemptDir) -> None:
+    """Delete the notice, unless the job script has made it one of its own."""
+    try:
+        if files.notice.read_bytes().strip() == NOTICE_WORD.encode():
+            files.notice.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error("delete", files.notice, error) from error

@@ -1,0 +1,405 @@
+"""A run that shows no progress: noticed, cancelled, sent again. On a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.clock import to_text
+from hpcflow.launch.run import Launched
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Stall
+from hpcflow.model.state import Cause, RunState
+from hpcflow.projection import rebuild
+from hpcflow.requeue.stalls import NOTICE_WORD
+from hpcflow.storage import journal
+from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.runs import list_runs
+from hpcflow.testing.fake_scheduler import FakeScheduler
+from tests.requeue.watched import Watched
+
+MINUTE = 60.0
+
+
+class Training(Watched):
+    """A desk with a training whose job's clock is wrong, if that is asked for."""
+
+    skew_s = 0.0
+
+    def event(self, launched: Launched, kind: str, *, attempt: int = 1, **facts: Any) -> None:
+        at = to_text(self.clock.now() + timedelta(seconds=self.skew_s))
+        with self.files(launched, attempt).events.open("a") as file:
+            file.write(json.dumps({"at": at, "event": kind, **facts}) + "\n")
+
+    def files(self, launched: Launched, attempt: int = 1) -> AttemptDir:
+        return RunDir(launched.run_dir).attempt(attempt)
+
+    def trains(self, launched: Launched, minutes: int, *, attempt: int = 1) -> None:
+        """A train step each minute, and a tick."""
+        self.event(launched, "started", attempt=attempt, job_id="1", nodes=["n1"])
+        self.event(launched, "train_started", attempt=attempt, train_step=0)
+        for step in range(1, minutes + 1):
+            self.clock.advance(MINUTE)
+            self.event(launched, "progress", attempt=attempt, train_step=step, metrics={})
+            assert self.tick().stalls == {}
+
+    def waits(self, minutes: int) -> list[str]:
+        """What is done in so many minutes, with a tick in each."""
+        done: list[str] = []
+        for _ in range(minutes):
+            self.clock.advance(MINUTE)
+            done += [verdict.act.value for verdict in self.tick().stalls.values()]
+        return done
+
+    def acts(self, launched: Launched) -> list[str]:
+        """What the journal says of its stalls."""
+        records = journal.read(RunDir(launched.run_dir))
+        return [record.action for record in records if isinstance(record, Stall)]
+
+    def why(self, launched: Launched) -> str:
+        """What the journal first says about its stall."""
+        records = journal.read(RunDir(launched.run_dir))
+        return next((record.why for record in records if isinstance(record, Stall)), "")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Training:
+    return Training(tmp_path)
+
+
+@pytest.fixture
+def said(desk: Training) -> Callable[[str], Launched]:
+    """Launch a run with such a ``retry``."""
+
+    def launch(retry: str) -> Launched:
+        desk.config.write_text(desk.config.read_text() + f"retry: {retry}\n")
+        return desk.launch()
+
+    return launch
+
+
+def test_a_stalled_run_gets_the_notice_is_cancelled_and_goes_on(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(29) == []
+    assert desk.waits(2) == ["notice"]
+    assert desk.files(launched).notice.read_text() == f"{NOTICE_WORD}\n"
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, seen.run.next_action) == (RunState.RUNNING, "notice: stalled")
+    reason = seen.attempts[0].reason or ""
+    assert reason.startswith("no progress for 30m 00s (stall_after is 30m 00s); notice given")
+    assert desk.waits(2) == ["cancel"]
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert seen.attempts[0].cause is Cause.STALLED
+    assert (seen.run.state, seen.run.next_action) == (RunState.WAITING, "wait: backoff")
+    desk.clock.advance(MINUTE)
+    assert list(desk.tick().sent) == [launched.run_id]
+    assert len(desk.alive()) == 1
+
+
+def test_slurm_is_asked_no_more_than_without_stalls_until_there_is_one(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 3)
+    desk.slurm.calls.clear()
+    desk.waits(29)
+    assert set(desk.slurm.calls) == {"queue"}
+    assert len(desk.slurm.calls) == 29
+
+
+def test_whoever_moves_again_is_forgiven_and_may_stall_again(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    desk.event(launched, "progress", train_step=21, metrics={})
+    assert desk.waits(1) == ["withdraw"]
+    assert not desk.files(launched).notice.exists()
+    assert desk.seen(launched.run_id).run.next_action is None
+    # It took half an hour once, so three times that is given now.
+    assert desk.waits(90) == []
+    assert desk.waits(10) == ["notice", "cancel"]
+
+
+def test_who_hears_the_notice_and_leaves_has_stalled_too(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    desk.event(launched, "progress", train_step=21, metrics={})
+    desk.event(launched, "notice", signal="flag")
+    desk.event(launched, "checkpoint", train_step=21, path="checkpoints/21", size_bytes=1)
+    assert desk.waits(1) == [], "it saves; nobody disturbs it"
+    desk.slurm.end(launched.job_id, "FAILED", exit_code=75)
+    desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
+
+
+def test_who_hangs_while_it_leaves_is_cancelled(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(31)
+    desk.event(launched, "notice", signal="flag")
+    assert desk.waits(6) == ["cancel"]
+
+
+def test_the_notice_of_the_time_limit_is_no_stall_and_stays(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.event(launched, "notice", signal="USR2")
+    assert desk.waits(120) == []
+    other = desk.launch()
+    desk.trains(other, 20)
+    desk.waits(31)
+    desk.files(other).notice.write_text("USR2\n")  # by the job script
+    desk.event(other, "progress", train_step=21, metrics={})
+    assert desk.waits(1) == ["withdraw"]
+    assert desk.files(other).notice.exists()
+
+
+def test_a_suspended_job_does_not_stall_and_its_patience_begins_anew(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(25)
+    desk.slurm.set_raw_state(launched.job_id, "SUSPENDED")
+    assert desk.waits(300) == []
+    desk.slurm.set_raw_state(launched.job_id, "RUNNING")
+    assert desk.waits(29) == []
+    assert desk.waits(3) == ["notice"]
+
+
+@pytest.mark.parametrize("raw_state", ["COMPLETING", "PENDING", "LEVITATING"])
+def test_what_does_not_run_is_left_alone(desk: Training, raw_state: str) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.slurm.set_raw_state(launched.job_id, raw_state)
+    assert desk.waits(120) == []
+
+
+def test_a_validation_that_took_long_once_may_take_long_again(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 5)
+    assert desk.waits(25) == []
+    desk.event(launched, "progress", train_step=6, metrics={"accuracy": 0.5})
+    assert desk.waits(70) == []
+    assert desk.waits(10) == ["notice", "cancel"]
+
+
+def test_slow_train_steps_are_given_as_many_of_them(desk: Training, said: Any) -> None:
+    launched = said("{stall_factor: 100}")
+    desk.trains(launched, 20)
+    assert desk.waits(99) == []
+    assert "notice" in desk.waits(60)
+    assert "100 times the 1m" in desk.why(launched)
+
+
+def test_a_run_that_never_reports_is_left_alone(desk: Training) -> None:
+    launched = desk.launch()
+    desk.event(launched, "started", job_id="1", nodes=["n1"])
+    assert desk.waits(600) == []
+    assert desk.acts(launched) == []
+
+
+def test_never_is_never(desk: Training, said: Any) -> None:
+    launched = said("{stall_after: never}")
+    desk.trains(launched, 20)
+    assert desk.waits(600) == []
+
+
+def test_a_program_that_only_prints_is_watched_by_its_log_when_asked(
+    desk: Training, said: Any
+) -> None:
+    launched = said("{stall_log: true}")
+    desk.event(launched, "started", job_id="1", nodes=["n1"])
+    for _ in range(40):
+        with desk.files(launched).log.open("a") as file:
+            file.write("loss 0.1\n")
+        assert desk.waits(1) == []
+    assert desk.waits(29) == []
+    assert desk.waits(5) == ["notice", "cancel"]
+    desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
+
+
+def test_a_start_that_hangs_is_given_longer_and_only_where_it_ever_reported(
+    desk: Training,
+) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 5)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=5)
+    desk.tick()
+    desk.event(launched, "started", attempt=2, job_id="2", nodes=["n1"])
+    assert desk.waits(59) == []
+    assert desk.waits(5) == ["notice", "cancel"]
+
+
+def test_each_stall_doubles_the_patience_of_the_next_attempt(desk: Training) -> None:
+    """Perhaps it was only slow; then it is not ended for that again and again."""
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(40) == ["notice", "cancel"]
+    assert len(desk.alive()) == 1
+    desk.trains(launched, 5, attempt=2)
+    assert desk.waits(59) == []
+    assert desk.waits(5) == ["notice", "cancel"]
+
+
+@pytest.mark.parametrize("skew_s", [-3600.0, 3600.0, 1e9])
+def test_the_clock_of_the_job_does_not_matter(desk: Training, skew_s: float) -> None:
+    launched = desk.launch()
+    desk.skew_s = skew_s
+    desk.trains(launched, 20)
+    assert desk.waits(29) == []
+    assert desk.waits(2) == ["notice"]
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+def test_our_own_clock_may_jump_and_nothing_is_cancelled_too_soon(
+    desk: Training, jump_s: float
+) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(5)
+    desk.clock.advance(jump_s)
+    assert desk.waits(18) == []
+    desk.clock.advance(-jump_s)
+    assert desk.waits(5) == []
+    assert desk.waits(10)[:1] == ["notice"]
+
+
+def test_a_weekend_without_a_daemon_is_no_stall(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.clock.advance(48 * 3600)
+    assert desk.waits(20) == []
+    assert desk.waits(20)[:1] == ["notice"]
+
+
+def test_a_ledger_that_was_rebuilt_and_a_watch_that_was_lost_end_nothing_too_soon(
+    desk: Training,
+) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(25)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        before = ledger.known([launched.run_id])
+        rebuild(ledger, list_runs(desk.settings.home))
+        assert ledger.known([launched.run_id]) == before
+    assert desk.waits(2) == []
+    (watch,) = desk.settings.home.watch.iterdir()
+    watch.write_text('{"format": 1, "at": ')
+    assert desk.waits(29) == []
+    assert desk.waits(3) == ["notice"]
+
+
+def test_events_that_were_cut_or_lost_end_nothing(desk: Training) -> None:
+    """A purge, or a full scratch: nobody knows whether it moves."""
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.files(launched).events.unlink()
+    for _ in range(60):
+        desk.clock.advance(MINUTE)
+        report = desk.tick()
+        assert report.stalls == {}
+    assert "may move unseen" in report.problems[launched.run_id]
+
+
+def test_while_slurm_is_silent_nothing_is_done(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.slurm.is_controller_down = True
+    assert desk.waits(120) == []
+    desk.slurm.set_raw_state(launched.job_id, "SUSPENDED")
+    desk.slurm.is_controller_down = False
+    assert desk.waits(10) == []
+
+
+def test_a_persons_cancel_wins(desk: Training) -> None:
+    launched, other = desk.launch(), desk.launch()
+    for each in (launched, other):
+        desk.trains(each, 1)
+    desk.waits(31)
+    assert [desk.acts(each) for each in (launched, other)] == [["notice"], ["notice"]]
+    desk.cancel(RunDir(launched.run_dir))
+    desk.slurm.cancel([other.job_id])  # scancel by hand
+    assert desk.waits(3) == []
+    for each in (launched, other):
+        assert desk.seen(each.run_id).run.state is RunState.CANCELLED
+
+
+def test_those_that_stall_together_are_cancelled_in_one_call(desk: Training) -> None:
+    runs = [desk.launch() for _ in range(5)]
+    for each in runs:
+        desk.trains(each, 1)
+    desk.slurm.calls.clear()
+    while len(desk.alive()) == 5:
+        desk.waits(1)
+    assert desk.slurm.calls.count("cancel") == 1
+
+
+class Killed(BaseException):
+    """As kill -9: nobody catches it."""
+
+
+def test_killed_at_any_moment_a_stall_still_ends_as_one(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moments: before and after each journal record, each notice, each cancel, each watch."""
+    moments = kill_at = 0
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            nonlocal moments
+            for when in ("before", "after"):
+                moments += 1
+                if moments == kill_at:
+                    if when == "after":
+                        function(*args, **options)
+                    raise Killed
+            return function(*args, **options)
+
+        return wrapped
+
+    monkeypatch.setattr(journal, "append", around(journal.append))
+    monkeypatch.setattr(FakeScheduler, "cancel", around(FakeScheduler.cancel))
+    for name in ("_give_notice", "WatchFile.save"):
+        target = f"hpcflow.requeue.stalls.{name}"
+        monkeypatch.setattr(target, around(_resolve(target)))
+    was_killed = True
+    next_kill = 0
+    while was_killed:
+        next_kill += 1
+        launched = desk.launch()
+        desk.trains(launched, 2)
+        desk.waits(29)
+        moments, kill_at, was_killed = 0, next_kill, False
+        noticed = False
+        for _ in range(8):
+            desk.clock.advance(MINUTE)
+            try:
+                desk.tick()
+            except Killed:
+                was_killed, kill_at = True, 0
+            noticed = noticed or desk.files(launched).notice.exists()
+        kill_at = 0
+        attempts = desk.seen(launched.run_id).attempts
+        assert attempts[0].cause is Cause.STALLED, f"killed at moment {next_kill}"
+        assert noticed, f"killed at moment {next_kill}"
+        assert desk.acts(launched) == ["notice", "cancel"], f"killed at moment {next_kill}"
+        assert len(attempts) == 2
+        assert len(desk.alive()) == 1
+        desk.cancel(RunDir(launched.run_dir))
+    assert next_kill > 16
+
+
+def _resolve(target: str) -> Callable[..., Any]:
+    import hpcflow.requeue.stalls as module
+
+    found: Any = module
+    for name in target.removeprefix("hpcflow.requeue.stalls.").split("."):
+        found = getattr(found, name)
+    assert callable(found)
+    return found
