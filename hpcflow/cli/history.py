@@ -70,6 +70,8 @@ def _print(run_id: str, chapters: list[Chapter]) -> None:
         console.width = 1000  # what a pipe reads is searched, not looked at
     console.print(_table(chapters))
     for chapter in chapters:
+        if chapter.stall:
+            click.echo(f"in attempt {chapter.attempt}: {safe(chapter.stall)}")
         if chapter.decided:
             click.echo(f"after attempt {chapter.attempt}: {safe(chapter.decided)}")
     lost = sum(chapter.lost_train_steps or 0 for chapter in chapters)

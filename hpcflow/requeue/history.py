@@ -25,6 +25,7 @@ class Chapter:
         checkpoint_train_step: the last complete checkpoint that it made.
         lost_train_steps: done and to be done again, because no checkpoint held them.
         recovery_s: from the end of the attempt before to the first train step of this one.
+        stall: what the daemon last said about its lack of progress.
         decided: what the daemon decided after it, by which rule and why.
     """
 
@@ -44,6 +45,7 @@ class Chapter:
     checkpoint_train_step: int | None
     lost_train_steps: int | None
     recovery_s: float | None
+    stall: str | None
     decided: str | None
 
 
@@ -90,6 +92,7 @@ def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -
         checkpoint_train_step=saved,
         lost_train_steps=lost,
         recovery_s=_between(before.ended_at, trained_at) if before else None,
+        stall=row.journal["stall"]["why"] if "stall" in row.journal else None,
         decided=f"{decided.action} ({decided.rule}): {decided.why}" if decided else None,
     )
 

@@ -93,7 +93,7 @@ def test_a_stalled_run_gets_the_notice_is_cancelled_and_goes_on(desk: Training) 
     assert (seen.run.state, seen.run.next_action) == (RunState.RUNNING, "notice: stalled")
     reason = seen.attempts[0].reason or ""
     assert reason.startswith("no progress for 30m 00s (stall_after is 30m 00s); notice given")
-    assert desk.waits(2) == ["cancel"]
+    assert desk.waits(1) == ["cancel"]
     desk.tick()
     seen = desk.seen(launched.run_id)
     assert seen.attempts[0].cause is Cause.STALLED
@@ -150,7 +150,7 @@ def test_the_notice_of_the_time_limit_is_no_stall_and_stays(desk: Training) -> N
     launched = desk.launch()
     desk.trains(launched, 20)
     desk.event(launched, "notice", signal="USR2")
-    assert desk.waits(120) == []
+    assert desk.waits(60) == []
     other = desk.launch()
     desk.trains(other, 20)
     desk.waits(31)
@@ -165,7 +165,7 @@ def test_a_suspended_job_does_not_stall_and_its_patience_begins_anew(desk: Train
     desk.trains(launched, 20)
     desk.waits(25)
     desk.slurm.set_raw_state(launched.job_id, "SUSPENDED")
-    assert desk.waits(300) == []
+    assert desk.waits(60) == []
     desk.slurm.set_raw_state(launched.job_id, "RUNNING")
     assert desk.waits(29) == []
     assert desk.waits(3) == ["notice"]
@@ -176,7 +176,7 @@ def test_what_does_not_run_is_left_alone(desk: Training, raw_state: str) -> None
     launched = desk.launch()
     desk.trains(launched, 20)
     desk.slurm.set_raw_state(launched.job_id, raw_state)
-    assert desk.waits(120) == []
+    assert desk.waits(60) == []
 
 
 def test_a_validation_that_took_long_once_may_take_long_again(desk: Training) -> None:
@@ -199,14 +199,14 @@ def test_slow_train_steps_are_given_as_many_of_them(desk: Training, said: Any) -
 def test_a_run_that_never_reports_is_left_alone(desk: Training) -> None:
     launched = desk.launch()
     desk.event(launched, "started", job_id="1", nodes=["n1"])
-    assert desk.waits(600) == []
+    assert desk.waits(90) == []
     assert desk.acts(launched) == []
 
 
 def test_never_is_never(desk: Training, said: Any) -> None:
     launched = said("{stall_after: never}")
     desk.trains(launched, 20)
-    assert desk.waits(600) == []
+    assert desk.waits(90) == []
 
 
 def test_a_program_that_only_prints_is_watched_by_its_log_when_asked(
@@ -264,9 +264,9 @@ def test_our_own_clock_may_jump_and_nothing_is_cancelled_too_soon(
     desk.trains(launched, 20)
     desk.waits(5)
     desk.clock.advance(jump_s)
-    assert desk.waits(18) == []
+    assert desk.waits(19) == []
     desk.clock.advance(-jump_s)
-    assert desk.waits(5) == []
+    assert desk.waits(1) == []
     assert desk.waits(10)[:1] == ["notice"]
 
 
@@ -311,7 +311,7 @@ def test_while_slurm_is_silent_nothing_is_done(desk: Training) -> None:
     launched = desk.launch()
     desk.trains(launched, 20)
     desk.slurm.is_controller_down = True
-    assert desk.waits(120) == []
+    assert desk.waits(60) == []
     desk.slurm.set_raw_state(launched.job_id, "SUSPENDED")
     desk.slurm.is_controller_down = False
     assert desk.waits(10) == []
@@ -321,7 +321,7 @@ def test_a_persons_cancel_wins(desk: Training) -> None:
     launched, other = desk.launch(), desk.launch()
     for each in (launched, other):
         desk.trains(each, 1)
-    desk.waits(31)
+    desk.waits(30)
     assert [desk.acts(each) for each in (launched, other)] == [["notice"], ["notice"]]
     desk.cancel(RunDir(launched.run_dir))
     desk.slurm.cancel([other.job_id])  # scancel by hand
@@ -368,16 +368,17 @@ def test_killed_at_any_moment_a_stall_still_ends_as_one(
     for name in ("_give_notice", "WatchFile.save"):
         target = f"hpcflow.requeue.stalls.{name}"
         monkeypatch.setattr(target, around(_resolve(target)))
+    desk.config.write_text(desk.config.read_text() + "retry: {stall_after: 4m, stall_factor: 1}\n")
     was_killed = True
     next_kill = 0
     while was_killed:
         next_kill += 1
         launched = desk.launch()
-        desk.trains(launched, 2)
-        desk.waits(29)
+        desk.trains(launched, 1)
+        desk.waits(3)
         moments, kill_at, was_killed = 0, next_kill, False
         noticed = False
-        for _ in range(8):
+        for _ in range(6):
             desk.clock.advance(MINUTE)
             try:
                 desk.tick()
@@ -389,7 +390,6 @@ def test_killed_at_any_moment_a_stall_still_ends_as_one(
         assert attempts[0].cause is Cause.STALLED, f"killed at moment {next_kill}"
         assert noticed, f"killed at moment {next_kill}"
         assert desk.acts(launched) == ["notice", "cancel"], f"killed at moment {next_kill}"
-        assert len(attempts) == 2
         assert len(desk.alive()) == 1
         desk.cancel(RunDir(launched.run_dir))
     assert next_kill > 16

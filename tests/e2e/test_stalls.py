@@ -1,0 +1,91 @@
+"""Stalls on a real cluster: what hangs is ended, and its next attempt goes on and completes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hpcflow.testing.cluster import poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+#: Goes on until its first attempt hangs, in the midst of a train step.
+HANGS = """
+import os, time
+from hpcflow import runtime
+
+run = runtime.start()
+run.restore()
+for train_step in run.train_steps(20):
+    run.log(loss=1 / train_step)
+    time.sleep(0.2)
+    while train_step == 12 and os.environ["HPCFLOW_ATTEMPT"] == "1":
+        time.sleep(600)
+run.finish()
+"""
+REPORTS = """
+name: hangs
+script: hangs.py
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m}
+checkpoint: {every_train_steps: 10, notice: 2s}
+retry: {stall_after: 8s, stall_factor: 2, backoff: 1s}
+"""
+PRINTS = """
+name: prints
+command: [bash, -c, 'echo begun; sleep 1; echo on; [[ $HPCFLOW_ATTEMPT != 1 ]] || sleep 600']
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m}
+checkpoint: {notice: 2s}
+retry: {stall_after: 8s, stall_log: true, backoff: 1s}
+"""
+
+
+@pytest.fixture
+def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
+    """``hpcflow daemon`` of the same user, until the test is over."""
+    process = hpcflow.user.popen(
+        ["hpcflow", "daemon", "--interval", "1"],
+        env=hpcflow.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    yield process
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def test_what_hangs_is_ended_and_sent_again(
+    hpcflow: Hpcflow, daemon: subprocess.Popen[str]
+) -> None:
+    """One that reports and one that only prints, at the same time."""
+    hpcflow.write_config("hangs.py", HANGS)
+    configs = [hpcflow.write_config("hangs.yaml", REPORTS)]
+    configs.append(hpcflow.write_config("prints.yaml", PRINTS))
+    run_ids = [hpcflow.json("run", each, "--site", "devcluster")["run_id"] for each in configs]
+
+    def look() -> list[Any]:
+        return [hpcflow.json("show", run_id) for run_id in run_ids]
+
+    poll(
+        lambda: [each["state"] for each in look()] == ["completed"] * 2,
+        150,
+        "they never completed",
+    )
+    assert daemon.poll() is None
+    for shown in look():
+        causes = [attempt["cause"] for attempt in shown["attempts"]]
+        assert causes == ["stalled", "completed"]
+        assert "no progress for" in shown["attempts"][0]["rule"]
+    reports = look()[0]
+    assert (reports["train_step"], reports["attempts"][1]["resume_from"]) == (
+        20,
+        "checkpoints/000000010",
+    )
+    told = hpcflow.json("history", run_ids[0])["attempts"][0]
+    assert told["stall"].startswith("no progress for")
+    assert hpcflow("ledger", "check").returncode == 0
