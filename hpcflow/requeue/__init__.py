@@ -3,6 +3,8 @@
 - :mod:`.policy`: ``decide()``, pure: facts, policy, now -> what to do, and by which rule
 - :mod:`.table`: the rules by example, for docs/states.md and for the tests
 - :mod:`.facts`: what the ledger knows of a run, as facts for the policy
+- :mod:`.patience`: whether an attempt that runs has stalled, pure; :mod:`.watch`: how long each has
+  been silent; :mod:`.stalls`: a look at all of them, and the notice or the cancel
 - :mod:`.lease`: at most one daemon acts for a ledger
 - :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again
 

@@ -16,7 +16,9 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import Cause, RunState
 from hpcflow.projection import rebuild
+from hpcflow.requeue import stalls
 from hpcflow.requeue.stalls import NOTICE_WORD
+from hpcflow.requeue.watch import WatchFile
 from hpcflow.storage import journal
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.runs import list_runs
@@ -365,9 +367,8 @@ def test_killed_at_any_moment_a_stall_still_ends_as_one(
 
     monkeypatch.setattr(journal, "append", around(journal.append))
     monkeypatch.setattr(FakeScheduler, "cancel", around(FakeScheduler.cancel))
-    for name in ("_give_notice", "WatchFile.save"):
-        target = f"hpcflow.requeue.stalls.{name}"
-        monkeypatch.setattr(target, around(_resolve(target)))
+    monkeypatch.setattr(stalls, "_give_notice", around(stalls._give_notice))
+    monkeypatch.setattr(WatchFile, "save", around(WatchFile.save))
     desk.config.write_text(desk.config.read_text() + "retry: {stall_after: 4m, stall_factor: 1}\n")
     was_killed = True
     next_kill = 0
@@ -393,13 +394,3 @@ def test_killed_at_any_moment_a_stall_still_ends_as_one(
         assert len(desk.alive()) == 1
         desk.cancel(RunDir(launched.run_dir))
     assert next_kill > 16
-
-
-def _resolve(target: str) -> Callable[..., Any]:
-    import hpcflow.requeue.stalls as module
-
-    found: Any = module
-    for name in target.removeprefix("hpcflow.requeue.stalls.").split("."):
-        found = getattr(found, name)
-    assert callable(found)
-    return found
