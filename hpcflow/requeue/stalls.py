@@ -130,6 +130,7 @@ class _Look:
         file = WatchFile(around.settings.home, around.settings.ledger_url, configured_name())
         before = file.load()
         if before.is_fresh(now):
+            self._seen.problems = before.problems
             return self._seen
         rows = self._running()
         entries = self._entries(rows, before, before.elapsed_s(now))
@@ -138,16 +139,18 @@ class _Look:
             run_id = suspect.row.run_id
             is_suspected = suspect.verdict is not None or suspect.watched.given is not None
             entries[run_id] = replace(entries[run_id], is_suspected=is_suspected)
-        # Before the acts: whoever is killed in the midst of them has left a trace of all.
+        watch = Watch(now, pause_s(entries.values()), entries, dict(self._seen.problems))
         try:
-            file.save(Watch(now, pause_s(entries.values()), entries))
+            # Before the acts: whoever is killed in the midst of them has left a trace of all.
+            file.save(watch)
+            try:
+                self._act(suspects)
+            finally:
+                catch_up(around.ledger, self._changed)
+            if self._seen.problems != watch.problems:
+                file.save(replace(watch, problems=self._seen.problems))
         except StorageError as error:
             self._seen.problems["stalls"] = error.message
-            return self._seen
-        try:
-            self._act(suspects)
-        finally:
-            catch_up(around.ledger, self._changed)
         return self._seen
 
     def _running(self) -> list[RunningRow]:

@@ -84,11 +84,16 @@ class Entry:
 
 @dataclass
 class Watch:
-    """All entries by run id, and when they were looked at."""
+    """All entries by run id, and when they were looked at.
+
+    Attributes:
+        problems: what went wrong at that look, so that what lasts is said once.
+    """
 
     at: datetime | None = None
     again_s: float = 0.0
     entries: dict[str, Entry] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
 
     def is_fresh(self, now: datetime) -> bool:
         """Whether it is too soon for another look."""
@@ -147,6 +152,7 @@ def _encode(watch: Watch) -> dict[str, Any]:
         "format": _FORMAT,
         "at": to_text(watch.at),
         "again_s": watch.again_s,
+        "problems": watch.problems,
         "entries": entries,
     }
 
@@ -182,6 +188,7 @@ def _decode(said: dict[str, Any]) -> Watch:
         from_text(said["at"]),
         float(said["again_s"]),
         {run_id: _entry(each) for run_id, each in said["entries"].items()},
+        dict(said["problems"]),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hpcflow.model.journal import Ended, Observed
+from hpcflow.model.journal import Ended, Observed, Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
 from hpcflow.model.views import AttemptView
 from hpcflow.observe.judge import MISSING, VANISHED_AFTER_S, judge
@@ -159,3 +159,57 @@ def test_leaving_within_the_grace_time_is_a_preemption(first_notice: str, cause:
     records = judge(RUNNING, job, first_notice=first_notice, now=NOW)
     assert isinstance(records[-1], Ended)
     assert records[-1].cause is cause
+
+
+def _stall(action: str) -> Stall:
+    return Stall.model_validate(
+        {
+            "at": NOW,
+            "attempt": 1,
+            "action": action,
+            "rule": "floor",
+            "why": "no progress for 31m 00s",
+            "silent_s": 1860.0,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "raw_state", "exit_code", "cause"),
+    [
+        ("cancel", "CANCELLED by 1000", None, Cause.STALLED),
+        ("cancel", "FAILED", 143, Cause.STALLED),
+        ("cancel", "COMPLETED", 0, Cause.COMPLETED),
+        ("cancel", "PREEMPTED", None, Cause.PREEMPTED),
+        ("cancel", "NODE_FAIL", None, Cause.NODE_FAIL),
+        ("notice", "FAILED", 75, Cause.STALLED),
+        ("notice", "FAILED", 1, Cause.FAILED),
+        ("notice", "CANCELLED by 1000", None, Cause.CANCELLED),
+        ("withdraw", "FAILED", 75, Cause.CHECKPOINTED),
+        ("withdraw", "CANCELLED by 1000", None, Cause.CANCELLED),
+    ],
+)
+def test_what_was_ended_for_a_stall_has_stalled_unless_slurm_had_a_reason(
+    action: str, raw_state: str, exit_code: int | None, cause: Cause
+) -> None:
+    job = answer(raw_state, exit_code=exit_code)
+    (ended,) = [
+        each
+        for each in judge(RUNNING, job, stall=_stall(action), now=NOW)
+        if isinstance(each, Ended)
+    ]
+    assert ended.cause is cause
+    assert ("no progress for" in ended.rule) == (cause is Cause.STALLED)
+    (ended,) = [
+        each
+        for each in judge(RUNNING, job, cancel_requested=True, stall=_stall(action), now=NOW)
+        if isinstance(each, Ended)
+    ]
+    assert ended.cause in (Cause.CANCELLED, Cause.COMPLETED), "hpcflow cancel wins"
+
+
+def test_a_stalled_job_that_preemption_made_leave_was_preempted() -> None:
+    job = answer("FAILED", exit_code=75)
+    said = judge(RUNNING, job, first_notice="TERM", stall=_stall("notice"), now=NOW)
+    (ended,) = [each for each in said if isinstance(each, Ended)]
+    assert ended.cause is Cause.PREEMPTED

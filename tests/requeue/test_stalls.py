@@ -307,6 +307,8 @@ def test_events_that_were_cut_or_lost_end_nothing(desk: Training) -> None:
         report = desk.tick()
         assert report.stalls == {}
     assert "may move unseen" in report.problems[launched.run_id]
+    desk.clock.advance(10)
+    assert desk.tick().problems == report.problems, "what lasts is not said anew at each look"
 
 
 def test_while_slurm_is_silent_nothing_is_done(desk: Training) -> None:
