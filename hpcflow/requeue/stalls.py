@@ -128,10 +128,10 @@ class _Look:
     def go(self) -> Seen:
         around, now = self._around, self._around.clock.now()
         file = WatchFile(around.settings.home, around.settings.ledger_url, configured_name())
-        before = file.load()
-        if before.is_fresh(now):
-            self._seen.problems = before.problems
+        if (head := file.head()).is_fresh(now):
+            self._seen.problems = head.problems
             return self._seen
+        before = file.load()
         rows = self._running()
         entries = self._entries(rows, before, before.elapsed_s(now))
         suspects = self._suspects(rows, entries)

@@ -25,7 +25,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import from_text, to_text
-from hpcflow.errors import StorageError
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.requeue.patience import Terms
 from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
@@ -122,10 +121,20 @@ class WatchFile:
         name = hashlib.sha256(f"{ledger_url}@{cluster or ''}".encode()).hexdigest()[:16]
         self._path = home.watch / f"{name}.json"
 
+    def head(self) -> Watch:
+        """The same as :meth:`load` without the entries, in no time."""
+        return self._load(with_entries=False)
+
     def load(self) -> Watch:
         """What was kept; nothing where that is no such file."""
+        return self._load(with_entries=True)
+
+    def _load(self, *, with_entries: bool) -> Watch:
         try:
-            return _decode(json.loads(self._path.read_bytes()))
+            with self._path.open("rb") as file:
+                head = json.loads(file.readline())
+                entries = json.loads(file.read()) if with_entries else {}
+            return _decode(head, entries)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return Watch()
 
@@ -141,20 +150,14 @@ class WatchFile:
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error("write", self._path, error) from error
-        write_durably(self._path, json.dumps(_encode(watch)))
-
-
-def _encode(watch: Watch) -> dict[str, Any]:
-    if watch.at is None:
-        raise StorageError("a watch that has never looked cannot be kept")
-    entries = {run_id: _thin(entry) for run_id, entry in watch.entries.items()}
-    return {
-        "format": _FORMAT,
-        "at": to_text(watch.at),
-        "again_s": watch.again_s,
-        "problems": watch.problems,
-        "entries": entries,
-    }
+        head = {
+            "format": _FORMAT,
+            "at": watch.at and to_text(watch.at),
+            "again_s": watch.again_s,
+            "problems": watch.problems,
+        }
+        entries = {run_id: _thin(entry) for run_id, entry in watch.entries.items()}
+        write_durably(self._path, f"{json.dumps(head)}\n{json.dumps(entries)}\n")
 
 
 def _thin(entry: Entry) -> dict[str, Any]:
@@ -181,21 +184,39 @@ _USUAL: Final[dict[str, Any]] = {
 }
 
 
-def _decode(said: dict[str, Any]) -> Watch:
-    if said["format"] != _FORMAT:
+def _decode(head: dict[str, Any], entries: dict[str, Any]) -> Watch:
+    if head["format"] != _FORMAT:
         return Watch()
     return Watch(
-        from_text(said["at"]),
-        float(said["again_s"]),
-        {run_id: _entry(each) for run_id, each in said["entries"].items()},
-        dict(said["problems"]),
+        from_text(head["at"]),
+        float(head["again_s"]),
+        {run_id: _entry(each) for run_id, each in entries.items()},
+        {str(run_id): str(problem) for run_id, problem in head["problems"].items()},
     )
 
 
 def _entry(said: dict[str, Any]) -> Entry:
-    terms = Terms(*said.pop("terms"))
-    before = said.pop("before", None)
-    if before is None:
-        return Entry(terms=terms, **said)
-    gaps = {int(index): count for index, count in before.pop("gaps").items()}
-    return Entry(terms=terms, before=Rhythm(gaps=gaps, **before), **said)
+    """ValueError, TypeError or KeyError for what was never written here."""
+    after_s, factor, log, notice_s = said["terms"]
+    log_bytes, before = said.get("log_bytes"), said.get("before")
+    return Entry(
+        attempt=int(said["attempt"]),
+        signs=int(said["signs"]),
+        terms=Terms(after_s and int(after_s), int(factor), bool(log), int(notice_s)),
+        log_bytes=None if log_bytes is None else int(log_bytes),
+        silent_s=float(said.get("silent_s", 0)),
+        log_gap_s=float(said.get("log_gap_s", 0)),
+        log_grew=bool(said.get("log_grew")),
+        before=_rhythm(before) if before else Rhythm(),
+        stalls=int(said.get("stalls", 0)),
+        is_suspected=bool(said.get("is_suspected")),
+    )
+
+
+def _rhythm(said: dict[str, Any]) -> Rhythm:
+    return Rhythm(
+        int(said["signs"]),
+        {int(index): int(count) for index, count in said["gaps"].items()},
+        float(said["longest_s"]),
+        float(said["start_up_s"]),
+    )

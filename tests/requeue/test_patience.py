@@ -199,14 +199,18 @@ def test_a_watch_is_remembered(tmp_path: Path) -> None:
         file.save(watch)
         if entries:
             assert file.load() == watch
+            assert file.head() == replace(watch, entries={})
 
     remembers()
     file.save(Watch(NOW, 60, {"r": Entry(1, 2, TERMS)}))
     assert WatchFile(home, "sqlite:///x", "beta").load() == Watch(), "another cluster's daemon"
     (path,) = home.watch.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
-    whole = json.loads(path.read_text())
-    for damaged in ("", "[]", "{", '{"format": 2}', json.dumps({**whole, "entries": {"r": {}}})):
+    head, entries = path.read_text().splitlines()
+    entry = json.loads(entries)["r"]
+    wrong = [json.dumps({"r": {**entry, name: "x"}}) for name in (*entry, "silent_s", "before")]
+    broken = [f"{head}\n{each}\n" for each in ("", "[]", '{"r": {}}', *wrong)]
+    for damaged in ("", "[]", "{", '{"format": 2}', head, *broken):
         path.write_text(damaged)
         assert file.load() == Watch()
 
