@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Stall
@@ -173,6 +174,24 @@ def test_a_suspended_job_does_not_stall_and_its_patience_begins_anew(desk: Train
     assert desk.waits(3) == ["notice"]
 
 
+@pytest.mark.parametrize("had_notice", [False, True])
+def test_a_job_that_slurm_restarts_is_watched_from_its_start_on(
+    desk: Training, had_notice: bool
+) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    if had_notice:
+        desk.event(launched, "notice", signal="USR2")
+    desk.waits(25)
+    desk.slurm.set_raw_state(launched.job_id, "PENDING")
+    assert desk.waits(60) == []
+    desk.slurm.set_raw_state(launched.job_id, "RUNNING")
+    assert desk.waits(29) == []
+    desk.trains(launched, 2)
+    assert desk.waits(29) == []
+    assert desk.waits(2) == ["notice"]
+
+
 @pytest.mark.parametrize("raw_state", ["COMPLETING", "PENDING", "LEVITATING"])
 def test_what_does_not_run_is_left_alone(desk: Training, raw_state: str) -> None:
     launched = desk.launch()
@@ -332,6 +351,14 @@ def test_a_persons_cancel_wins(desk: Training) -> None:
     assert desk.waits(3) == []
     for each in (launched, other):
         assert desk.seen(each.run_id).run.state is RunState.CANCELLED
+
+
+def test_who_is_to_be_cancelled_gets_no_notice(desk: Training) -> None:
+    """hpcflow cancel was said while Slurm did not answer; its job runs on."""
+    launched = desk.launch()
+    desk.trains(launched, 1)
+    wish_to_cancel(RunDir(launched.run_dir), settings=desk.settings, clock=desk.clock)
+    assert desk.waits(40) == []
 
 
 def test_those_that_stall_together_are_cancelled_in_one_call(desk: Training) -> None:
