@@ -147,7 +147,7 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
                 skipped += 1
                 continue
         if kind in SIGNS:
-            add_sign(report, event["at"])
+            add_sign(report, kind, event["at"])
     return skipped
 
 

@@ -21,7 +21,8 @@ from typing import Any, Final
 from hpcflow.clock import from_text
 
 #: The events that only a program that goes on can write. ``started`` and ``exited`` are the job
-#: script's.
+#: script's. A program that never writes the one called progress, but a checkpoint every few hours,
+#: has promised nobody to write anything.
 SIGNS: Final = frozenset({"train_started", "progress", "checkpoint", "notice", "finished"})
 
 #: Upper ends of the histogram's classes in seconds, from half a second to some years.
@@ -36,12 +37,14 @@ class Rhythm:
         signs: how many signs of progress there were.
         gaps: class of the histogram -> gaps between two signs in it.
         longest_s: the longest gap.
-        start_up_s: the longest time from the start of a job to its first sign.
+        starts: how many jobs came as far as their first progress event.
+        start_up_s: the longest time from the start of a job to that event.
     """
 
     signs: int = 0
     gaps: Mapping[int, int] = field(default_factory=dict)
     longest_s: float = 0.0
+    starts: int = 0
     start_up_s: float = 0.0
 
     def __add__(self, other: Rhythm) -> Rhythm:
@@ -52,6 +55,7 @@ class Rhythm:
             self.signs + other.signs,
             dict(gaps),
             max(self.longest_s, other.longest_s),
+            self.starts + other.starts,
             max(self.start_up_s, other.start_up_s),
         )
 
@@ -66,19 +70,24 @@ class Rhythm:
         return 0.0
 
 
-def add_sign(report: dict[str, Any], at: str) -> None:
+def add_sign(report: dict[str, Any], kind: str, at: str) -> None:
     """Count a sign of progress that the job wrote at ``at``; a time that is none tells no gap."""
     kept = report.setdefault("rhythm", {})
     kept["signs"] = kept.get("signs", 0) + 1
     moment = _seconds(at)
+    if kind == "progress" and not kept.get("has_begun"):
+        kept["has_begun"] = True
+        kept["starts"] = kept.get("starts", 0) + 1
+        if moment is not None:
+            start_up_s = round(moment - kept.get("from", moment), 3)
+            kept["start_up_s"] = max(kept.get("start_up_s", 0.0), start_up_s)
     if moment is None:
         return
     before = kept.get("last")
     kept["last"] = moment
     if before is None:
-        start_up_s = moment - kept.get("from", moment)
-        kept["start_up_s"] = max(kept.get("start_up_s", 0.0), round(start_up_s, 3))
-    elif (gap_s := round(moment - before, 3)) >= 0:  # a clock that was set back tells nothing
+        return
+    if (gap_s := round(moment - before, 3)) >= 0:  # a clock that was set back tells nothing
         name = str(min(bisect_left(_EDGES, gap_s), len(_EDGES) - 1))
         gaps = kept.setdefault("gaps", {})
         gaps[name] = gaps.get(name, 0) + 1
@@ -88,15 +97,15 @@ def add_sign(report: dict[str, Any], at: str) -> None:
 def begin(report: dict[str, Any], at: str) -> None:
     """The job starts, for the first time or again: what it waited for in between is no gap."""
     kept = report.setdefault("rhythm", {})
-    kept.pop("last", None)
-    kept.pop("from", None)
+    for what in ("last", "from", "has_begun"):
+        kept.pop(what, None)
     if (moment := _seconds(at)) is not None:
         kept["from"] = moment
 
 
 def has_begun(report: Mapping[str, Any]) -> bool:
-    """Whether there was a sign since the job last started."""
-    return "last" in report.get("rhythm", {})
+    """Whether there was a progress event since the job last started."""
+    return "has_begun" in report.get("rhythm", {})
 
 
 def signs_of(report: Mapping[str, Any]) -> int:
@@ -114,6 +123,7 @@ def rhythm_of(reports: Iterable[Mapping[str, Any]]) -> Rhythm:
             kept.get("signs", 0),
             {int(index): count for index, count in kept.get("gaps", {}).items()},
             kept.get("longest_s", 0.0),
+            kept.get("starts", 0),
             kept.get("start_up_s", 0.0),
         )
     return rhythm

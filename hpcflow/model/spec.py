@@ -327,8 +327,8 @@ class Retry(Section):
         "and leave, and cancelled when it has not after `checkpoint.notice`. It is given longer "
         "where its own rhythm is slower: `stall_factor` times the median time between two progress "
         "events, three times the longest; twice as long before the first one, and again after each "
-        "attempt that stalled. `never` leaves it to the time limit. A run that reports nothing is "
-        "left alone, unless `stall_log` is set.",
+        "attempt that stalled. `never` leaves it to the time limit. A run that never wrote a "
+        "progress event is left alone, unless `stall_log` is set.",
         examples=["2h"],
     )
     stall_factor: Count = Field(

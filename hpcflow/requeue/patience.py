@@ -63,7 +63,7 @@ class Watched:
 
     Attributes:
         silent_s: how long it has been watched without a sign of progress.
-        has_begun: there was a sign since its job started.
+        has_begun: there was a progress event since its job started, or its log has grown.
         rhythm: that of the run: of this attempt and those before.
         log_gap_s: the longest that its log stood still and then grew; where that is watched.
         stalls: how many attempts before ended as stalled, since a person last wished it to go on.
@@ -126,7 +126,8 @@ def patience(watched: Watched, terms: Terms) -> Patience | None:
     after = format_duration(terms.after_s)
     rhythm = watched.rhythm
     if watched.has_begun:
-        median_s, longest_s = rhythm.median_s, max(rhythm.longest_s, watched.log_gap_s)
+        median_s = rhythm.median_s
+        longest_s = max(rhythm.longest_s, rhythm.start_up_s, watched.log_gap_s)
         found = [
             Patience(terms.after_s, "floor", f"stall_after is {after}"),
             Patience(
@@ -140,7 +141,7 @@ def patience(watched: Watched, terms: Terms) -> Patience | None:
                 f"{LONGEST_FACTOR} times the {_seconds(longest_s)} that it once took",
             ),
         ]
-    elif rhythm.signs or terms.log:
+    elif rhythm.starts or terms.log:
         found = [
             Patience(
                 START_UP_FACTOR * terms.after_s,

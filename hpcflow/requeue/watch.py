@@ -218,5 +218,6 @@ def _rhythm(said: dict[str, Any]) -> Rhythm:
         int(said["signs"]),
         {int(index): int(count) for index, count in said["gaps"].items()},
         float(said["longest_s"]),
+        int(said["starts"]),
         float(said["start_up_s"]),
     )

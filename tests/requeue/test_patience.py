@@ -20,7 +20,7 @@ from hpcflow.storage.layout import Home
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 TERMS = Terms(after_s=1800, factor=20, log=False, notice_s=120)
 #: One event a second.
-QUICK = Rhythm(signs=100, gaps={2: 99}, longest_s=3.0, start_up_s=30.0)
+QUICK = Rhythm(signs=100, gaps={2: 99}, longest_s=3.0, starts=1, start_up_s=30.0)
 NOTICED = Given(Act.NOTICE, 1800.0)
 
 TABLE = {
@@ -55,6 +55,16 @@ TABLE = {
     ),
     "its start once took an hour": (
         Watched(10_000, has_begun=False, rhythm=replace(QUICK, start_up_s=3600)),
+        TERMS,
+        None,
+    ),
+    "its first progress event came after an hour": (
+        Watched(10_000, rhythm=Rhythm(signs=1, starts=1, start_up_s=3600)),
+        TERMS,
+        None,
+    ),
+    "it has only ever reported checkpoints": (
+        Watched(1e9, has_begun=False, rhythm=Rhythm(signs=5, gaps={9: 4}, longest_s=30)),
         TERMS,
         None,
     ),
@@ -118,6 +128,7 @@ RHYTHMS = st.builds(
     signs=st.integers(0, 10**6),
     gaps=st.dictionaries(st.integers(0, 59), st.integers(1, 10**6), max_size=8),
     longest_s=st.floats(0, 1e9),
+    starts=st.integers(0, 9),
     start_up_s=st.floats(0, 1e9),
 )
 
@@ -219,7 +230,7 @@ def _events(*seconds: float) -> dict[str, object]:
     report: dict[str, object] = {}
     begin(report, to_text(NOW))
     for each in seconds:
-        add_sign(report, to_text(NOW + timedelta(seconds=each)))
+        add_sign(report, "progress", to_text(NOW + timedelta(seconds=each)))
     return report
 
 
@@ -240,14 +251,14 @@ def test_a_clock_that_was_set_back_tells_no_gap() -> None:
 def test_what_a_restarted_job_waited_for_is_no_gap() -> None:
     report = _events(10, 11)
     begin(report, to_text(NOW + timedelta(hours=5)))
-    add_sign(report, to_text(NOW + timedelta(hours=5, seconds=20)))
+    add_sign(report, "progress", to_text(NOW + timedelta(hours=5, seconds=20)))
     rhythm = rhythm_of([report])
     assert (rhythm.longest_s, rhythm.start_up_s) == (1, 20)
 
 
 def test_a_time_that_is_none_is_a_sign_all_the_same() -> None:
     report = _events(10)
-    add_sign(report, "yesterday")
+    add_sign(report, "progress", "yesterday")
     assert rhythm_of([report]).signs == 2
 
 

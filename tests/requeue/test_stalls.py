@@ -224,6 +224,15 @@ def test_a_run_that_never_reports_is_left_alone(desk: Training) -> None:
     assert desk.acts(launched) == []
 
 
+def test_a_checkpoint_now_and_then_is_no_promise_of_more(desk: Training) -> None:
+    launched = desk.launch()
+    desk.event(launched, "started", job_id="1", nodes=["n1"])
+    for step in (100, 200):
+        path = f"checkpoints/{step}"
+        desk.event(launched, "checkpoint", train_step=step, path=path, size_bytes=1)
+        assert desk.waits(40) == []
+
+
 def test_never_is_never(desk: Training, said: Any) -> None:
     launched = said("{stall_after: never}")
     desk.trains(launched, 20)
