@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,22 +47,22 @@ retry: {stall_after: 8s, stall_log: true, backoff: 1s}
 
 
 @pytest.fixture
-def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
-    """``hpcflow daemon`` of the same user, until the test is over."""
-    process = hpcflow.user.popen(
-        ["hpcflow", "daemon", "--interval", "1"],
-        env=hpcflow.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    yield process
-    process.terminate()
-    process.communicate(timeout=60)
+def daemon(hpcflow: Hpcflow) -> Iterator[Path]:
+    """``hpcflow daemon`` of the same user, until the test is over; what it says."""
+    log = hpcflow.home.parent / "daemon.log"
+    with log.open("w") as file:
+        process = hpcflow.user.popen(
+            ["hpcflow", "daemon", "--interval", "1"],
+            env=hpcflow.env,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        yield log
+        process.terminate()
+        assert process.wait(timeout=60) == 0
 
 
-def test_what_hangs_is_ended_and_sent_again(
-    hpcflow: Hpcflow, daemon: subprocess.Popen[str]
-) -> None:
+def test_what_hangs_is_ended_and_sent_again(hpcflow: Hpcflow, daemon: Path) -> None:
     """One that reports and one that only prints, at the same time."""
     hpcflow.write_config("hangs.py", HANGS)
     configs = [hpcflow.write_config("hangs.yaml", REPORTS)]
@@ -74,18 +75,22 @@ def test_what_hangs_is_ended_and_sent_again(
     poll(
         lambda: [each["state"] for each in look()] == ["completed"] * 2,
         150,
-        "they never completed",
+        lambda: f"they never completed: {daemon.read_text()}",
+        every_s=1,
     )
-    assert daemon.poll() is None
-    for shown in look():
+    said = daemon.read_text()
+    for run_id, shown in zip(run_ids, look(), strict=True):
         causes = [attempt["cause"] for attempt in shown["attempts"]]
         assert causes == ["stalled", "completed"]
         assert "no progress for" in shown["attempts"][0]["rule"]
+        assert f"{run_id}  notice  (" in said
+        assert f"{run_id}  cancel  (silent: no progress for" in said
     reports = look()[0]
     assert (reports["train_step"], reports["attempts"][1]["resume_from"]) == (
         20,
         "checkpoints/000000010",
     )
-    told = hpcflow.json("history", run_ids[0])["attempts"][0]
+    (told,) = hpcflow.json("history", run_ids[0])["attempts"][:1]
     assert told["stall"].startswith("no progress for")
+    assert "in attempt 1: no progress for" in hpcflow("history", run_ids[0]).stdout
     assert hpcflow("ledger", "check").returncode == 0
