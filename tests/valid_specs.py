@@ -76,7 +76,12 @@ _SECTIONS = {
         every_train_steps=st.integers(1, 10**12),
         notice=DURATIONS,
     ),
-    "retry": _some(resubmit_exit_codes=st.lists(st.integers(1, 255), max_size=3)),
+    "retry": _some(
+        resubmit_exit_codes=st.lists(st.integers(1, 255), max_size=3),
+        stall_after=DURATIONS | st.just("never"),
+        stall_factor=st.integers(1, 1000),
+        stall_log=st.booleans(),
+    ),
 }
 
 #: The content of a file that is right in itself and names no other file.

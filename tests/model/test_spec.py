@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from hpcflow.model.scalars import read_plain
-from hpcflow.model.spec import Checkpoint, Resources, RunSpec, frozen, thaw
+from hpcflow.model.spec import Checkpoint, Resources, Retry, RunSpec, frozen, thaw
 from tests.valid_specs import CONFIGS
 
 
@@ -39,6 +39,15 @@ def test_units_are_in_the_names_once_a_spec_is_frozen() -> None:
     assert data["resources"]["time_limit_min"] == 2
     assert data["checkpoint"]["interval_s"] is None
     assert data["checkpoint"]["notice_s"] == 60
+
+
+def test_a_run_of_before_there_were_stalls_has_the_usual_ones() -> None:
+    never = Retry.model_validate({"stall_after": "never"})
+    assert thaw(frozen(RunSpec(name="a", command=["true"], retry=never))).retry == never
+    data = frozen(RunSpec(name="a", command=["true"]))
+    for name in ("stall_after_s", "stall_factor", "stall_log"):
+        del data["retry"][name]
+    assert thaw(data).retry == Retry()
 
 
 @pytest.mark.parametrize(
