@@ -91,10 +91,13 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
 
 
 def _stall(journal: dict[str, Any]) -> dict[str, Any]:
-    """What was said about its lack of progress, while that is the last word; else nothing."""
+    """What was said about its lack of progress, while it runs or where it ended for that."""
     stall: dict[str, Any] = journal.get("stall", {})
-    is_over = journal.get("ended", {}).get("cause", Cause.STALLED.value) != Cause.STALLED.value
-    if not stall or stall["action"] == "withdraw" or is_over:
+    if "ended" in journal:
+        is_so = journal["ended"]["cause"] == Cause.STALLED.value
+    else:
+        is_so = journal.get("observed", {}).get("state") == AttemptState.RUNNING.value
+    if not is_so or stall.get("action") in (None, "withdraw"):
         return {}
     return {**stall, "reason": stall["why"]}
 

@@ -192,6 +192,19 @@ def test_a_job_that_slurm_restarts_is_watched_from_its_start_on(
     assert desk.waits(2) == ["notice"]
 
 
+def test_a_job_that_waits_again_after_its_notice_says_why_it_waits(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(30) == ["notice"]
+    desk.slurm.set_raw_state(launched.job_id, "PENDING")
+    desk.slurm.wait_for(launched.job_id, "BeginTime")
+    desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].reason == "BeginTime"
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    desk.waits(3)
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+
+
 @pytest.mark.parametrize("raw_state", ["COMPLETING", "PENDING", "LEVITATING"])
 def test_what_does_not_run_is_left_alone(desk: Training, raw_state: str) -> None:
     launched = desk.launch()
