@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpcflow.clock import Clock
+from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.plan import template_dirs
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt
+from hpcflow.model.journal import Submitted
 from hpcflow.model.run import Run
 from hpcflow.rendering.job import render_job
 from hpcflow.rendering.templates import keep_compiled
@@ -22,6 +26,9 @@ from hpcflow.storage.locks import SubmitLock
 class NextAttempt:
     """Everything that is sent, built and not sent yet.
 
+    Args:
+        avoid: nodes to keep away from, if Slurm takes it so.
+
     Raises:
         SpecError: the run does not fit its site any more.
     """
@@ -35,43 +42,35 @@ class NextAttempt:
         settings: Settings,
         site: Site,
         mem_mb: int | None = None,
+        avoid: Sequence[str] = (),
     ) -> None:
         spec = run.spec
         if mem_mb is not None:
             resources = spec.resources.model_copy(update={"mem_mb": mem_mb})
             spec = spec.model_copy(update={"resources": resources})
-        self._run, self._run_dir, self._settings = run, run_dir, settings
+        self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
         self._number = last.next_number
         self._placement = place(spec, site)
         self._resume_from = newest_complete(run_dir)
-        self._script = render_job(
-            run,
-            site,
-            self._placement,
-            attempt=self._number,
-            resume_from=self._resume_from,
-            template_dirs=template_dirs(settings),
-            compiled=settings.home.compiled_templates,
-        )
+        self._avoid = tuple(avoid)
+        self._script = self._render(self._avoid)
 
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
         """Send it; the caller holds ``lock`` and has settled what came before.
 
+        If Slurm will never take it, that may be because of the nodes to keep away from: one of them
+        has left the cluster, or the others are too few. Then it is sent without.
+
         Raises:
             SchedulerError: it could not be sent; journaled.
         """
-        submitted = submission.send(
-            self._run,
-            self._run_dir,
-            self._number,
-            self._script,
-            scheduler=scheduler,
-            clock=clock,
-            lock=lock,
-            partition=self._placement.partition,
-            resume_from=self._resume_from,
-            mem_mb=self._placement.mem_mb,
-        )
+        try:
+            submitted = self._send(self._script, self._avoid, scheduler, clock, lock)
+        except SubmissionRefused:
+            if not self._avoid:
+                raise
+            # The number of what was refused is free, and no job bears its name.
+            submitted = self._send(self._render(()), (), scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
         return Launched(
             self._run.run_id,
@@ -79,4 +78,38 @@ class NextAttempt:
             submitted.job_id,
             self._run_dir.path,
             self._run.site,
+        )
+
+    def _render(self, excluded: Sequence[str]) -> str:
+        return render_job(
+            self._run,
+            self._site,
+            self._placement,
+            attempt=self._number,
+            resume_from=self._resume_from,
+            excluded=excluded,
+            template_dirs=template_dirs(self._settings),
+            compiled=self._settings.home.compiled_templates,
+        )
+
+    def _send(
+        self,
+        script: str,
+        excluded: Sequence[str],
+        scheduler: Scheduler,
+        clock: Clock,
+        lock: SubmitLock,
+    ) -> Submitted:
+        return submission.send(
+            self._run,
+            self._run_dir,
+            self._number,
+            script,
+            scheduler=scheduler,
+            clock=clock,
+            lock=lock,
+            partition=self._placement.partition,
+            resume_from=self._resume_from,
+            mem_mb=self._placement.mem_mb,
+            excluded=excluded,
         )

@@ -31,6 +31,7 @@ def resubmit(
     clock: Clock,
     lock: SubmitLock,
     queue: Sequence[JobInfo],
+    avoid: Sequence[str] = (),
 ) -> Launched | None:
     """Send the next attempt of ``run``, if what the decision went by is still so.
 
@@ -40,6 +41,7 @@ def resubmit(
         scheduler: that of the run's own cluster, as the caller has made sure.
         lock: the run's, held by the caller.
         queue: what the scheduler said a moment ago.
+        avoid: nodes to keep away from.
 
     Returns:
         None where somebody else has moved the run on or wants it to stop, or a job of it is alive
@@ -57,7 +59,9 @@ def resubmit(
     if alive_jobs(run.run_id, scheduler, records, queue=queue):
         return None
     last = submission.last_attempt(records)
-    attempt = NextAttempt(run, run_dir, last, settings=settings, site=site, mem_mb=mem_mb)
+    attempt = NextAttempt(
+        run, run_dir, last, settings=settings, site=site, mem_mb=mem_mb, avoid=avoid
+    )
     return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError
 from hpcflow.launch import submission
@@ -28,6 +30,7 @@ def resume(
     site: Site,
     clock: Clock,
     known_attempts: int = 0,
+    avoid: Sequence[str] = (),
 ) -> Launched:
     """Send the next attempt of a run whose last one is over, or was never sent.
 
@@ -36,6 +39,7 @@ def resume(
 
     Args:
         known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
+        avoid: nodes to keep away from.
 
     Raises:
         InputError: the run is completed, or a job of it is still alive.
@@ -75,6 +79,7 @@ def resume(
             settings=settings,
             site=site,
             mem_mb=last.intent.mem_mb if last.intent else None,
+            avoid=avoid,
         )
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -108,6 +109,7 @@ def send(
     partition: str,
     resume_from: str | None,
     mem_mb: int | None = None,
+    excluded: Sequence[str] = (),
 ) -> Submitted:
     """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
 
@@ -128,6 +130,7 @@ def send(
         cluster=scheduler.cluster(),
         host=socket.gethostname(),
         mem_mb=mem_mb,
+        excluded=list(excluded) or None,
     )
     journal.append(run_dir, intent)
     return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)

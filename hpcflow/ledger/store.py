@@ -13,10 +13,11 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
 from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
 from hpcflow.ledger.connection import Connection, damaged
+from hpcflow.ledger.ends import End, ends
 from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, RunningRow, RunRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
-from hpcflow.model.state import RunState
+from hpcflow.model.state import Cause, RunState
 from hpcflow.model.views import AttemptView, RunDetail, RunView
 
 Row = TypeVar("Row")
@@ -129,6 +130,11 @@ class Ledger:
     def undecided(self, now: datetime, *, user: str) -> list[str]:
         """Ids of the user's runs about which something is to be decided, oldest first."""
         return queries.undecided(self.connection(), now, user)
+
+    def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
+        """How attempts of all users have ended between two times, as far as for these causes."""
+        with self._reading() as connection:
+            return ends(connection, causes, since=since, until=until)
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing."""

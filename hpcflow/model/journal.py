@@ -54,6 +54,9 @@ class Intended(_Record):
     cluster: str | None = Field(None, description="Name of the cluster it is sent to, if known.")
     host: str | None = Field(None, description="The login node that sends it.")
     mem_mb: int | None = Field(None, description="Memory on every node, if it asks for an amount.")
+    excluded: list[str] | None = Field(
+        None, description="Nodes that hpcflow keeps it away from, beside those that the run names."
+    )
 
 
 class Submitted(_Record):

@@ -343,6 +343,12 @@ class Retry(Section):
         "only print.",
         examples=[True],
     )
+    avoid_bad_nodes: bool = Field(
+        True,
+        description="Whether an attempt that is sent again keeps away from nodes that have failed "
+        "several runs of late (`hpcflow nodes` shows which, and why).",
+        examples=[False],
+    )
     deadline_s: Seconds | None = Field(
         None,
         alias="deadline",

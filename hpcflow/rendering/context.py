@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,7 +64,13 @@ class Job:
 
 
 def make_job(
-    run: Run, site: Site, placement: Placement, *, attempt: int, resume_from: str | None
+    run: Run,
+    site: Site,
+    placement: Placement,
+    *,
+    attempt: int,
+    resume_from: str | None,
+    excluded: Sequence[str] = (),
 ) -> Job:
     """What the templates are given as ``job``.
 
@@ -75,7 +81,14 @@ def make_job(
     _check_place(run, placement, is_slurm=is_slurm)
     by_srun = placement.launcher is Launcher.SRUN
     tasks_per_node = placement.ranks_per_node if by_srun else 1
-    options = directives(run, site, placement, attempt=attempt, tasks_per_node=tasks_per_node)
+    options = directives(
+        run,
+        site,
+        placement,
+        attempt=attempt,
+        tasks_per_node=tasks_per_node,
+        excluded=excluded,
+    )
     _check_variables(run, site)
     environment = run.spec.environment
     variables = {**site.variables, **site.fabric.variables, **environment.variables}

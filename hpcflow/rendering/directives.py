@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hpcflow.model.ids import job_name
@@ -19,7 +20,13 @@ _OTHER_NAMES: Final = {"SLURM_MEM": "SLURM_MEM_PER_NODE"}
 
 
 def directives(
-    run: Run, site: Site, placement: Placement, *, attempt: int, tasks_per_node: int
+    run: Run,
+    site: Site,
+    placement: Placement,
+    *,
+    attempt: int,
+    tasks_per_node: int,
+    excluded: Sequence[str] = (),
 ) -> list[str]:
     """Every option, one an item, such as ``--nodes=2``.
 
@@ -28,6 +35,7 @@ def directives(
 
     Args:
         tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
+        excluded: nodes to keep away from, beside those that the run, or else the site, names.
     """
     found: list[str] = list(site.dialect.options)
     placed = {
@@ -35,7 +43,7 @@ def directives(
         "partition": placement.slurm_partition,
         "qos": placement.qos,
         "constraint": placement.constraint,
-        "exclude": run.spec.resources.exclude,
+        "exclude": _exclude(run, site, excluded),
         "nodes": placement.nodes,
         "ntasks-per-node": tasks_per_node,
         "cpus-per-task": placement.cpus_per_task * placement.ranks_per_node // tasks_per_node,
@@ -82,6 +90,17 @@ def kept_variables(site: Site, options: list[str]) -> list[str]:
 
 def _name(option: str) -> str:
     return option[2:].partition("=")[0]
+
+
+def _exclude(run: Run, site: Site, excluded: Sequence[str]) -> str | None:
+    """One list of all, for a second ``--exclude`` would take the first one back."""
+    named = run.spec.resources.exclude
+    if not excluded:
+        return named
+    if named is None:
+        options = (option.partition("=") for option in site.dialect.options)
+        named = next((hosts for name, _, hosts in options if name == "--exclude"), None)
+    return ",".join([*([named] if named else []), *excluded])
 
 
 def _gpus(site: Site, placement: Placement) -> dict[str, str]:

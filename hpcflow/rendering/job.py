@@ -22,6 +22,7 @@ def render_job(
     *,
     attempt: int,
     resume_from: str | None,
+    excluded: Sequence[str] = (),
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
@@ -31,6 +32,7 @@ def render_job(
         attempt: counted from 1.
         resume_from: the newest complete checkpoint known now, relative to the run directory. The
             script itself prefers a newer one that it finds when it starts.
+        excluded: nodes to keep away from, beside those that the run names.
         template_dirs: folders whose files go before the shipped templates of the same name.
         compiled: file with templates that were compiled before.
 
@@ -39,6 +41,8 @@ def render_job(
             without an ``x``.
         InputError: a template is wrong.
     """
-    job = make_job(run, site, placement, attempt=attempt, resume_from=resume_from)
+    job = make_job(
+        run, site, placement, attempt=attempt, resume_from=resume_from, excluded=excluded
+    )
     context = {"run": run, "site": site, "placement": placement, "job": job}
     return render(LAYOUT, context, template_dirs, compiled)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +28,11 @@ from hpcflow.launch.resubmit import resubmit
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Decided
+from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up
 from hpcflow.requeue.facts import facts_of
+from hpcflow.requeue.nodes import Evidence, read_evidence, to_avoid
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.stalls import look_for_stalls
@@ -105,6 +107,7 @@ class _Round:
         self._report = Report()
         self._silent_sites: set[str] = set()
         self._queues: dict[str, list[JobInfo]] = {}
+        self._evidence: Evidence | None = None
 
     def go(self) -> Report:
         around = self._around
@@ -174,7 +177,13 @@ class _Round:
         decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.NONE:
             return False
-        queue = self._queue(run.site) if decision.action is Action.RESUBMIT else []
+        queue: list[JobInfo] = []
+        avoid: list[str] = []
+        if decision.action is Action.RESUBMIT:
+            queue, avoid = self._queue(run.site), self._to_avoid(run, site)
+            if avoid:
+                why = f"{decision.why}; avoiding {', '.join(avoid)}"
+                decision = replace(decision, why=why)
         with ExitStack() as stack:
             try:
                 lock = stack.enter_context(submit_lock(run_dir, wait_s=0))
@@ -199,6 +208,7 @@ class _Round:
                     clock=around.clock,
                     lock=lock,
                     queue=queue,
+                    avoid=avoid,
                 )
             except (InputError, SubmissionRefused) as error:
                 # The same would be said the next time, and every ten seconds from now on.
@@ -215,6 +225,19 @@ class _Round:
         if site not in self._queues:
             self._queues[site] = list(self._around.connect(site).queue())
         return self._queues[site]
+
+    def _to_avoid(self, run: Run, site: Site) -> list[str]:
+        """The nodes that the next attempt of ``run`` had better not get; read once in a round.
+
+        This is advice: where it cannot be had, the run is sent without.
+        """
+        if self._evidence is None:
+            try:
+                self._evidence = read_evidence(self._around.ledger, self._around.clock.now())
+            except LedgerError as error:
+                self._evidence = Evidence()
+                self._report.warnings.append(f"{error.message}; no node is avoided for now")
+        return to_avoid(self._evidence, run, site)
 
     def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> bool:
         """Put the decision into the journal, unless it stands there; whether it was new."""

@@ -43,6 +43,7 @@ class FakeCluster:
         self._clock = clock
         self._min_job_age = timedelta(seconds=min_job_age_s)
         self._starts_at_once = starts_at_once
+        self.nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4")
         self._jobs: dict[str, JobInfo] = {}
         self._plans: dict[str, _Plan] = {}
         self._past: list[JobInfo] = []
@@ -105,7 +106,9 @@ class FakeCluster:
         """The queue loses a job at once, accounting keeps it."""
         self._past.append(replace(self._jobs.pop(job_id), source="accounting"))
 
-    def _add(self, job_name: str, script: str, partition: str) -> str:
+    def _add(
+        self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
+    ) -> str:
         job_id = str(1001 + len({job.job_id for job in self._records()}))
         hint = _HINT.search(script)
         words = dict(word.split("=", 1) for word in hint[1].split()) if hint else {}
@@ -116,7 +119,7 @@ class FakeCluster:
         )
         self._jobs[job_id] = _pending(job_id, job_name, partition, self._clock.now())
         if self._starts_at_once:
-            self.start(job_id)
+            self.start(job_id, nodes[:1])
         return job_id
 
     def _never_started(self, job_id: str) -> None:

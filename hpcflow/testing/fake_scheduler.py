@@ -27,6 +27,7 @@ from hpcflow.errors import (
 )
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 from hpcflow.testing.fake_cluster import FakeCluster
 
@@ -98,7 +99,8 @@ class FakeScheduler(FakeCluster):
                 where=Where(key="resources.partition"),
                 next_action="see what there is with `hpcflow site show`",
             )
-        job_id = self._add(request.job_name, script, wanted[1] if wanted else "gpu")
+        partition = wanted[1] if wanted else "gpu"
+        job_id = self._add(request.job_name, script, partition, self._allowed(script))
         if fault is Fault.STILLBORN:
             self._never_started(job_id)
             raise SubmissionRefused("Requested node configuration is not available")
@@ -175,6 +177,19 @@ class FakeScheduler(FakeCluster):
             raise SchedulerUnavailable(
                 "Unable to contact slurm controller (connect failure)", next_action="try again"
             )
+
+    def _allowed(self, script: str) -> list[str]:
+        """The nodes that ``--exclude`` leaves; as sbatch, it wants to know each by name."""
+        found = re.search(r"^#SBATCH --exclude[= ](\S+)", script, re.MULTILINE)
+        excluded = set(expand(found[1])) if found else set()
+        if not excluded <= set(self.nodes):
+            raise SubmissionRefused(
+                "Invalid node name specified", where=Where(key="resources.exclude")
+            )
+        allowed = [node for node in self.nodes if node not in excluded]
+        if not allowed:
+            raise SubmissionRefused("Requested node configuration is not available")
+        return allowed
 
     def _is_full(self) -> bool:
         alive = [job for job in self._jobs.values() if job.state is not AttemptState.ENDED]

@@ -14,9 +14,9 @@ from tests.rendering.samples import RUN_ID, a_run, a_site, a_spec, script_of
 FOUR_GPUS = {"gpus_per_node": 4, "time_limit": "4h"}
 
 
-def header(spec: RunSpec, site: Site) -> list[str]:
+def header(spec: RunSpec, site: Site, **more: Any) -> list[str]:
     """The options of the script, in order."""
-    lines = script_of(a_run(spec), site).splitlines()
+    lines = script_of(a_run(spec), site, **more).splitlines()
     assert lines[0] == "#!/bin/bash"
     options = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
     assert [f"#SBATCH {option}" for option in options] == lines[1 : len(options) + 1]
@@ -103,6 +103,33 @@ def test_what_the_run_asks_for_wins_over_the_options_of_the_site() -> None:
     options = of_resources(site, mem="20G")
     assert options[:2] == ["--mem=0", "--exclusive"]
     assert options.index("--mem=20480M") > options.index("--mem=0")
+
+
+@pytest.mark.parametrize(
+    ("named", "options", "excluded", "expected"),
+    [
+        (None, [], [], []),
+        (None, [], ["n2", "n7"], ["--exclude=n2,n7"]),
+        ("n[1-3]", [], ["n7"], ["--exclude=n[1-3],n7"]),
+        (None, ["--exclude=login1"], [], ["--exclude=login1"]),
+        (None, ["--exclude=login1"], ["n7"], ["--exclude=login1", "--exclude=login1,n7"]),
+        ("n1", ["--exclude=login1"], ["n7"], ["--exclude=login1", "--exclude=n1,n7"]),
+    ],
+)
+def test_the_last_exclude_says_all_that_is_to_be_excluded(
+    named: str | None, options: list[str], excluded: list[str], expected: list[str]
+) -> None:
+    spec = a_spec(resources={**FOUR_GPUS, "exclude": named})
+    site = a_site(dialect={"options": options})
+    said = header(spec, site, excluded=excluded)
+    assert [each for each in said if each.startswith("--exclude")] == expected
+
+
+@pytest.mark.parametrize("name", ["n2 --uid=0", "n2\n#SBATCH --uid=0", "$(id)", "n2#", "'n2'"])
+def test_what_is_no_node_gets_into_no_script(name: str) -> None:
+    """It is kept out long before; this is the second lock on the same door."""
+    with pytest.raises(InputError, match="cannot stand on an #SBATCH line"):
+        header(a_spec(resources=FOUR_GPUS), a_site(), excluded=[name])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""How attempts have ended of late, and where: what speaks for and against nodes. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from hpcflow.clock import to_text
+from hpcflow.ledger.codec import columns, decode_all
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.rows import JSON, TIME
+from hpcflow.model.state import Cause, RunState
+
+#: More than a large site has in days; whoever asks waits for a quarter of a second at most.
+MOST_ENDS: Final = 2000
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of one attempt.
+
+    Attributes:
+        site: as the run names it; node names of different sites have nothing in common.
+        nodes: all that the attempt had.
+        reached: the last train step that is known; None for none.
+        has_saved: whether it made a checkpoint.
+        counted_from: number of the run's first attempt after a person last wished it to go on.
+    """
+
+    site: str
+    run_id: str
+    attempt: int
+    partition: str | None
+    nodes: tuple[str, ...]
+    cause: Cause
+    ended_at: datetime
+    reached: int | None = None
+    has_saved: bool = False
+    counted_from: int = 1
+
+
+@dataclass(slots=True)
+class _EndRow:
+    """The columns of an end; ``wishes`` is the run's ``journal``."""
+
+    site: str
+    run_id: str
+    attempt: int
+    partition: str | None
+    cause: str
+    nodes: list[str] = field(metadata=JSON)
+    ended_at: datetime = field(metadata=TIME)
+    report: dict[str, Any] = field(metadata=JSON)
+    wishes: dict[str, Any] = field(metadata=JSON)
+
+
+_COLUMNS: Final = columns(_EndRow)
+_SELECTED: Final = ", ".join(
+    {"site": "run.site", "wishes": "run.journal"}.get(name, f"attempt.{name}") for name in _COLUMNS
+)
+
+
+def ends(
+    connection: Connection, causes: Iterable[Cause], *, since: datetime, until: datetime
+) -> list[End]:
+    """The newest ends of these causes between two times, whosever runs they are.
+
+    A run whose attempt ended after ``since`` has a journal record from after that; so the index of
+    the runs by state and last record finds the few that matter among all that there ever were.
+    """
+    states = [state.value for state in RunState]
+    wanted = [Cause(cause).value for cause in causes]
+    sql = (
+        f"SELECT {_SELECTED} FROM run JOIN attempt ON attempt.run_id = run.run_id "  # noqa: S608 - our names, and marks
+        f"WHERE run.state IN ({_marks(states)}) AND run.journal_at >= ? "
+        f"AND attempt.cause IN ({_marks(wanted)}) "
+        "AND attempt.ended_at >= ? AND attempt.ended_at <= ? "
+        f"ORDER BY attempt.ended_at DESC, attempt.run_id, attempt.attempt LIMIT {MOST_ENDS}"
+    )
+    first, last = to_text(since), to_text(until)
+    values = [*states, first, *wanted, first, last]
+    return decode_all(_EndRow, _COLUMNS, connection.rows(sql, values), _end)
+
+
+def _marks(values: list[str]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _end(
+    site: str,
+    run_id: str,
+    attempt: int,
+    partition: str | None,
+    cause: str,
+    nodes: list[str],
+    ended_at: datetime,
+    report: dict[str, Any],
+    wishes: dict[str, Any],
+) -> End:
+    return End(
+        site=site,
+        run_id=run_id,
+        attempt=attempt,
+        partition=partition,
+        nodes=tuple(nodes),
+        cause=Cause(cause),
+        ended_at=ended_at,
+        reached=_number(report.get("train_step", report.get("saved"))),
+        has_saved="saved" in report,
+        counted_from=_number(wishes.get("counted_from")) or 1,
+    )
+
+
+def _number(value: object) -> int | None:
+    """``value``, unless somebody else's rows hold what is never written here."""
+    return value if type(value) is int else None

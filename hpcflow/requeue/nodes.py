@@ -1,0 +1,330 @@
+"""Which nodes fail runs: how attempts ended and the time go in, a score for every node comes out.
+
+Slurm drains a node that it knows to be dead. This is about the others: those that come back after
+each failure, or run everything but a training. What counts, and how much, is pure and below; where
+it is read is :func:`read_evidence`, once in a tick.
+
+- The end of an attempt speaks against its nodes as :data:`WEIGHTS` says, shared by all of them,
+  for nobody knows which it was. A program that fails does so on any node: that counts only where
+  the same run later got further on other nodes, without a person in between.
+- It weighs half as much after every :data:`HALF_LIFE`, and half as much after every attempt that
+  ran well on the node since.
+- A run speaks against a node as loudly as one failure on that node alone, however often it failed:
+  a program with a bug of its own excludes nothing for others.
+- A node is *bad* when :data:`RUNS_AGAINST` runs speak against it, together with :data:`BAD_FROM`.
+- How many bad nodes a job keeps away from has a cap, :func:`most_excluded`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.ledger.ends import End
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.run import Run
+from hpcflow.model.state import Cause
+from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.sites.schema import Partition, SchedulerKind, Site
+
+#: A person who is told of a bad node sees to it within a working day or so.
+HALF_LIFE: Final = timedelta(days=1)
+#: What is older weighs an eighth of what it did, and is no longer heard: see SPEAKS_FROM.
+LOOK_BACK: Final = 3 * HALF_LIFE
+#: Clocks of login nodes and of the controller differ; what ended later than this is no time.
+_CLOCKS_DIFFER: Final = timedelta(hours=1)
+
+#: How much an end says about the nodes. Of a job that vanished nobody knows where it went, and a
+#: program that failed may have had its own reasons. Other causes say nothing: a preemption, a time
+#: limit, a cancel are decided elsewhere, and memory is the run's to ask for.
+WEIGHTS: Final[dict[Cause, float]] = {
+    Cause.NODE_FAIL: 1.0,
+    Cause.LAUNCH_FAILED: 1.0,
+    Cause.STALLED: 1.0,
+    Cause.VANISHED: 0.5,
+    Cause.FAILED: 0.5,
+}
+#: The ends for which a node alone can be the reason: a run keeps away from where it last met one.
+_HARD: Final = frozenset({Cause.NODE_FAIL, Cause.LAUNCH_FAILED, Cause.STALLED})
+#: Ends of attempts that ran well: always, or if they made a checkpoint.
+_WELL: Final = frozenset({Cause.COMPLETED, Cause.CHECKPOINTED})
+_WELL_IF_SAVED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
+
+RUNS_AGAINST: Final = 2
+#: What a run says below this is not heard: one of eight nodes, or a failure of three days ago.
+SPEAKS_FROM: Final = 0.125
+#: Two runs that each failed on it and one other node (½ + ½), half a day later.
+BAD_FROM: Final = 0.7
+
+#: A share below a hundredth says nothing; jobs of so many nodes are not looked at.
+_MOST_NODES: Final = 100
+#: How much of a partition may be excluded where its size is known, and how many nodes where not.
+_PART: Final = 10
+_OF_UNKNOWN: Final = 2
+
+#: What Slurm takes for a node's name. Event files are written by jobs, and a ledger may be common
+#: to many: whatever else stands in the place of a name is none.
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of one node of a site.
+
+    Attributes:
+        score: all that speaks against it, by its weight now.
+        runs: how many runs failed on it; ``heard`` those that still say enough to count.
+        failures: how many attempts.
+        causes: their causes, the most frequent first.
+        ran_well: attempts that ran well on it after its first failure.
+        partitions: in which all these attempts ran.
+    """
+
+    node: str
+    score: float
+    runs: int
+    heard: int
+    failures: int
+    causes: tuple[Cause, ...]
+    last_failure: datetime
+    ran_well: int = 0
+    partitions: frozenset[str] = frozenset()
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether new attempts had better keep away from it."""
+        return self.heard >= RUNS_AGAINST and self.score >= BAD_FROM
+
+    @property
+    def why(self) -> str:
+        """The verdict and its reason, in words."""
+        causes = ", ".join(cause.value for cause in self.causes)
+        said = f"{_count(self.failures, 'failure')} of {_count(self.runs, 'run')} ({causes})"
+        if self.ran_well:
+            said += f", {_count(self.ran_well, 'attempt')} ran well since"
+        if self.is_bad:
+            return said
+        if self.runs < RUNS_AGAINST:
+            return f"{said}; one run alone can be its own fault"
+        return f"{said}; too little, or too long ago, to avoid it"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What past attempts say about nodes.
+
+    Attributes:
+        standings: site -> its nodes that have failed a run, the worst first.
+        own: run -> the node on which its last attempt, alone there, failed hard.
+    """
+
+    standings: Mapping[str, Sequence[Standing]] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    node: str
+    run_id: str
+    cause: Cause
+    ended_at: datetime
+    weight: float
+
+
+def read_evidence(ledger: Ledger, now: datetime) -> Evidence:
+    """What the ledger says about nodes now.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    until = now + _CLOCKS_DIFFER
+    against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
+    if not against:
+        return Evidence()
+    since = min(end.ended_at for end in against)
+    return weigh([*against, *ledger.ends(_WELL | _WELL_IF_SAVED, since=since, until=until)], now)
+
+
+def weigh(ends: Iterable[End], now: datetime) -> Evidence:
+    """What ``ends``, in any order, say about nodes."""
+    by_site: dict[str, list[End]] = defaultdict(list)
+    for end in ends:
+        if end.ended_at <= now + _CLOCKS_DIFFER:
+            by_site[end.site].append(end)
+    own: dict[str, str] = {}
+    standings = {}
+    for site, of_site in by_site.items():
+        own.update(_own(of_site, now))
+        if found := _standings(of_site, now):
+            standings[site] = found
+    return Evidence(standings, own)
+
+
+def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> int:
+    """How many nodes a job on ``nodes`` nodes may keep away from.
+
+    A tenth of the partition, and at least one; but half of it stays, and as many nodes as the job
+    needs. A site file does not say how many nodes there are: there are at least as many as one job
+    may have.
+
+    Args:
+        already: nodes that the run itself keeps away from.
+    """
+    size = partition.nodes_max if partition is not None else None
+    if size is None:
+        return _OF_UNKNOWN
+    left = min(size - nodes, size // 2) - already
+    return max(0, min(max(1, size // _PART), left))
+
+
+def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str]:
+    """The bad nodes to keep away from, ``most`` at most: first those of this partition, for those
+    of others do no harm there; among them the worst."""
+    bad = [each for each in standings if each.is_bad]
+    bad.sort(key=lambda each: (partition not in each.partitions, -each.score, each.node))
+    return sorted(each.node for each in bad[:most])
+
+
+def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
+    """The nodes that the next attempt of ``run`` had better not get.
+
+    None where the user has said otherwise, or where the site's own options ask for nodes by name.
+    """
+    options = [option[2:].partition("=")[0] for option in site.dialect.options]
+    if (
+        not run.spec.retry.avoid_bad_nodes
+        or site.scheduler is not SchedulerKind.SLURM
+        or any("nodelist".startswith(name) or "nodefile".startswith(name) for name in options)
+    ):
+        return []
+    try:
+        already = set(expand(run.spec.resources.exclude or ""))
+    except ValueError:
+        return []  # Slurm will say what is wrong with it
+    standings = [each for each in evidence.standings.get(run.site, ()) if each.node not in already]
+    most = most_excluded(site.partitions.get(run.partition), run.spec.resources.nodes, len(already))
+    chosen = choose(standings, most, run.partition)
+    own = evidence.own.get(run.run_id)
+    if own is not None and own not in {*chosen, *already} and len(chosen) < most:
+        chosen = sorted([*chosen, own])
+    return chosen
+
+
+def _standings(ends: Sequence[End], now: datetime) -> list[Standing]:
+    """The nodes of one site that have failed a run, the worst first."""
+    failures = _failures(ends, now)
+    well = _ran_well(ends, {failure.node for failure in failures})
+    by_node: dict[str, list[_Failure]] = defaultdict(list)
+    for failure in failures:
+        by_node[failure.node].append(failure)
+    partitions: dict[str, set[str]] = defaultdict(set)
+    for end in ends:
+        for node in by_node.keys() & set(end.nodes):
+            partitions[node].add(end.partition or "")
+    found = [
+        _standing(node, of_node, well[node], frozenset(partitions[node]), now)
+        for node, of_node in by_node.items()
+    ]
+    return sorted(found, key=lambda each: (-each.score, each.node))
+
+
+def _failures(ends: Sequence[End], now: datetime) -> list[_Failure]:
+    by_run: dict[str, list[End]] = defaultdict(list)
+    for end in ends:
+        by_run[end.run_id].append(end)
+    found = []
+    for end in ends:
+        nodes = set(end.nodes)
+        if end.cause not in WEIGHTS or not 0 < len(nodes) <= _MOST_NODES:
+            continue
+        if now - end.ended_at > LOOK_BACK:
+            continue
+        at_fault = nodes
+        if end.cause is Cause.FAILED:
+            at_fault = _left_behind(end, by_run[end.run_id])
+        weight = WEIGHTS[end.cause] / len(nodes)
+        found += [
+            _Failure(node, end.run_id, end.cause, end.ended_at, weight)
+            for node in sorted(at_fault)
+            if _NODE_NAME.fullmatch(node)
+        ]
+    return found
+
+
+def _left_behind(failed: End, of_run: Sequence[End]) -> set[str]:
+    """The nodes of a failed attempt without which the same run later got further by itself."""
+    nodes: set[str] = set()
+    for later in of_run:
+        if later.attempt <= failed.attempt or failed.attempt < later.counted_from <= later.attempt:
+            continue
+        reached = -1 if failed.reached is None else failed.reached
+        is_further = later.reached is not None and later.reached > reached
+        if later.nodes and (is_further or later.cause is Cause.COMPLETED):
+            nodes |= set(failed.nodes) - set(later.nodes)
+    return nodes
+
+
+def _ran_well(ends: Sequence[End], nodes: set[str]) -> dict[str, list[datetime]]:
+    """Node -> when attempts ended that ran well on it."""
+    found: dict[str, list[datetime]] = {node: [] for node in nodes}
+    for end in ends:
+        if end.cause in _WELL or (end.cause in _WELL_IF_SAVED and end.has_saved):
+            for node in nodes & set(end.nodes):
+                found[node].append(end.ended_at)
+    return found
+
+
+def _standing(
+    node: str,
+    failures: Sequence[_Failure],
+    well: Sequence[datetime],
+    partitions: frozenset[str],
+    now: datetime,
+) -> Standing:
+    said: dict[str, list[float]] = defaultdict(list)
+    well = sorted(well)
+    for failure in failures:
+        age = max(0.0, (now - failure.ended_at) / HALF_LIFE)
+        since = len(well) - bisect_right(well, failure.ended_at)
+        said[failure.run_id].append(failure.weight * 0.5 ** (age + since))
+    # fsum, so that the order in which the ends were read makes no difference.
+    runs = [min(1.0, math.fsum(weights)) for weights in said.values()]
+    first = min(failure.ended_at for failure in failures)
+    causes = Counter(failure.cause for failure in failures)
+    return Standing(
+        node=node,
+        score=math.fsum(runs),
+        runs=len(runs),
+        heard=sum(weight >= SPEAKS_FROM for weight in runs),
+        failures=len(failures),
+        causes=tuple(sorted(causes, key=lambda cause: (-causes[cause], cause.value))),
+        last_failure=max(failure.ended_at for failure in failures),
+        ran_well=len(well) - bisect_right(well, first),
+        partitions=partitions - {""},
+    )
+
+
+def _own(ends: Iterable[End], now: datetime) -> dict[str, str]:
+    """Run -> the one node on which its last attempt failed hard, not long ago."""
+    last: dict[str, End] = {}
+    for end in ends:
+        if end.run_id not in last or last[end.run_id].attempt < end.attempt:
+            last[end.run_id] = end
+    return {
+        run_id: end.nodes[0]
+        for run_id, end in last.items()
+        if end.cause in _HARD
+        and len(end.nodes) == 1
+        and _NODE_NAME.fullmatch(end.nodes[0])
+        and now - end.ended_at < HALF_LIFE
+    }
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
