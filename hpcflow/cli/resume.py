@@ -31,6 +31,7 @@ def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
         site=session.site(frozen.site),
         clock=session.clock,
         known_attempts=session.known_attempts(run_dir),
+        avoid=session.to_avoid(frozen),
     )
     # Before the ledger is touched: one that hangs must not hide a job that was sent.
     if as_json and not (wait or follow):

@@ -19,6 +19,7 @@ from hpcflow.settings import Settings, load_settings
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
+    from hpcflow.model.run import Run
     from hpcflow.model.views import RunDetail
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.schema import Site
@@ -172,6 +173,22 @@ class Session:
             )
             for message in seen:
                 warn(message)
+
+    def to_avoid(self, run: Run) -> list[str]:
+        """The nodes that the next attempt of ``run`` had better not get; none while nobody knows.
+
+        Advice, and no more: a ledger that is down keeps nobody from sending, and one that could not
+        be opened a moment ago is not asked again.
+        """
+        from hpcflow.requeue.nodes import read_evidence, to_avoid
+
+        if "ledger" not in self.__dict__:
+            return []
+        try:
+            evidence = read_evidence(self.ledger, self.settings.home, self.clock.now())
+        except (LedgerError, StorageError):
+            return []
+        return to_avoid(evidence, run, self.site(run.site))
 
     def catch_up(self, run_dir: RunDir) -> None:
         """Project one run, now that something was written to its journal.

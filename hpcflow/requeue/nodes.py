@@ -12,6 +12,7 @@ it is read is :func:`read_evidence`, once in a tick.
 - A run speaks against a node as loudly as one failure on that node alone, however often it failed:
   a program with a bug of its own excludes nothing for others.
 - A node is *bad* when :data:`RUNS_AGAINST` runs speak against it, together with :data:`BAD_FROM`.
+- What happened before a person said ``hpcflow nodes forgive NODE`` says nothing.
 - How many bad nodes a job keeps away from has a cap, :func:`most_excluded`.
 """
 
@@ -23,7 +24,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from hpcflow.ledger.ends import End
@@ -32,6 +33,8 @@ from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
+from hpcflow.storage.forgiven import read_forgiven
+from hpcflow.storage.layout import Home
 
 #: A person who is told of a bad node sees to it within a working day or so.
 HALF_LIFE: Final = timedelta(days=1)
@@ -79,7 +82,7 @@ class Standing:
 
     Attributes:
         score: all that speaks against it, by its weight now.
-        runs: how many runs failed on it; ``heard`` those that still say enough to count.
+        runs: the runs that failed on it; ``heard``: how many still say enough to count.
         failures: how many attempts.
         causes: their causes, the most frequent first.
         ran_well: attempts that ran well on it after its first failure.
@@ -88,7 +91,7 @@ class Standing:
 
     node: str
     score: float
-    runs: int
+    runs: tuple[str, ...]
     heard: int
     failures: int
     causes: tuple[Cause, ...]
@@ -105,12 +108,12 @@ class Standing:
     def why(self) -> str:
         """The verdict and its reason, in words."""
         causes = ", ".join(cause.value for cause in self.causes)
-        said = f"{_count(self.failures, 'failure')} of {_count(self.runs, 'run')} ({causes})"
+        said = f"{_count(self.failures, 'failure')} of {_count(len(self.runs), 'run')} ({causes})"
         if self.ran_well:
             said += f", {_count(self.ran_well, 'attempt')} ran well since"
         if self.is_bad:
             return said
-        if self.runs < RUNS_AGAINST:
+        if len(self.runs) < RUNS_AGAINST:
             return f"{said}; one run alone can be its own fault"
         return f"{said}; too little, or too long ago, to avoid it"
 
@@ -137,22 +140,32 @@ class _Failure:
     weight: float
 
 
-def read_evidence(ledger: Ledger, now: datetime) -> Evidence:
-    """What the ledger says about nodes now.
+def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
+    """What the ledger, and the user at home, say about nodes now.
 
     Raises:
         LedgerError: the database does not answer.
+        StorageError: what the user has said cannot be read.
     """
     until = now + _CLOCKS_DIFFER
     against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
     if not against:
         return Evidence()
     since = min(end.ended_at for end in against)
-    return weigh([*against, *ledger.ends(_WELL | _WELL_IF_SAVED, since=since, until=until)], now)
+    well = ledger.ends(_WELL | _WELL_IF_SAVED, since=since, until=until)
+    return weigh([*against, *well], now, read_forgiven(home))
 
 
-def weigh(ends: Iterable[End], now: datetime) -> Evidence:
-    """What ``ends``, in any order, say about nodes."""
+def weigh(
+    ends: Iterable[End],
+    now: datetime,
+    forgiven: Mapping[tuple[str, str], datetime] | None = None,
+) -> Evidence:
+    """What ``ends``, in any order, say about nodes.
+
+    Args:
+        forgiven: site and node -> what happened until then counts no more.
+    """
     by_site: dict[str, list[End]] = defaultdict(list)
     for end in ends:
         if end.ended_at <= now + _CLOCKS_DIFFER:
@@ -160,8 +173,9 @@ def weigh(ends: Iterable[End], now: datetime) -> Evidence:
     own: dict[str, str] = {}
     standings = {}
     for site, of_site in by_site.items():
-        own.update(_own(of_site, now))
-        if found := _standings(of_site, now):
+        until = {node: at for (where, node), at in (forgiven or {}).items() if where == site}
+        own.update(_own(of_site, until, now))
+        if found := _standings(of_site, until, now):
             standings[site] = found
     return Evidence(standings, own)
 
@@ -191,6 +205,16 @@ def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str
     return sorted(each.node for each in bad[:most])
 
 
+def excluded_in(standings: Sequence[Standing], site: Site | None) -> dict[str, list[str]]:
+    """Node -> the partitions in which a job on one node is kept away from it now."""
+    partitions = site.partitions if site is not None else {}
+    found: dict[str, list[str]] = {each.node: [] for each in standings}
+    for name in sorted({name for each in standings for name in each.partitions}):
+        for node in choose(standings, most_excluded(partitions.get(name), 1), name):
+            found[node].append(name)
+    return found
+
+
 def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
     """The nodes that the next attempt of ``run`` had better not get.
 
@@ -216,9 +240,15 @@ def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
     return chosen
 
 
-def _standings(ends: Sequence[End], now: datetime) -> list[Standing]:
+def _standings(
+    ends: Sequence[End], forgiven: Mapping[str, datetime], now: datetime
+) -> list[Standing]:
     """The nodes of one site that have failed a run, the worst first."""
-    failures = _failures(ends, now)
+    failures = [
+        each
+        for each in _failures(ends, now)
+        if each.node not in forgiven or each.ended_at > forgiven[each.node]
+    ]
     well = _ran_well(ends, {failure.node for failure in failures})
     by_node: dict[str, list[_Failure]] = defaultdict(list)
     for failure in failures:
@@ -300,7 +330,7 @@ def _standing(
     return Standing(
         node=node,
         score=math.fsum(runs),
-        runs=len(runs),
+        runs=tuple(sorted(said)),
         heard=sum(weight >= SPEAKS_FROM for weight in runs),
         failures=len(failures),
         causes=tuple(sorted(causes, key=lambda cause: (-causes[cause], cause.value))),
@@ -310,7 +340,7 @@ def _standing(
     )
 
 
-def _own(ends: Iterable[End], now: datetime) -> dict[str, str]:
+def _own(ends: Iterable[End], forgiven: Mapping[str, datetime], now: datetime) -> dict[str, str]:
     """Run -> the one node on which its last attempt failed hard, not long ago."""
     last: dict[str, End] = {}
     for end in ends:
@@ -323,6 +353,7 @@ def _own(ends: Iterable[End], now: datetime) -> dict[str, str]:
         and len(end.nodes) == 1
         and _NODE_NAME.fullmatch(end.nodes[0])
         and now - end.ended_at < HALF_LIFE
+        and end.ended_at > forgiven.get(end.nodes[0], datetime.min.replace(tzinfo=timezone.utc))
     }
 
 

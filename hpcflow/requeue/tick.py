@@ -233,8 +233,10 @@ class _Round:
         """
         if self._evidence is None:
             try:
-                self._evidence = read_evidence(self._around.ledger, self._around.clock.now())
-            except LedgerError as error:
+                self._evidence = read_evidence(
+                    self._around.ledger, self._around.settings.home, self._around.clock.now()
+                )
+            except (LedgerError, StorageError) as error:
                 self._evidence = Evidence()
                 self._report.warnings.append(f"{error.message}; no node is avoided for now")
         return to_avoid(self._evidence, run, site)

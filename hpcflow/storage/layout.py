@@ -28,6 +28,7 @@
       compiled_templates                       what rendering need not compile again
       runs/<run_id>                            symbolic link to the run directory: finds runs
       unread/<run_id>                          mark: the ledger may not have read it to its end
+      forgiven.jsonl                           nodes that a person has spoken for
       silent/<site>                            mark: its accounting did not answer a moment ago
       watch/<ledger>                           how long the daemon has seen no progress, of each run
       sites/*.yaml  templates/                 the user's own
@@ -154,6 +155,10 @@ class Home:
     @property
     def unread(self) -> Path:
         return self.path / "unread"
+
+    @property
+    def forgiven(self) -> Path:
+        return self.path / "forgiven.jsonl"
 
     @property
     def silent(self) -> Path:

@@ -1,0 +1,184 @@
+"""``hpcflow nodes``: which nodes have failed runs, which are excluded for that; and an amnesty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.arguments import json_option, plain_text, site_option
+from hpcflow.cli.output import print_json, safe, site_text
+from hpcflow.cli.session import Session
+from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where
+from hpcflow.model.units import format_duration
+
+if TYPE_CHECKING:
+    from hpcflow.model.state import Cause
+    from hpcflow.requeue.nodes import Standing
+    from hpcflow.sites.schema import Site
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A node, as ``--json`` prints it.
+
+    Attributes:
+        excluded_in: partitions in which a job on one node is kept away from it now.
+    """
+
+    site: str
+    node: str
+    score: float
+    is_bad: bool
+    excluded_in: list[str]
+    failures: int
+    runs: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    last_failure: datetime
+    ran_well: int
+    why: str
+
+
+@click.group(
+    "nodes",
+    invoke_without_command=True,
+    short_help="Show which nodes have failed runs of late.",
+)
+@site_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
+    """Show which nodes have failed runs of late, which of them are excluded for it, and why.
+
+    What is sent again keeps away from those that are excluded, unless its config says
+    `retry: {avoid_bad_nodes: false}`.
+    """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    session = Session()
+    session.refresh()
+    lines = [line for line in _lines(session) if site is None or _is_at(session, line.site, site)]
+    if as_json:
+        print_json(lines)
+    elif not lines:
+        click.echo("no node has failed a run lately")
+    else:
+        _print(lines, session.clock.now())
+    return 0
+
+
+@command.command("forgive")
+@click.argument("node", callback=plain_text)
+@site_option
+@json_option
+def forgive_command(node: str, site: str | None, as_json: bool) -> int:
+    """Let what happened on NODE until now say nothing against it any more, for your own runs."""
+    from hpcflow.storage.forgiven import forgive
+
+    session = Session()
+    session.refresh()
+    sites = [
+        line.site
+        for line in _lines(session)
+        if line.node == node and (site is None or _is_at(session, line.site, site))
+    ]
+    if not sites:
+        raise NotFoundError(
+            f"no node {node[:80]!r} has failed a run lately",
+            next_action="see those that have: hpcflow nodes",
+        )
+    if len(sites) > 1:
+        raise InputError(
+            f"there is a node {node} on each of {', '.join(sorted(map(site_text, sites)))}",
+            where=Where(key="--site"),
+            next_action=f"name one: hpcflow nodes forgive {node} --site {site_text(sites[0])}",
+        )
+    forgive(session.settings.home, sites[0], node, session.clock.now())
+    if as_json:
+        print_json({"site": sites[0], "node": node})
+    else:
+        click.echo(f"{node} of {site_text(sites[0])} is forgiven")
+    return 0
+
+
+def _lines(session: Session) -> Iterator[_Line]:
+    """All nodes that have failed a run, by site, the worst first."""
+    from hpcflow.requeue.nodes import excluded_in, read_evidence
+
+    evidence = read_evidence(session.ledger, session.settings.home, session.clock.now())
+    for name, standings in sorted(evidence.standings.items()):
+        site = _site(session, name)
+        excluded = excluded_in(standings, site)
+        for each in standings:
+            yield _line(name, each, excluded[each.node])
+
+
+def _line(site: str, standing: Standing, excluded: list[str]) -> _Line:
+    why = standing.why
+    if standing.is_bad and not excluded:
+        why += "; not excluded, for the partition would lose too many nodes"
+    return _Line(
+        site=site,
+        node=standing.node,
+        score=round(standing.score, 3),
+        is_bad=standing.is_bad,
+        excluded_in=excluded,
+        failures=standing.failures,
+        runs=standing.runs,
+        causes=standing.causes,
+        last_failure=standing.last_failure,
+        ran_well=standing.ran_well,
+        why=why,
+    )
+
+
+def _site(session: Session, name: str) -> Site | None:
+    """The site that a run names; None where that is somebody else's file, or gone."""
+    try:
+        return session.site(name)
+    except HpcflowError:
+        return None
+
+
+def _is_at(session: Session, site: str, asked: str) -> bool:
+    """Whether ``asked`` means ``site``, which is a name, or the path of a file.
+
+    Raises:
+        SiteError: there is no such site.
+    """
+    named = session.site(asked, named_in=Where(key="--site"))
+    return site in (asked, named.name, str(Path(asked).absolute()))
+
+
+def _print(lines: list[_Line], now: datetime) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 1000  # what a pipe reads is searched, not looked at
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("SITE", "NODE", "SCORE", "EXCLUDED", "LAST", "WHY"):
+        table.add_column(title, no_wrap=title != "WHY")
+    for line in lines:
+        excluded = Text(_excluded(line), style="red" if line.excluded_in else "")
+        table.add_row(
+            Text(safe(site_text(line.site))),
+            line.node,
+            f"{line.score:.2f}",
+            excluded,
+            format_duration(max(0.0, (now - line.last_failure).total_seconds())),
+            Text(line.why),
+        )
+    console.print(table)
+
+
+def _excluded(line: _Line) -> str:
+    if line.excluded_in:
+        return f"from {safe(', '.join(line.excluded_in))}"
+    return "suspicious" if line.is_bad else "no"

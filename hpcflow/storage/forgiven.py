@@ -1,0 +1,51 @@
+"""Nodes that a person has spoken for: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
+
+It is the truth, as journals are: the ledger knows nothing of it, and a rebuild changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from hpcflow.clock import from_text, to_text
+from hpcflow.storage.files import FOLDER_MODE, append_line_durably, storage_error
+from hpcflow.storage.layout import Home
+
+
+def forgive(home: Home, site: str, node: str, now: datetime) -> None:
+    """What happened on ``node`` up to ``now`` says nothing against it any more.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    try:
+        home.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error("make", home.path, error) from error
+    line = json.dumps({"at": to_text(now), "site": site, "node": node})
+    append_line_durably(home.forgiven, line)
+
+
+def read_forgiven(home: Home) -> dict[tuple[str, str], datetime]:
+    """Site and node -> when it was last forgiven. What is torn or damaged says nothing.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        lines = home.forgiven.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise storage_error("read", home.forgiven, error) from error
+    found: dict[tuple[str, str], datetime] = {}
+    for line in lines:
+        try:
+            said: dict[str, Any] = json.loads(line)
+            key, moment = (str(said["site"]), str(said["node"])), from_text(said["at"])
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            continue
+        found[key] = max(moment, found.get(key, moment))
+    return found

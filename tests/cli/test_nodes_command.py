@@ -1,0 +1,109 @@
+"""Which nodes have failed runs, as a person sees it, and how a person overrules it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.state import AttemptState, Cause
+from tests.cli.desk import Desk
+from tests.ledger.lines import ended, intended, observed, submitted
+from tests.ledger.test_store import change_of
+from tests.storage.runs import CREATED_AT, make_run
+
+
+def remember(home: Path, *nodes: Sequence[str], site: str = "devcluster") -> list[str]:
+    """For each of ``nodes`` a run of somebody's that failed on them ten minutes ago."""
+    then = (datetime.now(timezone.utc) - CREATED_AT).total_seconds() / 60 - 10
+    runs = []
+    with open_ledger(str(home / "ledger.sqlite")) as ledger:
+        for of_run in nodes:
+            run = make_run(home).model_copy(update={"site": site})
+            seen = observed(1, AttemptState.RUNNING, then - 1, nodes=list(of_run))
+            lines = [intended(1, then - 2), submitted(1, then - 2), seen]
+            ledger.apply([change_of(run, [*lines, ended(1, Cause.NODE_FAIL, then)], [])])
+            runs.append(run.run_id)
+    return sorted(runs)
+
+
+def test_while_nothing_happened_there_is_nothing_to_show(desk: Desk) -> None:
+    assert desk.say("nodes") == "no node has failed a run lately\n"
+    assert desk.json("nodes") == []
+
+
+def test_a_bad_node_is_shown_with_its_reasons(desk: Desk, home: Path) -> None:
+    runs = remember(home, ["n2"], ["n2"])
+    remember(home, ["n4"])
+    bad, other = desk.json("nodes")
+    assert (bad["site"], bad["node"], bad["is_bad"]) == ("devcluster", "n2", True)
+    assert bad["excluded_in"] == ["gpu"]
+    assert bad["runs"] == runs
+    assert bad["causes"] == ["node_fail"]
+    assert 1.9 < bad["score"] < 2
+    assert (other["node"], other["is_bad"], other["excluded_in"]) == ("n4", False, [])
+    said = desk.say("nodes").splitlines()
+    assert [line.split()[:2] for line in said[1:]] == [["devcluster", "n2"], ["devcluster", "n4"]]
+    assert "from gpu" in said[1]
+    assert "2 failures of 2 runs (node_fail)" in said[1]
+    assert "10m" in said[1]
+    assert "one run alone can be its own fault" in said[2]
+
+
+def test_what_the_cap_leaves_is_suspicious(desk: Desk, home: Path) -> None:
+    """The partition has four nodes, and one of them may be excluded."""
+    remember(home, ["n2"], ["n2"], ["n3"], ["n3"], ["n3"])
+    worst, other = desk.json("nodes")
+    assert [(each["node"], each["excluded_in"]) for each in (worst, other)] == [
+        ("n3", ["gpu"]),
+        ("n2", []),
+    ]
+    assert other["is_bad"]
+    assert "would lose too many nodes" in other["why"]
+    assert "suspicious" in desk.say("nodes")
+
+
+def test_sites_have_nothing_in_common(desk: Desk, home: Path) -> None:
+    remember(home, ["n2"])
+    remember(home, ["n2"], site="perlmutter")
+    remember(home, ["x1"], ["x1"], site="/home/grace/mine.yaml")
+    assert [(each["site"], each["is_bad"]) for each in desk.json("nodes")] == [
+        ("/home/grace/mine.yaml", True),
+        ("devcluster", False),
+        ("perlmutter", False),
+    ]
+    assert [each["site"] for each in desk.json("nodes", "--site", "perlmutter")] == ["perlmutter"]
+    assert desk.say("nodes", "--site", "frontier") == "no node has failed a run lately\n"
+    assert "no site" in desk.json("nodes", "--site", "nosuch", code=2)["error"]["message"]
+
+
+def test_a_person_may_speak_for_a_node(desk: Desk, home: Path) -> None:
+    remember(home, ["n2"], ["n2"], ["n3"])
+    assert desk.say("nodes", "forgive", "n2") == "n2 of devcluster is forgiven\n"
+    assert [each["node"] for each in desk.json("nodes")] == ["n3"]
+    assert (home / "forgiven.jsonl").stat().st_mode & 0o777 == 0o600
+    error = desk.json("nodes", "forgive", "n2", code=2)["error"]
+    assert "has failed a run lately" in error["message"]
+
+
+def test_of_two_nodes_of_one_name_one_is_to_be_named(desk: Desk, home: Path) -> None:
+    remember(home, ["n2"])
+    remember(home, ["n2"], site="perlmutter")
+    error = desk.json("nodes", "forgive", "n2", code=2)["error"]
+    assert "devcluster, perlmutter" in error["message"]
+    said = desk.json("nodes", "forgive", "n2", "--site", "perlmutter")
+    assert said == {"site": "perlmutter", "node": "n2"}
+    assert [each["site"] for each in desk.json("nodes")] == ["devcluster"]
+
+
+@pytest.mark.parametrize("line", [b"\x00\xff", b'{"at": "no"}', b"[1]", b'{"site": "devcluster"'])
+def test_a_damaged_line_forgives_nothing(desk: Desk, home: Path, line: bytes) -> None:
+    remember(home, ["n2"], ["n2"])
+    desk.say("nodes", "forgive", "n2")
+    remember(home, ["n3"])
+    good = (home / "forgiven.jsonl").read_bytes()
+    (home / "forgiven.jsonl").write_bytes(line + b"\n" + good + line)
+    assert [each["node"] for each in desk.json("nodes")] == ["n3"]
