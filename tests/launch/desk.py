@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -50,7 +51,9 @@ class Desk:
         )
         return launch(plan, settings=self.settings, scheduler=self.slurm, clock=self.clock)
 
-    def resume(self, run_dir: RunDir, *, known_attempts: int = 0) -> Launched:
+    def resume(
+        self, run_dir: RunDir, *, known_attempts: int = 0, avoid: Sequence[str] = ()
+    ) -> Launched:
         return resume(
             run_dir,
             settings=self.settings,
@@ -58,6 +61,7 @@ class Desk:
             site=self.site,
             clock=self.clock,
             known_attempts=known_attempts,
+            avoid=avoid,
         )
 
     def cancel(self, run_dir: RunDir) -> str | None:

@@ -229,6 +229,23 @@ def test_the_reasons_in_words() -> None:
     )
 
 
+def test_what_a_person_has_forgiven_counts_no_more_and_what_comes_after_does() -> None:
+    old = [ended(run, 1, "n2", NODE_FAIL, 2) for run in "ab"]
+    new = [ended(run, 2, "n2", NODE_FAIL, 1) for run in "ab"]
+    since = NOW - 1.5 * HOUR
+
+    def runs(ends: Iterable[End], **forgiven: datetime) -> list[int]:
+        said = {("here", node): at for node, at in forgiven.items()}
+        return [each.failures for each in weigh(ends, NOW, said).standings.get("here", ())]
+
+    assert runs(old) == [2]
+    assert runs(old, n2=since) == []
+    assert runs([*old, *new], n2=since) == [2]
+    assert runs(old, n3=since) == [2]
+    assert weigh(old, NOW, {("here", "n2"): since}).own == {}
+    assert weigh(old, NOW, {("there", "n2"): since}).own == {"a": "n2", "b": "n2"}
+
+
 SIZES = {
     # nodes_max of the partition, nodes of the run, excluded by the run itself -> at most
     (None, 1, 0): 2,

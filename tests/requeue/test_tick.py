@@ -13,11 +13,12 @@ import pytest
 
 from hpcflow.errors import LedgerError, SchedulerUnavailable, SubmissionDelayed
 from hpcflow.launch.run import Launched
-from hpcflow.ledger.store import Ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Decided, Ended, Held, Intended, Refused, Released
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.requeue.nodes import Evidence, read_evidence
 from hpcflow.requeue.policy import Action
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -603,3 +604,32 @@ def test_a_run_may_go_where_it_wants(desk: Watched) -> None:
     run, _ = _failed_on(desk, "n2", 2)
     assert len(desk.tick().sent) == 2
     assert "--exclude" not in _script(run, 2)
+
+
+def test_a_resume_by_hand_keeps_away_too_and_goes_without_where_it_must(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    again = desk.resume(RunDir(launched.run_dir), avoid=["n2"])
+    assert "#SBATCH --exclude=n2\n" in _script(launched, 2)
+    desk.end(again.job_id, "PREEMPTED", checkpoint=200)
+    desk.look()
+    third = desk.resume(RunDir(launched.run_dir), avoid=["gone"])
+    assert third.attempt == 3
+    assert "--exclude" not in _script(launched, 3)
+    assert [each.excluded for each in _intents(launched)] == [None, ["n2"], ["gone"], None]
+    assert [view.attempt for view in desk.seen(launched.run_id).attempts] == [1, 2, 3]
+
+
+def test_a_rebuilt_ledger_judges_nodes_the_same(desk: Watched) -> None:
+    _failed_on(desk, "n2", 2)
+
+    def judged() -> Evidence:
+        with open_ledger(desk.settings.ledger_url) as ledger:
+            return read_evidence(ledger, desk.settings.home, desk.clock.now())
+
+    before = judged()
+    assert [each.node for each in before.standings["devcluster"]] == ["n2"]
+    desk.settings.home.ledger.unlink()
+    desk.look()
+    assert judged() == before

@@ -1,0 +1,61 @@
+"""A node that takes two runs down with it is excluded from their next attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcflow.testing.cluster import Cluster, poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = pytest.mark.cluster
+
+SLEEPER = """
+name: sleeper
+command: [sleep, "300"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m, partition: gpu}
+retry: {backoff: 1s}
+"""
+
+
+def test_what_failed_on_a_bad_node_goes_on_elsewhere(hpcflow: Hpcflow, cluster: Cluster) -> None:
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    runs = [hpcflow.json("run", config, "--site", "devcluster")["run_id"] for _ in range(2)]
+
+    def last(run_id: str) -> Any:
+        return hpcflow.json("show", run_id)["attempts"][-1]
+
+    def nodes_of(run_id: str) -> list[str]:
+        return list(last(run_id)["nodes"]) if last(run_id)["state"] == "running" else []
+
+    poll(lambda: all(map(nodes_of, runs)), 60, "they never ran")
+    (bad,), (other,) = map(nodes_of, runs)
+    assert bad == other, "Slurm fills one node before it takes the next"
+
+    cluster.crash_node(bad)
+    cluster.revive_node(bad)
+    poll(lambda: all(last(each)["cause"] for each in runs), 60, "their ends were never seen")
+    assert [last(each)["cause"] for each in runs] == ["node_fail", "node_fail"]
+    (shown,) = hpcflow.json("nodes", "--site", "devcluster")
+    assert (shown["node"], shown["is_bad"], shown["runs"]) == (bad, True, sorted(runs))
+    assert shown["excluded_in"] == ["gpu"]
+    assert "2 failures of 2 runs (node_fail)" in hpcflow("nodes").stdout
+
+    by_hand, by_daemon = runs
+    sent = {by_hand: hpcflow.json("resume", by_hand)["job_id"]}
+
+    def is_sent() -> bool:
+        report = hpcflow("daemon", "--once", "--json").stdout
+        return by_daemon in report and f"avoiding {bad}" in report
+
+    poll(is_sent, 30, "the daemon did not send it")
+    sent[by_daemon] = last(by_daemon)["job_id"]
+    for run_id, job_id in sent.items():
+        assert f"ExcNodeList={bad}" in cluster.run("scontrol", "show", "job", job_id).split()
+        poll(lambda each=run_id: nodes_of(each), 60, "it never ran again")  # type: ignore[misc]
+        assert nodes_of(run_id) != [bad]
+    hpcflow("nodes", "forgive", bad)
+    assert hpcflow.json("nodes") == []
+    hpcflow("cancel", *runs)
