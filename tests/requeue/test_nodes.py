@@ -67,6 +67,13 @@ STORIES = {
         [ended("a", 1, "n1 n2", NODE_FAIL), ended("b", 1, "n2 n3", NODE_FAIL)],
         ["n2"],
     ),
+    "one run failed on it alone, and another on it and fifteen others": (
+        [
+            ended("a", 1, "n2", NODE_FAIL),
+            ended("b", 1, " ".join(f"n{number}" for number in range(16)), NODE_FAIL),
+        ],
+        [],
+    ),
     "a launch failed, and another stalled": (
         [ended("a", 1, "n2", Cause.LAUNCH_FAILED), ended("b", 1, "n2", Cause.STALLED)],
         ["n2"],
@@ -323,6 +330,13 @@ def test_an_attempt_that_ran_well_never_speaks_against_its_node(ends: list[End],
     assert before.keys() == after.keys()
     for name, standing in after.items():
         assert standing.score <= before[name].score
+
+
+def test_however_often_a_run_fails_on_a_node_it_speaks_once() -> None:
+    ends = [ended("a", number, "n2", NODE_FAIL, 0) for number in range(1, 11)]
+    ends += [ended(run, 1, "n3", NODE_FAIL, 0) for run in "ab"]
+    scores = {node: each.score for node, each in standings(ends).items()}
+    assert scores == {"n2": 1.0, "n3": 2.0}
 
 
 def test_of_two_that_failed_as_much_that_of_the_run_s_own_partition_is_excluded() -> None:
