@@ -107,20 +107,23 @@ def forgive_command(node: str, site: str | None, as_json: bool) -> int:
 
 def _lines(session: Session) -> Iterator[_Line]:
     """All nodes that have failed a run, by site, the worst first."""
-    from hpcflow.requeue.nodes import excluded_in, read_evidence
+    from hpcflow.requeue.nodes import excluded_in, excludes, read_evidence
 
     evidence = read_evidence(session.ledger, session.settings.home, session.clock.now())
     for name, standings in sorted(evidence.standings.items()):
         site = _site(session, name)
         excluded = excluded_in(standings, site)
+        spared = "not excluded, for the partition would lose too many nodes"
+        if site is not None and not excludes(site):
+            spared = "nothing is excluded on this site"
         for each in standings:
-            yield _line(name, each, excluded[each.node])
+            yield _line(name, each, excluded[each.node], spared)
 
 
-def _line(site: str, standing: Standing, excluded: list[str]) -> _Line:
+def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> _Line:
     why = standing.why
     if standing.is_bad and not excluded:
-        why += "; not excluded, for the partition would lose too many nodes"
+        why += f"; {spared}"
     return _Line(
         site=site,
         node=standing.node,

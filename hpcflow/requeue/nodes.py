@@ -5,8 +5,9 @@ each failure, or run everything but a training. What counts, and how much, is pu
 it is read is :func:`read_evidence`, once in a tick.
 
 - The end of an attempt speaks against its nodes as :data:`WEIGHTS` says, shared by all of them,
-  for nobody knows which it was. A program that fails does so on any node: that counts only where
-  the same run later got further on other nodes, without a person in between.
+  for nobody knows which it was; but not those on which the same run later got further. A program
+  that fails does so on any node: that counts only where the same run later got further without
+  some of them, and without a person in between.
 - It weighs half as much after every :data:`HALF_LIFE`, and half as much after every attempt that
   ran well on the node since.
 - A run speaks against a node as loudly as one failure on that node alone, however often it failed:
@@ -205,10 +206,20 @@ def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str
     return sorted(each.node for each in bad[:most])
 
 
+def excludes(site: Site) -> bool:
+    """Whether nodes are excluded there at all: not on one machine, and not where the site's own
+    options ask for nodes by name."""
+    options = [option[2:].partition("=")[0] for option in site.dialect.options]
+    named = any("nodelist".startswith(name) or "nodefile".startswith(name) for name in options)
+    return site.scheduler is SchedulerKind.SLURM and not named
+
+
 def excluded_in(standings: Sequence[Standing], site: Site | None) -> dict[str, list[str]]:
     """Node -> the partitions in which a job on one node is kept away from it now."""
-    partitions = site.partitions if site is not None else {}
     found: dict[str, list[str]] = {each.node: [] for each in standings}
+    if site is not None and not excludes(site):
+        return found
+    partitions = site.partitions if site is not None else {}
     for name in sorted({name for each in standings for name in each.partitions}):
         for node in choose(standings, most_excluded(partitions.get(name), 1), name):
             found[node].append(name)
@@ -218,14 +229,9 @@ def excluded_in(standings: Sequence[Standing], site: Site | None) -> dict[str, l
 def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
     """The nodes that the next attempt of ``run`` had better not get.
 
-    None where the user has said otherwise, or where the site's own options ask for nodes by name.
+    None where the user has said otherwise.
     """
-    options = [option[2:].partition("=")[0] for option in site.dialect.options]
-    if (
-        not run.spec.retry.avoid_bad_nodes
-        or site.scheduler is not SchedulerKind.SLURM
-        or any("nodelist".startswith(name) or "nodefile".startswith(name) for name in options)
-    ):
+    if not run.spec.retry.avoid_bad_nodes or not excludes(site):
         return []
     try:
         already = set(expand(run.spec.resources.exclude or ""))
@@ -270,34 +276,37 @@ def _failures(ends: Sequence[End], now: datetime) -> list[_Failure]:
         by_run[end.run_id].append(end)
     found = []
     for end in ends:
-        nodes = set(end.nodes)
-        if end.cause not in WEIGHTS or not 0 < len(nodes) <= _MOST_NODES:
+        if end.cause not in WEIGHTS or now - end.ended_at > LOOK_BACK:
             continue
-        if now - end.ended_at > LOOK_BACK:
+        suspects = _suspects(end, by_run[end.run_id])
+        if len(suspects) > _MOST_NODES:
             continue
-        at_fault = nodes
-        if end.cause is Cause.FAILED:
-            at_fault = _left_behind(end, by_run[end.run_id])
-        weight = WEIGHTS[end.cause] / len(nodes)
         found += [
-            _Failure(node, end.run_id, end.cause, end.ended_at, weight)
-            for node in sorted(at_fault)
+            _Failure(node, end.run_id, end.cause, end.ended_at, WEIGHTS[end.cause] / len(suspects))
+            for node in sorted(suspects)
             if _NODE_NAME.fullmatch(node)
         ]
     return found
 
 
-def _left_behind(failed: End, of_run: Sequence[End]) -> set[str]:
-    """The nodes of a failed attempt without which the same run later got further by itself."""
-    nodes: set[str] = set()
-    for later in of_run:
-        if later.attempt <= failed.attempt or failed.attempt < later.counted_from <= later.attempt:
-            continue
-        reached = -1 if failed.reached is None else failed.reached
-        is_further = later.reached is not None and later.reached > reached
-        if later.nodes and (is_further or later.cause is Cause.COMPLETED):
-            nodes |= set(failed.nodes) - set(later.nodes)
-    return nodes
+def _suspects(failed: End, of_run: Sequence[End]) -> set[str]:
+    """The nodes of a failed attempt that may have been the reason."""
+    further = [later for later in of_run if later.nodes and _is_further(later, failed)]
+    nodes = set(failed.nodes)
+    left = nodes.difference(*(later.nodes for later in further))
+    if failed.cause is Cause.FAILED:
+        by_itself = any(
+            not failed.attempt < later.counted_from <= later.attempt for later in further
+        )
+        return left if by_itself else set()
+    return left or nodes
+
+
+def _is_further(later: End, failed: End) -> bool:
+    if later.attempt <= failed.attempt:
+        return False
+    reached = -1 if failed.reached is None else failed.reached
+    return later.cause is Cause.COMPLETED or (later.reached is not None and later.reached > reached)
 
 
 def _ran_well(ends: Sequence[End], nodes: set[str]) -> dict[str, list[datetime]]:

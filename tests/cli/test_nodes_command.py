@@ -66,6 +66,13 @@ def test_what_the_cap_leaves_is_suspicious(desk: Desk, home: Path) -> None:
     assert "suspicious" in desk.say("nodes")
 
 
+def test_where_there_is_one_machine_it_is_not_excluded(desk: Desk, home: Path) -> None:
+    remember(home, ["here"], ["here"], site="local")
+    (line,) = desk.json("nodes")
+    assert (line["is_bad"], line["excluded_in"]) == (True, [])
+    assert "nothing is excluded on this site" in line["why"]
+
+
 def test_sites_have_nothing_in_common(desk: Desk, home: Path) -> None:
     remember(home, ["n2"])
     remember(home, ["n2"], site="perlmutter")

@@ -74,6 +74,25 @@ STORIES = {
         ],
         [],
     ),
+    "two runs failed on sixteen nodes, and went on without one of them": (
+        [
+            each
+            for run in "ab"
+            for each in (
+                ended(run, 1, " ".join(f"n{number}" for number in range(16)), NODE_FAIL),
+                ended(run, 2, " ".join(f"n{number}" for number in range(17) if number != 2), DONE),
+            )
+        ],
+        ["n2"],
+    ),
+    "two runs failed on two nodes, and completed on the same": (
+        [
+            each
+            for run in "ab"
+            for each in (ended(run, 1, "n1 n2", NODE_FAIL, 2), ended(run, 2, "n1 n2", DONE, 1))
+        ],
+        [],
+    ),
     "a launch failed, and another stalled": (
         [ended("a", 1, "n2", Cause.LAUNCH_FAILED), ended("b", 1, "n2", Cause.STALLED)],
         ["n2"],
