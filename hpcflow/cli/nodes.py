@@ -107,7 +107,8 @@ def forgive_command(node: str, site: str | None, as_json: bool) -> int:
 
 def _lines(session: Session) -> Iterator[_Line]:
     """All nodes that have failed a run, by site, the worst first."""
-    from hpcflow.requeue.nodes import excluded_in, excludes, read_evidence
+    from hpcflow.requeue.evidence import read_evidence
+    from hpcflow.requeue.exclusion import excluded_in, excludes
 
     evidence = read_evidence(session.ledger, session.settings.home, session.clock.now())
     for name, standings in sorted(evidence.standings.items()):

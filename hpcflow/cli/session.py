@@ -180,7 +180,8 @@ class Session:
         Advice, and no more: a ledger that is down keeps nobody from sending, and one that could not
         be opened a moment ago is not asked again.
         """
-        from hpcflow.requeue.nodes import read_evidence, to_avoid
+        from hpcflow.requeue.evidence import read_evidence
+        from hpcflow.requeue.exclusion import to_avoid
 
         if "ledger" not in self.__dict__:
             return []

@@ -5,6 +5,7 @@
 - :mod:`.facts`: what the ledger knows of a run, as facts for the policy
 - :mod:`.patience`: whether an attempt that runs has stalled, pure; :mod:`.watch`: how long each has
   been silent; :mod:`.stalls`: a look at all of them, and the notice or the cancel
+- :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job avoids
 - :mod:`.lease`: at most one daemon acts for a ledger
 - :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again
 

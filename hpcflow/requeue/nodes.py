@@ -1,8 +1,8 @@
 """Which nodes fail runs: how attempts ended and the time go in, a score for every node comes out.
 
 Slurm drains a node that it knows to be dead. This is about the others: those that come back after
-each failure, or run everything but a training. What counts, and how much, is pure and below; where
-it is read is :func:`read_evidence`, once in a tick.
+each failure, or run everything but a training. Pure: what there is to weigh is read in
+:mod:`.evidence`, and who keeps away from what is said in :mod:`.exclusion`.
 
 - The end of an attempt speaks against its nodes as :data:`WEIGHTS` says, shared by all of them,
   for nobody knows which it was; but not those on which the same run later got further. A program
@@ -14,7 +14,6 @@ it is read is :func:`read_evidence`, once in a tick.
   a program with a bug of its own excludes nothing for others.
 - A node is *bad* when :data:`RUNS_AGAINST` runs speak against it, together with :data:`BAD_FROM`.
 - What happened before a person said ``hpcflow nodes forgive NODE`` says nothing.
-- How many bad nodes a job keeps away from has a cap, :func:`most_excluded`.
 """
 
 from __future__ import annotations
@@ -29,20 +28,14 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from hpcflow.ledger.ends import End
-from hpcflow.ledger.store import Ledger
-from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
-from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.sites.schema import Partition, SchedulerKind, Site
-from hpcflow.storage.forgiven import read_forgiven
-from hpcflow.storage.layout import Home
 
 #: A person who is told of a bad node sees to it within a working day or so.
 HALF_LIFE: Final = timedelta(days=1)
 #: What is older weighs an eighth of what it did, and is no longer heard: see SPEAKS_FROM.
 LOOK_BACK: Final = 3 * HALF_LIFE
 #: Clocks of login nodes and of the controller differ; what ended later than this is no time.
-_CLOCKS_DIFFER: Final = timedelta(hours=1)
+CLOCKS_DIFFER: Final = timedelta(hours=1)
 
 #: How much an end says about the nodes. Of a job that vanished nobody knows where it went, and a
 #: program that failed may have had its own reasons. Other causes say nothing: a preemption, a time
@@ -57,8 +50,8 @@ WEIGHTS: Final[dict[Cause, float]] = {
 #: The ends for which a node alone can be the reason: a run keeps away from where it last met one.
 _HARD: Final = frozenset({Cause.NODE_FAIL, Cause.LAUNCH_FAILED, Cause.STALLED})
 #: Ends of attempts that ran well: always, or if they made a checkpoint.
-_WELL: Final = frozenset({Cause.COMPLETED, Cause.CHECKPOINTED})
-_WELL_IF_SAVED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
+WELL: Final = frozenset({Cause.COMPLETED, Cause.CHECKPOINTED})
+WELL_IF_SAVED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
 
 RUNS_AGAINST: Final = 2
 #: What a run says below this is not heard: one of eight nodes, or a failure of three days ago.
@@ -68,10 +61,6 @@ BAD_FROM: Final = 0.7
 
 #: A share below a hundredth says nothing; jobs of so many nodes are not looked at.
 _MOST_NODES: Final = 100
-#: How much of a partition may be excluded where its size is known, and how many nodes where not.
-_PART: Final = 10
-_OF_UNKNOWN: Final = 2
-
 #: What Slurm takes for a node's name. Event files are written by jobs, and a ledger may be common
 #: to many: whatever else stands in the place of a name is none.
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
@@ -141,22 +130,6 @@ class _Failure:
     weight: float
 
 
-def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
-    """What the ledger, and the user at home, say about nodes now.
-
-    Raises:
-        LedgerError: the database does not answer.
-        StorageError: what the user has said cannot be read.
-    """
-    until = now + _CLOCKS_DIFFER
-    against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
-    if not against:
-        return Evidence()
-    since = min(end.ended_at for end in against)
-    well = ledger.ends(_WELL | _WELL_IF_SAVED, since=since, until=until)
-    return weigh([*against, *well], now, read_forgiven(home))
-
-
 def weigh(
     ends: Iterable[End],
     now: datetime,
@@ -169,7 +142,7 @@ def weigh(
     """
     by_site: dict[str, list[End]] = defaultdict(list)
     for end in ends:
-        if end.ended_at <= now + _CLOCKS_DIFFER:
+        if end.ended_at <= now + CLOCKS_DIFFER:
             by_site[end.site].append(end)
     own: dict[str, str] = {}
     standings = {}
@@ -179,71 +152,6 @@ def weigh(
         if found := _standings(of_site, until, now):
             standings[site] = found
     return Evidence(standings, own)
-
-
-def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> int:
-    """How many nodes a job on ``nodes`` nodes may keep away from.
-
-    A tenth of the partition, and at least one; but half of it stays, and as many nodes as the job
-    needs. A site file does not say how many nodes there are: there are at least as many as one job
-    may have.
-
-    Args:
-        already: nodes that the run itself keeps away from.
-    """
-    size = partition.nodes_max if partition is not None else None
-    if size is None:
-        return _OF_UNKNOWN
-    left = min(size - nodes, size // 2) - already
-    return max(0, min(max(1, size // _PART), left))
-
-
-def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str]:
-    """The bad nodes to keep away from, ``most`` at most: first those of this partition, for those
-    of others do no harm there; among them the worst."""
-    bad = [each for each in standings if each.is_bad]
-    bad.sort(key=lambda each: (partition not in each.partitions, -each.score, each.node))
-    return sorted(each.node for each in bad[:most])
-
-
-def excludes(site: Site) -> bool:
-    """Whether nodes are excluded there at all: not on one machine, and not where the site's own
-    options ask for nodes by name."""
-    options = [option[2:].partition("=")[0] for option in site.dialect.options]
-    named = any("nodelist".startswith(name) or "nodefile".startswith(name) for name in options)
-    return site.scheduler is SchedulerKind.SLURM and not named
-
-
-def excluded_in(standings: Sequence[Standing], site: Site | None) -> dict[str, list[str]]:
-    """Node -> the partitions in which a job on one node is kept away from it now."""
-    found: dict[str, list[str]] = {each.node: [] for each in standings}
-    if site is not None and not excludes(site):
-        return found
-    partitions = site.partitions if site is not None else {}
-    for name in sorted({name for each in standings for name in each.partitions}):
-        for node in choose(standings, most_excluded(partitions.get(name), 1), name):
-            found[node].append(name)
-    return found
-
-
-def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
-    """The nodes that the next attempt of ``run`` had better not get.
-
-    None where the user has said otherwise.
-    """
-    if not run.spec.retry.avoid_bad_nodes or not excludes(site):
-        return []
-    try:
-        already = set(expand(run.spec.resources.exclude or ""))
-    except ValueError:
-        return []  # Slurm will say what is wrong with it
-    standings = [each for each in evidence.standings.get(run.site, ()) if each.node not in already]
-    most = most_excluded(site.partitions.get(run.partition), run.spec.resources.nodes, len(already))
-    chosen = choose(standings, most, run.partition)
-    own = evidence.own.get(run.run_id)
-    if own is not None and own not in {*chosen, *already} and len(chosen) < most:
-        chosen = sorted([*chosen, own])
-    return chosen
 
 
 def _standings(
@@ -313,7 +221,7 @@ def _ran_well(ends: Sequence[End], nodes: set[str]) -> dict[str, list[datetime]]
     """Node -> when attempts ended that ran well on it."""
     found: dict[str, list[datetime]] = {node: [] for node in nodes}
     for end in ends:
-        if end.cause in _WELL or (end.cause in _WELL_IF_SAVED and end.has_saved):
+        if end.cause in WELL or (end.cause in WELL_IF_SAVED and end.has_saved):
             for node in nodes & set(end.nodes):
                 found[node].append(end.ended_at)
     return found

@@ -31,8 +31,10 @@ from hpcflow.model.journal import Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up
+from hpcflow.requeue.evidence import read_evidence
+from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.nodes import Evidence, read_evidence, to_avoid
+from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.stalls import look_for_stalls

@@ -16,16 +16,8 @@ from hypothesis import strategies as st
 from hpcflow.ledger.ends import End
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
-from hpcflow.requeue.nodes import (
-    HALF_LIFE,
-    LOOK_BACK,
-    Evidence,
-    Standing,
-    choose,
-    most_excluded,
-    to_avoid,
-    weigh,
-)
+from hpcflow.requeue.exclusion import choose, most_excluded, to_avoid
+from hpcflow.requeue.nodes import HALF_LIFE, LOOK_BACK, Evidence, Standing, weigh
 from hpcflow.sites.loader import load_site, search_path
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
 from tests.storage.runs import CREATED_AT as NOW

@@ -18,7 +18,8 @@ from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Decided, Ended, Held, Intended, Refused, Released
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
-from hpcflow.requeue.nodes import Evidence, read_evidence
+from hpcflow.requeue.evidence import read_evidence
+from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.policy import Action
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir

@@ -1,0 +1,34 @@
+"""What is known of nodes: from the ledger, and what the user has forgiven; read once a round."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from hpcflow.ledger.store import Ledger
+from hpcflow.requeue.nodes import (
+    CLOCKS_DIFFER,
+    LOOK_BACK,
+    WEIGHTS,
+    WELL,
+    WELL_IF_SAVED,
+    Evidence,
+    weigh,
+)
+from hpcflow.storage.forgiven import read_forgiven
+from hpcflow.storage.layout import Home
+
+
+def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
+    """What the ledger, and the user at home, say about nodes now.
+
+    Raises:
+        LedgerError: the database does not answer.
+        StorageError: what the user has said cannot be read.
+    """
+    until = now + CLOCKS_DIFFER
+    against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
+    if not against:
+        return Evidence()
+    since = min(end.ended_at for end in against)
+    well = ledger.ends(WELL | WELL_IF_SAVED, since=since, until=until)
+    return weigh([*against, *well], now, read_forgiven(home))

@@ -1,0 +1,80 @@
+"""Which of the bad nodes a job is kept away from: never so many that it finds no place. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hpcflow.model.run import Run
+from hpcflow.requeue.nodes import Evidence, Standing
+from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.sites.schema import Partition, SchedulerKind, Site
+
+#: How much of a partition may be excluded where its size is known, and how many nodes where not.
+_PART: Final = 10
+_OF_UNKNOWN: Final = 2
+
+
+def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> int:
+    """How many nodes a job on ``nodes`` nodes may keep away from.
+
+    A tenth of the partition, and at least one; but half of it stays, and as many nodes as the job
+    needs. A site file does not say how many nodes there are: there are at least as many as one job
+    may have.
+
+    Args:
+        already: nodes that the run itself keeps away from.
+    """
+    size = partition.nodes_max if partition is not None else None
+    if size is None:
+        return _OF_UNKNOWN
+    left = min(size - nodes, size // 2) - already
+    return max(0, min(max(1, size // _PART), left))
+
+
+def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str]:
+    """The bad nodes to keep away from, ``most`` at most: first those of this partition, for those
+    of others do no harm there; among them the worst."""
+    bad = [each for each in standings if each.is_bad]
+    bad.sort(key=lambda each: (partition not in each.partitions, -each.score, each.node))
+    return sorted(each.node for each in bad[:most])
+
+
+def excludes(site: Site) -> bool:
+    """Whether nodes are excluded there at all: not on one machine, and not where the site's own
+    options ask for nodes by name."""
+    options = [option[2:].partition("=")[0] for option in site.dialect.options]
+    named = any("nodelist".startswith(name) or "nodefile".startswith(name) for name in options)
+    return site.scheduler is SchedulerKind.SLURM and not named
+
+
+def excluded_in(standings: Sequence[Standing], site: Site | None) -> dict[str, list[str]]:
+    """Node -> the partitions in which a job on one node is kept away from it now."""
+    found: dict[str, list[str]] = {each.node: [] for each in standings}
+    if site is not None and not excludes(site):
+        return found
+    partitions = site.partitions if site is not None else {}
+    for name in sorted({name for each in standings for name in each.partitions}):
+        for node in choose(standings, most_excluded(partitions.get(name), 1), name):
+            found[node].append(name)
+    return found
+
+
+def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
+    """The nodes that the next attempt of ``run`` had better not get.
+
+    None where the user has said otherwise.
+    """
+    if not run.spec.retry.avoid_bad_nodes or not excludes(site):
+        return []
+    try:
+        already = set(expand(run.spec.resources.exclude or ""))
+    except ValueError:
+        return []  # Slurm will say what is wrong with it
+    standings = [each for each in evidence.standings.get(run.site, ()) if each.node not in already]
+    most = most_excluded(site.partitions.get(run.partition), run.spec.resources.nodes, len(already))
+    chosen = choose(standings, most, run.partition)
+    own = evidence.own.get(run.run_id)
+    if own is not None and own not in {*chosen, *already} and len(chosen) < most:
+        chosen = sorted([*chosen, own])
+    return chosen
