@@ -15,7 +15,7 @@ SLEEPER = """
 name: sleeper
 command: [sleep, "300"]
 launch: {framework: none, launcher: none}
-resources: {time_limit: 10m, partition: gpu}
+resources: {time_limit: 10m, partition: gpu, cpus_per_task: 1, mem: 100M}
 retry: {backoff: 1s}
 """
 
