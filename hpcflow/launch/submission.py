@@ -223,9 +223,11 @@ def _find(
     if (other := another_cluster(intent, scheduler)) is not None:
         raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
     lookup = lookup or _look_up(intent, scheduler)
-    if lookup.jobs:
+    # A refused attempt's number is used again, and so the record may be of what was refused.
+    jobs = [job for job in lookup.jobs if not (_is_stillborn(job) and job.raw_state == "FAILED")]
+    if jobs:
         submitted = Submitted(
-            at=clock.now(), attempt=intent.attempt, job_id=lookup.jobs[-1].job_id, how="found"
+            at=clock.now(), attempt=intent.attempt, job_id=jobs[-1].job_id, how="found"
         )
         journal.append(run_dir, submitted)
         return submitted

@@ -634,3 +634,18 @@ def test_a_rebuilt_ledger_judges_nodes_the_same(desk: Watched) -> None:
     desk.settings.home.ledger.unlink()
     desk.look()
     assert judged() == before
+
+
+def test_the_record_of_a_refusal_is_not_taken_for_the_job_that_was_sent_after_it(
+    desk: Watched,
+) -> None:
+    """Slurm keeps records of some refused jobs, and both requests bear one name."""
+    runs = _failed_on(desk, "n2", 2)
+    desk.slurm.faults += [Fault.STILLBORN, Fault.LOST_REQUEST]
+    assert desk.tick().sent == {}
+    desk.clock.advance(60)
+    assert set(desk.tick().sent) == {launched.run_id for launched in runs}
+    for launched in runs:
+        causes = {view.cause for view in desk.seen(launched.run_id).attempts}
+        assert causes == {Cause.NODE_FAIL, None}
+    assert len(desk.alive()) == 2
