@@ -115,11 +115,16 @@ class _Log:
         self._warnings, self._problems = report.warnings, report.problems
         if not self._as_json:
             self._say_decisions(report)
-        elif report.decisions or report.sent or report.stalls or problems:
+        elif report.decisions or report.sent or report.lifted or report.stalls or problems:
             click.echo(_json_line(self._session, report))
 
     def _say_decisions(self, report: Report) -> None:
         now = self._session.clock.now()
+        for run_id, job_id in report.lifted.items():
+            click.echo(
+                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  start now"
+                f"  (restarted: Slurm restarted its job and let it wait), job {job_id}"
+            )
         for run_id, decision in report.decisions.items():
             then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
             until = (

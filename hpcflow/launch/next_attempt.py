@@ -8,6 +8,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.plan import template_dirs
+from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt
 from hpcflow.model.journal import Submitted
@@ -49,7 +50,7 @@ class NextAttempt:
             resources = spec.resources.model_copy(update={"mem_mb": mem_mb})
             spec = spec.model_copy(update={"resources": resources})
         self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
-        self._number = last.next_number
+        self._last, self._number = last, last.next_number
         self._placement = place(spec, site)
         self._resume_from = newest_complete(run_dir)
         self._avoid = tuple(avoid)
@@ -58,19 +59,16 @@ class NextAttempt:
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
         """Send it; the caller holds ``lock`` and has settled what came before.
 
-        If Slurm will never take it, that may be because of the nodes to keep away from: one of them
+        If a job that Slurm restarted has claimed the attempt meanwhile, that is its job. If
+        Slurm will never take what is sent, that may be because of the nodes to keep away from: one of them
         has left the cluster, or the others are too few. Then it is sent without.
 
         Raises:
             SchedulerError: it could not be sent; journaled.
         """
-        try:
-            submitted = self._send(self._script, self._avoid, scheduler, clock, lock)
-        except SubmissionRefused:
-            if not self._avoid:
-                raise
-            # The number of what was refused is free, and no job bears its name.
-            submitted = self._send(self._render(()), (), scheduler, clock, lock)
+        submitted = adopt_claimed(self._run_dir, self._last, clock) or self._send_somehow(
+            scheduler, clock, lock
+        )
         keep_compiled(self._settings.home.compiled_templates)
         return Launched(
             self._run.run_id,
@@ -91,6 +89,16 @@ class NextAttempt:
             template_dirs=template_dirs(self._settings),
             compiled=self._settings.home.compiled_templates,
         )
+
+    def _send_somehow(self, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Submitted:
+        """Keeping away from nodes, or, where Slurm will never take that, without."""
+        try:
+            return self._send(self._script, self._avoid, scheduler, clock, lock)
+        except SubmissionRefused:
+            if not self._avoid:
+                raise
+            # The number of what was refused is free, and no job bears its name.
+            return self._send(self._render(()), (), scheduler, clock, lock)
 
     def _send(
         self,

@@ -8,6 +8,7 @@ from hpcflow.clock import Clock
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import alive_jobs, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
+from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
@@ -45,7 +46,8 @@ def resubmit(
 
     Returns:
         None where somebody else has moved the run on or wants it to stop, or a job of it is alive
-        that had ended (an admin requeued it, a node came back).
+        that had ended (an admin requeued it, a node came back). One that was restarted is the next
+        attempt from now on.
 
     Raises:
         StorageError: its journal is gone, and with it what became of its jobs.
@@ -57,6 +59,7 @@ def resubmit(
     if found is not None or run_dir.cancel.exists() or not _is_over(records, after):
         return None
     if alive_jobs(run.run_id, scheduler, records, queue=queue):
+        adopt_restarted(run_dir, records, queue, clock)
         return None
     last = submission.last_attempt(records)
     attempt = NextAttempt(

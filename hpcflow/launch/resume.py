@@ -9,8 +9,10 @@ from hpcflow.errors import InputError
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
+from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
-from hpcflow.model.journal import Resumed
+from hpcflow.model.journal import Resumed, Submitted
+from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
@@ -53,7 +55,7 @@ def resume(
         if found is not None:
             if run_dir.cancel.exists():
                 _go_on(run_dir, settings, clock)
-            return Launched(run.run_id, found.attempt, found.job_id, run_dir.path, run.site)
+            return _launched(run, run_dir, found)
         records = journal.read(run_dir)
         last = submission.last_attempt(records)
         require_journal(run_dir, records, known_attempts=known_attempts)
@@ -67,7 +69,11 @@ def resume(
                 f"run {run.run_id} is completed; there is nothing to go on with",
                 next_action="train it again as a new run: hpcflow run CONFIG",
             )
-        if strays := alive_jobs(run.run_id, scheduler, records):
+        queue = scheduler.queue()
+        if strays := alive_jobs(run.run_id, scheduler, records, queue=queue):
+            restarted = adopt_restarted(run_dir, records, queue, clock)
+            if restarted is not None:
+                return _launched(run, run_dir, restarted)
             raise InputError(
                 f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
                 next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
@@ -83,6 +89,10 @@ def resume(
         )
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
+
+
+def _launched(run: Run, run_dir: RunDir, job: Submitted) -> Launched:
+    return Launched(run.run_id, job.attempt, job.job_id, run_dir.path, run.site)
 
 
 def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:

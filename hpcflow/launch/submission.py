@@ -57,7 +57,8 @@ class LastAttempt:
     ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
     job exists. ``is_void``: there is no job of it and never will be; a refused attempt's number is
     free again, that of a withdrawn one is sealed, for its job may still appear. ``cause``:
-    why it ended, once it has.
+    why it ended, once it has. ``restarts``: how often its job had been restarted when it became
+    this attempt.
     """
 
     number: int = 0
@@ -66,6 +67,7 @@ class LastAttempt:
     is_void: bool = False
     is_withdrawn: bool = False
     cause: Cause | None = None
+    restarts: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -84,17 +86,35 @@ class LastAttempt:
 def last_attempt(records: list[JournalRecord]) -> LastAttempt:
     """The newest attempt of a journal."""
     last = LastAttempt()
+    lives: dict[str, tuple[int, int]] = {}
     for record in records:
         if isinstance(record, Intended):
             last = LastAttempt(record.attempt, record)
         elif isinstance(record, Submitted) and record.attempt == last.number:
-            last = LastAttempt(last.number, last.intent, record.job_id)
+            restarts = _restarts(record, lives)
+            last = LastAttempt(last.number, last.intent, record.job_id, restarts=restarts)
         elif isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
             withdrawn = isinstance(record, Withdrawn)
             last = LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
         elif isinstance(record, Ended) and record.attempt == last.number:
-            last = LastAttempt(last.number, last.intent, last.job_id, cause=record.cause)
+            last = replace(last, cause=record.cause)
     return last
+
+
+def _restarts(submitted: Submitted, lives: dict[str, tuple[int, int]]) -> int:
+    """How often a job had been restarted when it became an attempt.
+
+    Each restart counts one attempt on. A new job may have the id of an old one: Slurm gives the ids
+    again that it forgot in a crash.
+
+    Args:
+        lives: job id -> the last attempt that it was, and its restarts by then; is added to.
+    """
+    number, restarts = lives.get(submitted.job_id, (submitted.attempt, 0))
+    is_new = submitted.how in ("sbatch", "inside")
+    restarts = 0 if is_new else restarts + max(0, submitted.attempt - number)
+    lives[submitted.job_id] = (submitted.attempt, restarts)
+    return restarts
 
 
 def send(

@@ -186,6 +186,16 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     ]
 
 
+def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
+    """Ids of a user's runs of which an attempt waits in the queue for this reason."""
+    sql = (
+        "SELECT DISTINCT run_id FROM attempt WHERE state = ? AND reason = ? "
+        "AND run_id IN (SELECT run_id FROM run WHERE user_name = ?) ORDER BY run_id"
+    )
+    values = [AttemptState.QUEUED.value, reason, user]
+    return [run_id for (run_id,) in connection.rows(sql, values)]
+
+
 def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:
     found = _select(connection, "attempt", _ATTEMPT, where, values)
     return decode_all(AttemptRow, _ATTEMPT, found, _attempt_view)

@@ -136,6 +136,10 @@ class Ledger:
         with self._reading() as connection:
             return ends(connection, causes, since=since, until=until)
 
+    def waiting_for(self, reason: str, *, user: str) -> list[str]:
+        """Ids of the user's runs of which an attempt waits in the queue for this reason."""
+        return queries.waiting_for(self.connection(), reason, user)
+
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing."""
         with self._reading() as connection, connection.transaction(write=False):

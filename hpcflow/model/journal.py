@@ -32,6 +32,7 @@ class _Record(BaseModel):
     @field_serializer(
         "at",
         "submitted_at",
+        "begins_at",
         "started_at",
         "ended_at",
         "preempted_at",
@@ -57,6 +58,11 @@ class Intended(_Record):
     excluded: list[str] | None = Field(
         None, description="Nodes that hpcflow keeps it away from, beside those that the run names."
     )
+    restarts: int | None = Field(
+        None,
+        description="Slurm restarted the job of the attempt before, under its own id, and this is "
+        "what became of it: how often that job had been restarted by then.",
+    )
 
 
 class Submitted(_Record):
@@ -66,9 +72,10 @@ class Submitted(_Record):
     attempt: int
     job_id: str
     cluster: str | None = None
-    how: Literal["sbatch", "found", "claimed", "inside"] = Field(
+    how: Literal["sbatch", "found", "claimed", "inside", "restarted"] = Field(
         "sbatch",
-        description="sbatch said so; found by its name; its claim file said so; sent by hand.",
+        description="sbatch said so; found by its name; its claim file said so; sent by hand; "
+        "restarted by Slurm under the id that it had.",
     )
 
 
@@ -100,6 +107,7 @@ class Observed(_Record):
     reason: str | None = None
     nodes: list[str] | None = None
     submitted_at: AwareDatetime | None = None
+    begins_at: AwareDatetime | None = Field(None, description="It waits for this time.")
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
     preempted_at: AwareDatetime | None = None
@@ -118,6 +126,15 @@ class Ended(_Record):
     exit_code: int | None = None
     ended_at: AwareDatetime | None = None
     rule: str = Field(description="Which rule said so, for people.")
+
+
+class BeginLifted(_Record):
+    """Slurm let a restarted job wait two minutes, and was asked to start it now. Asked once."""
+
+    record: Literal["begin_lifted"] = "begin_lifted"
+    attempt: int
+    job_id: str
+    refused: str | None = Field(None, description="Slurm's words, if it would not.")
 
 
 class CancelRequested(_Record):
@@ -180,6 +197,7 @@ JournalRecord = Annotated[
     | Withdrawn
     | Observed
     | Ended
+    | BeginLifted
     | CancelRequested
     | Resumed
     | Held

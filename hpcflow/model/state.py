@@ -55,6 +55,7 @@ class Cause(str, Enum):
     CANCELLED = "cancelled"
     STALLED = "stalled"
     LAUNCH_FAILED = "launch_failed"
+    REQUEUED = "requeued"  # Slurm or an admin restarted its job under the same id: the next attempt
     VANISHED = "vanished"  # neither the queue nor accounting knows it, and it left no word
 
 
@@ -115,6 +116,10 @@ _RAW_CAUSES: Final[dict[str, Cause]] = {
     "RECONFIG_FAIL": Cause.LAUNCH_FAILED,
     "PREEMPTED": Cause.PREEMPTED,
     "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
+    # Accounting's words for what a job was before Slurm restarted it.
+    "REQUEUED": Cause.REQUEUED,
+    "REQUEUE_HOLD": Cause.REQUEUED,
+    "SPECIAL_EXIT": Cause.REQUEUED,
 }
 
 

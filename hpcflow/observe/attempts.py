@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from hpcflow.clock import Clock
@@ -20,17 +20,22 @@ from hpcflow.errors import (
     StorageError,
     SubmissionInDoubt,
 )
+from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
-from hpcflow.model.events import parse_event
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
 from hpcflow.observe.judge import MISSING, judge
+from hpcflow.observe.own_word import first_notice, last_sign
+from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.silence import Silence
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.runs import linked
+from hpcflow.storage.unread import mark_unread
 
 #: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
 #: of submission is compared exactly afterwards.
@@ -59,7 +64,7 @@ def observe(
 
     def look(site: str, pairs: list[tuple[RunView, AttemptView]]) -> list[RunDir]:
         try:
-            return _Watch(connect(site), clock, Silence(home, site), warnings).look(pairs)
+            return _Watch(connect(site), clock, home, Silence(home, site), warnings).look(pairs)
         except HpcflowError as error:
             warnings.append(f"{site}: {error.message}; showing what was known before")
             return []
@@ -80,13 +85,20 @@ class _Watch:
     """One look at the jobs of one site."""
 
     def __init__(
-        self, scheduler: Scheduler, clock: Clock, silence: Silence, warnings: list[str]
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        home: Home,
+        silence: Silence,
+        warnings: list[str],
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
+        self._home = home
         self._silence = silence
         self._warnings = warnings
         self._accounting_answered = True
+        self._past: dict[str, list[JobInfo]] = {}
 
     def look(self, pairs: list[tuple[RunView, AttemptView]]) -> list[RunDir]:
         """Ask once, and journal what is new; the runs about which anything was."""
@@ -100,13 +112,14 @@ class _Watch:
             queued = self._scheduler.queue()
             known, names = _by_id(queued), {job.job_name for job in queued}
             told = self._ask_accounting(
-                [pair for pair in sent if _answer(pair[1], known) is None],
+                [pair for pair in sent if _needs_accounting(pair[0], _answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
             )
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
+        self._past = _by_id(job for job in told if job.source == "accounting")
         for job_id, ended in _by_id(job for job in told if _is_end(job)).items():
             known[job_id] = [*ended, *known.get(job_id, ())]
-        return changed + self._journal(sent, known)
+        return changed + self._adopt(sent, queued) + self._journal(sent, known)
 
     def _lock_open(
         self, pairs: list[tuple[RunView, AttemptView]], locks: ExitStack
@@ -171,15 +184,34 @@ class _Watch:
             self._warnings.append(f"{error.message}; ends may show late")
             return []
 
+    def _adopt(
+        self, sent: list[tuple[RunView, AttemptView]], queued: list[JobInfo]
+    ) -> list[RunDir]:
+        """Jobs that were restarted after their attempts had ended: they are the next ones now."""
+        watched = {attempt.job_id for _, attempt in sent}
+        strays = [
+            named[0]
+            for job in queued
+            if job.restarts and job.state is not AttemptState.ENDED and job.job_id not in watched
+            if (named := parse_job_name(job.job_name.strip())) is not None
+        ]
+        return [each for each in linked(self._home, strays) if self._adopt_one(each, queued)]
+
+    def _adopt_one(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
+        try:
+            with submit_lock(run_dir, wait_s=0):
+                mark_unread(self._home, run_dir)
+                records = journal.read(run_dir)
+                return adopt_restarted(run_dir, records, queued, self._clock) is not None
+        except StorageError:
+            return False  # it is being sent at this moment, or its folder is gone
+
     def _journal(
         self, sent: list[tuple[RunView, AttemptView]], known: dict[str, list[JobInfo]]
     ) -> list[RunDir]:
         changed = []
         for run, attempt in sent:
             job = _answer(attempt, known)
-            # Without accounting, only the job's own last word may end what the queue has forgotten.
-            if job is None and not self._accounting_answered and attempt.exit_code is None:
-                continue
             if self._write(run, attempt, job):
                 changed.append(RunDir(Path(run.run_dir)))
         return changed
@@ -191,16 +223,36 @@ class _Watch:
         """
         run_dir = RunDir(Path(run.run_dir))
         try:
-            records = self._records(run_dir, attempt, job)
+            now_is = self._follow(run_dir, attempt, job)
+            # Without accounting, only the job's own last word may end what the queue has forgotten.
+            is_told = job is not None or self._accounting_answered
+            records = []
+            if now_is is not None and (is_told or now_is.exit_code is not None):
+                records = self._records(run_dir, now_is, job)
             for record in records:
                 journal.append(run_dir, record)
         except HpcflowError as error:
+            if isinstance(error, StorageError) and error.retryable:
+                return False  # somebody is sending it, and whoever looks next knows more
             self._warnings.append(error.message)
             return False
         except OSError as error:  # a folder that is closed to us, a scratch that is away
             self._warnings.append(f"{run_dir.path}: {error.strerror}")
             return False
-        return bool(records)
+        return bool(records) or now_is is not attempt
+
+    def _follow(
+        self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None
+    ) -> AttemptView | None:
+        """The attempt that the answer is about: ``attempt``, or what its job was restarted as."""
+        past = [
+            each
+            for each in self._past.get(attempt.job_id or "", ())
+            if _is_named_like(each, attempt)
+        ]
+        if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
+            return follow_restarts(run_dir, attempt, job, past, self._clock)
+        return attempt
 
     def _records(
         self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None
@@ -210,21 +262,24 @@ class _Watch:
         if claim is not None and claim != attempt.job_id:
             # Two jobs were sent after all, and the other one has the attempt; ours left at once.
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
-        missing_since = last_sign = None
+        missing_since = last_word = None
         records: list[JournalRecord] = []
         if job is None or _is_end(job):
             records = [each for each in journal.read(run_dir) if _is_of(each, attempt)]
         if job is None:
             self._require_its_cluster(attempt, records)
-            missing_since, last_sign = _missing_since(records), _last_sign(run_dir, attempt)
+            missing_since = _missing_since(records)
+            last_word = last_sign(run_dir, attempt.attempt)
         return judge(
             attempt,
             job,
             cancel_requested=run_dir.cancel.exists(),
-            first_notice=_first_notice(run_dir, attempt) if job and job.exit_code else None,
+            first_notice=(
+                first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
+            ),
             stall=next((each for each in reversed(records) if isinstance(each, Stall)), None),
             missing_since=missing_since,
-            last_sign=last_sign,
+            last_sign=last_word,
             now=now,
         )
 
@@ -248,6 +303,16 @@ def _is_end(job: JobInfo) -> bool:
     return job.state is AttemptState.ENDED
 
 
+def _needs_accounting(run: RunView, job: JobInfo | None) -> bool:
+    """Whether the queue has forgotten a job, or how it ended before it was restarted."""
+    if job is None or not job.restarts:
+        return job is None
+    try:
+        return is_news(RunDir(Path(run.run_dir)), job)
+    except StorageError:
+        return False
+
+
 def _by_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
     """Job id -> what is said of jobs that bear it, oldest first."""
     found: dict[str, list[JobInfo]] = defaultdict(list)
@@ -265,11 +330,19 @@ def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | 
         (
             job
             for job in reversed(known.get(attempt.job_id or "", []))
-            if job.job_name.strip() == attempt.job_name.strip()
+            if _is_named_like(job, attempt)
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
         ),
         None,
     )
+
+
+def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
+    """Whether a job has the name of an attempt, or of another one of the same run: a job that is
+    restarted keeps the name that it had."""
+    name = job.job_name.strip()
+    named = parse_job_name(name)
+    return name == attempt.job_name.strip() or (named is not None and named[0] == attempt.run_id)
 
 
 def _is_of(record: JournalRecord, attempt: AttemptView) -> bool:
@@ -286,23 +359,3 @@ def _missing_since(records: Iterable[JournalRecord]) -> datetime | None:
             elif since is None:
                 since = record.at
     return since
-
-
-def _last_sign(run_dir: RunDir, attempt: AttemptView) -> datetime | None:
-    """When the job last wrote an event or a line of its log."""
-    files = run_dir.attempt(attempt.attempt)
-    times = []
-    for path in (files.events, files.log):
-        with suppress(OSError):
-            times.append(path.stat().st_mtime)
-    return datetime.fromtimestamp(max(times), timezone.utc) if times else None
-
-
-def _first_notice(run_dir: RunDir, attempt: AttemptView) -> str | None:
-    """The signal of the first notice that the job reported."""
-    try:
-        lines = run_dir.attempt(attempt.attempt).events.read_bytes().splitlines()
-    except OSError:
-        return None
-    events = (parse_event(line) for line in lines if b'"notice"' in line)
-    return next((str(event.get("signal")) for event in events if event), None)

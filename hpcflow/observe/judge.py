@@ -172,6 +172,7 @@ def _observed(number: int, job: JobInfo, now: datetime) -> Observed:
         reason=job.reason,
         nodes=list(job.nodes) or None,
         submitted_at=job.submitted_at,
+        begins_at=job.begins_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
         preempted_at=job.preempted_at,

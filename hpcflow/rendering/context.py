@@ -30,7 +30,6 @@ class Job:
     """One attempt, made ready for the templates.
 
     Attributes:
-        attempt_name: the attempt's folder below ``attempts/``.
         directives: options of sbatch, each to stand after ``#SBATCH``.
         kept_variables: ``SLURM_*`` variables that stay because an option of ours sets them.
         argv: the words of the program, not quoted yet.
@@ -46,7 +45,6 @@ class Job:
     """
 
     attempt: int
-    attempt_name: str
     directives: tuple[str, ...]
     kept_variables: tuple[str, ...]
     argv: tuple[str, ...]
@@ -96,7 +94,6 @@ def make_job(
     is_pyxis = container is not None and container.runtime == "pyxis"
     return Job(
         attempt=attempt,
-        attempt_name=f"{attempt:04d}",
         directives=tuple(options),
         kept_variables=tuple(kept_variables(site, options)),
         argv=tuple(program_argv(run)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +26,7 @@ class Chapter:
         lost_train_steps: done and to be done again, because no checkpoint held them.
         recovery_s: from the end of the attempt before to the first train step of this one.
         stall: what the daemon last said about its lack of progress.
-        decided: what the daemon decided after it, by which rule and why.
+        decided: what the daemon decided after it, by which rule and why; or that Slurm did.
     """
 
     attempt: int
@@ -64,7 +64,16 @@ def history(
     for row in sorted(attempts, key=lambda row: row.attempt):
         before = next((each for each in reversed(chapters) if each.ended_at), None)
         chapters.append(_chapter(row, before, decided.get(row.attempt)))
+        if _restarts(row) and len(chapters) > 1:
+            told = f"Slurm restarted job {row.job_id} as attempt {row.attempt}"
+            chapters[-2] = replace(chapters[-2], decided=told)
     return chapters
+
+
+def _restarts(row: AttemptRow) -> int:
+    """How often the job of an attempt had been restarted when it became that attempt."""
+    restarts: int = row.journal.get("intended", {}).get("restarts") or 0
+    return restarts
 
 
 def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -> Chapter:

@@ -130,7 +130,8 @@ class Decision:
     mem_mb: int | None = None
 
 
-#: Cause -> the budget that an end of this cause is charged to.
+#: Cause -> the budget that an end of this cause is charged to. One that is not here costs nothing:
+#: what an admin does to a job says nothing about the run.
 BUDGETS: Final[dict[Cause, str]] = {
     Cause.CHECKPOINTED: "timeouts",
     Cause.TIMEOUT: "timeouts",
@@ -144,7 +145,7 @@ BUDGETS: Final[dict[Cause, str]] = {
 }
 
 #: Ends that are nobody's fault: the run goes on at once.
-_AT_ONCE: Final = frozenset({Cause.CHECKPOINTED, Cause.TIMEOUT, Cause.PREEMPTED})
+_AT_ONCE: Final = frozenset({Cause.CHECKPOINTED, Cause.TIMEOUT, Cause.PREEMPTED, Cause.REQUEUED})
 
 
 def decide(facts: Facts, policy: Retry, now: datetime) -> Decision:
@@ -222,7 +223,7 @@ def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
 
 
 def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
-    ran = [attempt for attempt in facts.counted if attempt.has_run]
+    ran = [each for each in facts.counted if each.has_run and each.cause is not Cause.REQUEUED]
     latest = ran[-policy.without_checkpoint :]
     if len(latest) < policy.without_checkpoint:
         return None
@@ -238,7 +239,9 @@ def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
     last = facts.last
     if last is None or last.cause is None or last.number < facts.counted_from:
         return None
-    name = BUDGETS[last.cause]
+    name = BUDGETS.get(last.cause)
+    if name is None:
+        return None
     budget: int | None = getattr(policy, name)
     used = sum(each.cause is not None and BUDGETS.get(each.cause) == name for each in facts.counted)
     if budget is None or used <= budget:

@@ -178,6 +178,18 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         Action.RESUBMIT,
         "go_on",
     ),
+    Example(
+        "an admin requeued its job, which then was lost",
+        _run(_ended(Cause.REQUEUED)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "an admin requeued its job nine times, then it failed, all without a checkpoint",
+        _run(_ended(*[Cause.REQUEUED] * 9, Cause.FAILED, checkpoints=False)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
     Example("stalled", _run(_ended(Cause.STALLED)), Action.RESUBMIT, "go_on"),
     Example(
         "ran out of 64,000 MB where a node has 500,000",

@@ -25,12 +25,13 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
-from hpcflow.ledger.rows import Known
+from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.journal import Decided
+from hpcflow.model.journal import BeginLifted, Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up
+from hpcflow.requeue.begin import REASON, to_be_lifted
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
@@ -60,6 +61,7 @@ class Report:
         looked_at: runs for which something had to be decided.
         decisions: run id -> what was decided now, and was not decided before, or done.
         sent: run id -> job id, of the attempts that were sent.
+        lifted: run id -> job id, of the attempts that Slurm has restarted and that need not wait.
         stalls: run id -> what was found about an attempt that shows no progress.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
@@ -69,6 +71,7 @@ class Report:
     looked_at: int = 0
     decisions: dict[str, Decision] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
+    lifted: dict[str, str] = field(default_factory=dict)
     stalls: dict[str, Verdict] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
@@ -120,6 +123,7 @@ class _Round:
             connect=around.connect,
             clock=around.clock,
         )
+        self._lift_begin_times()
         due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
@@ -131,6 +135,52 @@ class _Round:
         self._report.problems.update(stalls.problems)
         self._report.is_ousted = stalls.is_ousted
         return self._report
+
+    def _lift_begin_times(self) -> None:
+        """Let the jobs that Slurm has restarted start now. Killed on the way, it is done again."""
+        ledger, clock = self._around.ledger, self._around.clock
+        run_ids = ledger.waiting_for(REASON, user=self._around.settings.user)
+        by_site: dict[str, list[AttemptRow]] = {}
+        known = ledger.known(run_ids) if run_ids else {}
+        for each in known.values():
+            if (attempt := to_be_lifted(each, clock.now())) is not None:
+                by_site.setdefault(each.run.site, []).append(attempt)
+        for site, attempts in by_site.items():
+            if not self._around.may_act():
+                return
+            try:
+                scheduler = self._around.connect(site)
+                if other_cluster(self._around.find_site(site), scheduler):
+                    continue
+                refused = scheduler.start_now([row.job_id or "" for row in attempts])
+            except LedgerError:
+                raise
+            except HpcflowError as error:
+                self._report.warnings.append(f"{site}: {error.message}")
+                continue
+            run_dirs = [RunDir(Path(known[row.run_id].run.run_dir)) for row in attempts]
+            for row, run_dir in zip(attempts, run_dirs, strict=True):
+                self._lifted(row, run_dir, refused.get(row.job_id or ""))
+            catch_up(ledger, run_dirs)
+
+    def _lifted(self, attempt: AttemptRow, run_dir: RunDir, refused: str | None) -> None:
+        record = BeginLifted(
+            at=self._around.clock.now(),
+            attempt=attempt.attempt,
+            job_id=attempt.job_id or "",
+            refused=refused,
+        )
+        try:
+            journal.append(run_dir, record)
+        except StorageError as error:
+            self._report.problems[attempt.run_id] = error.message
+        if refused is None:
+            self._report.lifted[attempt.run_id] = record.job_id
+        else:
+            self._report.warnings.append(
+                f"{attempt.run_id}: job {record.job_id} was restarted and waits two minutes, for "
+                f"its begin time may not be changed: {refused}"
+            )
 
     def _batch(self, run_ids: Sequence[str]) -> bool:
         """Whether this process may go on."""

@@ -59,6 +59,9 @@ class JobInfo:
     """What the scheduler says about one job. Times are aware UTC; None where it does not say.
 
     Attributes:
+        restarts: how often the scheduler has restarted it under this id.
+        submitted_at: a restart counts as a submission.
+        begins_at: the time that it waits for, if that is what it waits for.
         preempted_at: when it was told that a job of higher priority takes its nodes. Only the queue
             knows it, and only of the job's last life.
     """
@@ -75,6 +78,7 @@ class JobInfo:
     signal: int | None = None
     restarts: int | None = None
     submitted_at: datetime | None = None
+    begins_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     preempted_at: datetime | None = None
@@ -144,6 +148,16 @@ class Scheduler(Protocol):
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """End these jobs. Those that ended already, or never were, are no error."""
+        ...
+
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Take the begin time of these waiting jobs away: they start as soon as there is room.
+
+        Those that wait no more, or never were, are no error.
+
+        Returns:
+            Why not, in the scheduler's words, for each job whose begin time may not be changed.
+        """
         ...
 
     def cluster_info(self) -> ClusterInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
@@ -23,6 +24,16 @@ def append(run_dir: RunDir, record: JournalRecord) -> None:
         StorageError: it could not be written.
     """
     append_line_durably(run_dir.journal, record.to_line())
+
+
+def append_all(run_dir: RunDir, records: Sequence[JournalRecord]) -> None:
+    """Add ``records``, which belong together, with one write: a crash leaves the first of them.
+
+    Raises:
+        StorageError: they could not be written.
+    """
+    if records:
+        append_line_durably(run_dir.journal, "".join(record.to_line() for record in records))
 
 
 def read(run_dir: RunDir) -> list[JournalRecord]:

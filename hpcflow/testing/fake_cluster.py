@@ -16,6 +16,9 @@ from hpcflow.clock import Clock
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.schedulers.base import JobInfo
 
+#: How long Slurm lets a job wait that it has requeued.
+REQUEUE_WAIT = timedelta(seconds=121)
+
 _HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
 
 
@@ -85,18 +88,37 @@ class FakeCluster:
         else:
             self.end(job_id, "FAILED" if leaves_with else "COMPLETED", exit_code=leaves_with)
 
-    def requeue(self, job_id: str) -> None:
-        """Slurm itself starts the job anew, under the same id; accounting keeps both."""
+    def requeue(self, job_id: str, raw_state: str = "REQUEUED") -> None:
+        """Slurm itself starts the job anew, under the same id, after two minutes.
+
+        Accounting keeps both: the first as ``raw_state``, or as it had ended.
+        """
         job = self._jobs[job_id]
         now = self._clock.now()
-        state = attempt_state("REQUEUED")
-        self._past.append(
-            replace(job, raw_state="REQUEUED", state=state, ended_at=now, source="accounting")
-        )
+        if job.state is not AttemptState.ENDED:
+            state = attempt_state(raw_state)
+            job = replace(job, raw_state=raw_state, state=state, ended_at=now)
+        self._past.append(replace(job, source="accounting"))
         self._jobs[job_id] = replace(
             _pending(job.job_id, job.job_name, job.partition or "gpu", now),
             restarts=(job.restarts or 0) + 1,
+            reason="BeginTime",
+            begins_at=now + REQUEUE_WAIT,
         )
+
+    def begin_at(self, job_id: str, begins_at: datetime) -> None:
+        """``sbatch --begin=…``."""
+        job = self._jobs[job_id]
+        self._jobs[job_id] = replace(
+            _pending(job_id, job.job_name, job.partition or "gpu", job.submitted_at or begins_at),
+            restarts=job.restarts,
+            reason="BeginTime",
+            begins_at=begins_at,
+        )
+
+    def hold(self, job_id: str, reason: str = "JobHeldAdmin") -> None:
+        """``scontrol hold``, or what ``scontrol requeuehold`` makes of a requeued job."""
+        self._jobs[job_id] = replace(self._jobs[job_id], reason=reason, begins_at=None)
 
     def set_raw_state(self, job_id: str, raw_state: str) -> None:
         """Any word of Slurm's, known or not."""
@@ -137,6 +159,9 @@ class FakeCluster:
         """Let happen what should have happened since the last call."""
         now = self._clock.now()
         for job_id, job in list(self._jobs.items()):
+            if job.state is AttemptState.QUEUED and job.begins_at and job.begins_at <= now:
+                self._may_begin(job_id)
+                continue
             plan = self._plans[job_id]
             if (
                 job.state is not AttemptState.RUNNING
@@ -152,6 +177,11 @@ class FakeCluster:
                 self._change(
                     job_id, raw_state, ended_at=due, exit_code=exit_code, signal=plan.signal
                 )
+
+    def _may_begin(self, job_id: str) -> None:
+        self._jobs[job_id] = replace(self._jobs[job_id], reason=None, begins_at=None)
+        if self._starts_at_once:
+            self.start(job_id)
 
     def _remembered(self) -> Iterable[JobInfo]:
         now = self._clock.now()
@@ -183,6 +213,7 @@ class FakeCluster:
             raw_state=raw_state,
             state=attempt_state(raw_state),
             reason=None,
+            begins_at=None,
             nodes=job.nodes if nodes is None else nodes,
             started_at=started_at or job.started_at,
             ended_at=ended_at,

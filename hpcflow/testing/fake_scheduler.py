@@ -7,6 +7,7 @@ runs until it is told otherwise. Everything that goes wrong on a real cluster ca
     fake.faults.append(Fault.LOST_ANSWER)      # the next sbatch "times out", but the job exists
     fake.is_controller_down = True             # squeue, sbatch, scancel fail
     fake.is_accounting_down = True             # sacct fails
+    fake.forbids_start_now = True              # a site where only admins may change a begin time
     fake.preempt(job_id); fake.requeue(job_id); fake.end(job_id, "NODE_FAIL")
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 from hpcflow.clock import Clock
@@ -73,6 +74,7 @@ class FakeScheduler(FakeCluster):
         self.faults: list[Fault] = []
         self.is_controller_down = False
         self.is_accounting_down = False
+        self.forbids_start_now = False
         self.partitions = ("gpu", "spot")
         self.calls: list[str] = []
         self.cluster_name = cluster_name
@@ -101,6 +103,8 @@ class FakeScheduler(FakeCluster):
             )
         partition = wanted[1] if wanted else "gpu"
         job_id = self._add(request.job_name, script, partition, self._allowed(script))
+        if (later := re.search(r"^#SBATCH --begin=now\+(\d+)", script, re.MULTILINE)) is not None:
+            self.begin_at(job_id, self._clock.now() + timedelta(seconds=int(later[1])))
         if fault is Fault.STILLBORN:
             self._never_started(job_id)
             raise SubmissionRefused("Requested node configuration is not available")
@@ -150,6 +154,19 @@ class FakeScheduler(FakeCluster):
         for job_id in job_ids:
             if job_id in self._jobs:
                 self.end(job_id, "CANCELLED by 1000", signal=15)
+
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
+        self._say("start_now")
+        waiting = [
+            job_id
+            for job_id in job_ids
+            if job_id in self._jobs and self._jobs[job_id].begins_at is not None
+        ]
+        if self.forbids_start_now:
+            return dict.fromkeys(waiting, "Access/permission denied")
+        for job_id in waiting:
+            self._may_begin(job_id)
+        return {}
 
     def cluster_info(self) -> ClusterInfo:
         self._say("cluster_info")

@@ -45,6 +45,10 @@ class SchedulerContract:
         """Lines of a script that the scheduler refuses."""
         return "#SBATCH --partition=nowhere"
 
+    def begin_lines(self) -> str:
+        """Lines of a script that is to begin in an hour."""
+        return "#SBATCH --begin=now+3600"
+
     def let_pass(self, seconds: float) -> None:
         """Let time pass for the scheduler."""
         time.sleep(seconds)
@@ -186,6 +190,21 @@ class SchedulerContract:
         assert [job.job_id for job in jobs] == [ref.job_id]
         assert scheduler.queue(["66999999"]) == []
         assert self.ended(scheduler, ref.job_id).raw_state.startswith("CANCELLED")
+
+    def test_a_begin_time_is_taken_away_and_what_does_not_wait_is_no_error(
+        self, scheduler: Scheduler, directory: Path
+    ) -> None:
+        later = scheduler.submit(self.request(directory, SLEEPS, lines=self.begin_lines()))
+        waits = scheduler.queue([later.job_id])[0]
+        assert scheduler.start_now(["66999999", later.job_id, "not a job"]) == {}
+        if waits.begins_at is not None:  # where nothing waits, there is nothing to take away
+            assert waits.state is AttemptState.QUEUED
+            assert waits.begins_at > self.now() + timedelta(minutes=10)
+        assert self.running(scheduler, later.job_id).begins_at is None
+        assert scheduler.start_now([later.job_id]) == {}
+        scheduler.cancel([later.job_id])
+        self.ended(scheduler, later.job_id)
+        assert scheduler.start_now([later.job_id]) == {}
 
     def test_accounting_tells_of_jobs_oldest_first(
         self, scheduler: Scheduler, directory: Path

@@ -41,16 +41,6 @@ def test_of_many_jobs_of_one_attempt_exactly_one_executes_it(bench: Bench) -> No
     assert [path.name for path in bench.attempt.path.glob("claim*")] == ["claim"]
 
 
-def test_a_job_that_slurm_restarts_goes_on_with_its_own_claim(bench: Bench) -> None:
-    site, job = a_site(), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
-    written(bench, "true", site=site).execute(**job)
-    bench.attempt.notice.write_text("TERM\n")
-    bench.attempt.resubmit.touch()
-    assert bench.execute(**job, SLURM_RESTART_COUNT="1") == 0, "the word of its former life counted"
-    assert [event.get("restarts") for event in bench.events()] == [0, None, 1, None]
-    assert not bench.attempt.notice.exists()
-
-
 def test_where_there_are_no_hard_links_the_claim_holds_as_well(bench: Bench) -> None:
     bench.program("ln", "#!/bin/sh\nexit 1\n")
     written(bench, "sh", "-c", "echo x >> done").execute()

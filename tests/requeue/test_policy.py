@@ -30,7 +30,7 @@ def test_every_rule_and_every_cause_stands_in_the_table() -> None:
     assert {example.rule for example in EXAMPLES} == rules | {"first", "go_on"}
     seen = {attempt.cause for example in EXAMPLES for attempt in example.facts.attempts}
     assert seen == {*Cause, None}
-    assert {*BUDGETS, Cause.COMPLETED, Cause.CANCELLED} == {*Cause}
+    assert {*BUDGETS, Cause.COMPLETED, Cause.CANCELLED, Cause.REQUEUED} == {*Cause}
 
 
 def _failed(number: int, *, checkpoint: int | None = None) -> AttemptFacts:

@@ -49,6 +49,9 @@ class AsUser:
     def cancel(self, job_ids: Sequence[str]) -> None:
         return self.call(lambda: self._scheduler.cancel(job_ids))
 
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
+        return self.call(lambda: self._scheduler.start_now(job_ids))
+
     def cluster_info(self) -> ClusterInfo:
         return self.call(self._scheduler.cluster_info)
 

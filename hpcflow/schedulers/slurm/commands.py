@@ -18,7 +18,13 @@ from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
-from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
+from hpcflow.schedulers.slurm.run_command import (
+    ask,
+    run_query,
+    run_submission,
+    strip_prefix,
+    unavailable,
+)
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.sites.slurm_conf import configured_name
@@ -39,12 +45,21 @@ _MEMORY_SLACK: Final = timedelta(seconds=30)
 #: More ids than this do not fit well on a command line; then all jobs of the user are asked for.
 _MAX_IDS: Final = 5_000
 _CANCEL_AT_ONCE: Final = 1_000
+_UPDATE_AT_ONCE: Final = 1_000
 
 #: What scancel says of jobs that need no cancelling.
 _NOTHING_TO_CANCEL: Final = (
     "Invalid job id",
     "already completing or completed",
     "Job has already finished",
+)
+
+#: What scontrol says of jobs whose begin time need not be taken away, or cannot be any more.
+_NOTHING_TO_START: Final = (
+    "Invalid job id",
+    "already completing or completed",
+    "Job has already finished",
+    "Job is no longer pending execution",
 )
 
 
@@ -147,6 +162,23 @@ class SlurmCommands:
                 raise SchedulerError(f"not yours to cancel: {answer.complaint}")
             if answer.exit_code != 0 and (left or not answer.stderr):
                 raise unavailable(answer)
+
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
+        known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
+        refused: dict[str, str] = {}
+        for start in range(0, len(known), _UPDATE_AT_ONCE):
+            some = ",".join(known[start : start + _UPDATE_AT_ONCE])
+            answer = run_query(["scontrol", "update", f"jobid={some}", "StartTime=now"])
+            if answer.exit_code == 0:
+                continue
+            for line in answer.stderr.splitlines():
+                said, _, job_id = line.rpartition(" for job ")
+                if any(text in line for text in _NOTHING_TO_START):
+                    continue
+                if job_id not in known:
+                    raise unavailable(answer)  # it is not one job that it complains of
+                refused[job_id] = strip_prefix(said, answer.program)
+        return refused
 
     def cluster_info(self) -> ClusterInfo:
         return parse_cluster.cluster_info(

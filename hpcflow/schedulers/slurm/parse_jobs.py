@@ -121,12 +121,14 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
     is_past = source == "accounting"
     has_started = bool(nodes) and (is_past or state is not AttemptState.QUEUED)
     has_ended = is_past or state is AttemptState.ENDED
+    reason = _text(fields["Reason"])
+    waits_for_time = state is AttemptState.QUEUED and reason == "BeginTime" and not is_past
     return JobInfo(
         job_id=fields["JobArrayID"].strip(),
         job_name=fields["Name"].strip(),
         raw_state=raw_state,
         state=state,
-        reason=_text(fields["Reason"]),
+        reason=reason,
         partition=_text(fields["Partition"]),
         account=_text(fields["Account"]),
         nodes=nodes,
@@ -134,6 +136,7 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
         signal=signal,
         restarts=_count(fields["RestartCnt"]),
         submitted_at=parse_time(fields["SubmitTime"]),
+        begins_at=parse_time(fields["StartTime"]) if waits_for_time else None,
         started_at=parse_time(fields["StartTime"]) if has_started else None,
         ended_at=parse_time(fields["EndTime"]) if has_ended else None,
         preempted_at=parse_time(fields.get("PreemptTime", "")),

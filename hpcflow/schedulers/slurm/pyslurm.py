@@ -6,6 +6,7 @@ Kept as thin as possible, since a library of C inside this process can end it:
   for another Slurm may crash. So it is tried once in a process of its own, at the first question.
 - Submission stays with sbatch: a job's options are the ``#SBATCH`` lines of its script, which only
   sbatch reads.
+- Lifting a begin time stays with scontrol: it is rare, and one call for many jobs.
 - Accounting stays with sacct: pyslurm keeps one record per job id, and what a requeued job has cost
   before would be lost.
 """
@@ -126,6 +127,8 @@ def _job_info(job: Any) -> JobInfo:
     nodes = expand(job.allocated_nodes or "")
     has_ended = state is AttemptState.ENDED
     exit_code, signal = None, None
+    reason = None if job.state_reason in (None, "None") else job.state_reason
+    waits_for_time = state is AttemptState.QUEUED and reason == "BeginTime"
     if has_ended:
         exit_code, signal = sensible_exit(job.exit_code or 0, job.exit_code_signal or 0, job.state)
     return JobInfo(
@@ -133,7 +136,7 @@ def _job_info(job: Any) -> JobInfo:
         job_name=job.name or "",
         raw_state=job.state,
         state=state,
-        reason=None if job.state_reason in (None, "None") else job.state_reason,
+        reason=reason,
         partition=job.partition,
         account=job.account,
         nodes=nodes,
@@ -141,6 +144,7 @@ def _job_info(job: Any) -> JobInfo:
         signal=signal,
         restarts=job.requeue_count,
         submitted_at=_moment(job.submit_time),
+        begins_at=_moment(job.start_time) if waits_for_time else None,
         started_at=_moment(job.start_time) if nodes and state is not AttemptState.QUEUED else None,
         ended_at=_moment(job.end_time) if has_ended else None,
     )

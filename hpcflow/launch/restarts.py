@@ -1,0 +1,153 @@
+"""A job that Slurm restarts under its own id: each of its lives is an attempt of its own.
+
+hpcflow sends with ``--no-requeue``, but an admin, a plugin of the site or the owner can restart a
+job all the same. Its script then goes on as the attempt whose number is higher by the number of
+restarts (templates/parts/claim.j2), unless that one was sent or claimed by somebody else. Here the
+login side comes to the same numbers, and writes them down; whatever it misses, the claim decides.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+
+from hpcflow.clock import Clock
+from hpcflow.launch import submission
+from hpcflow.launch.submission import LastAttempt, read_claim
+from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import Ended, Intended, JournalRecord, Submitted
+from hpcflow.model.state import AttemptState, Cause
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+
+#: Attempt number, and how often its job had been restarted by then -> how that life ended.
+Ends = Callable[[int, int], list[JournalRecord]]
+
+
+def follow(last: LastAttempt, restarts: int, ends: Ends, clock: Clock) -> list[JournalRecord]:
+    """What is to be journaled once the job of ``last`` has been restarted ``restarts`` times.
+
+    Args:
+        last: the newest attempt of the journal; it has a job.
+        ends: asked for the end of every life that is over and has none in the journal.
+    """
+    assert last.intent is not None
+    assert last.job_id is not None
+    records: list[JournalRecord] = []
+    for past in range(last.restarts, restarts):
+        number = last.number + past - last.restarts
+        if number != last.number or last.cause is None:
+            records += ends(number, past)
+        intent = last.intent.model_copy(
+            update={
+                "at": clock.now(),
+                "attempt": number + 1,
+                "host": socket.gethostname(),
+                "resume_from": None,
+                "restarts": past + 1,
+            }
+        )
+        records += [intent, _restarted(intent, last.job_id, clock)]
+    return records
+
+
+def is_free(run_dir: RunDir, number: int, job_id: str) -> bool:
+    """Whether attempt ``number`` is for a restart of ``job_id`` to take, or taken by it."""
+    attempt = run_dir.attempt(number)
+    holder = read_claim(run_dir, number)
+    if holder is not None or attempt.claim.exists():  # a seal is a claim of nobody's
+        return holder == job_id
+    return not attempt.script.exists()
+
+
+def claims_after(run_dir: RunDir, number: int, job_id: str) -> int:
+    """How many attempts after ``number`` a job has claimed, one for each of its restarts."""
+    count = 0
+    while read_claim(run_dir, number + count + 1) == job_id:
+        count += 1
+    return count
+
+
+def adopt_restarted(
+    run_dir: RunDir, records: Sequence[JournalRecord], queue: Sequence[JobInfo], clock: Clock
+) -> Submitted | None:
+    """Take a job of an attempt that had ended, and lives again, for the next attempt; journaled.
+
+    The caller holds the run's submit lock.
+
+    Returns:
+        None where there is no such job, or the run has no use for it: it is completed, or shall
+        stop, or the next attempt is another's. Such a job leaves by itself when it starts.
+    """
+    last = submission.last_attempt(list(records))
+    if last.cause in (None, Cause.COMPLETED) or run_dir.cancel.exists() or last.job_id is None:
+        return None
+    restarts = max(
+        (
+            job.restarts or 0
+            for job in queue
+            if job.job_id == last.job_id
+            and job.state is not AttemptState.ENDED
+            and _is_of_run(job, run_dir.path.name)
+        ),
+        default=0,
+    )
+    if restarts <= last.restarts or not is_free(run_dir, last.number + 1, last.job_id):
+        return None
+
+    def end(number: int, _: int) -> list[JournalRecord]:
+        ended = Ended(
+            at=clock.now(),
+            attempt=number,
+            cause=Cause.REQUEUED,
+            raw_state="REQUEUED",
+            rule=f"job {last.job_id} was restarted again before anybody looked",
+        )
+        return [ended]
+
+    return _append(run_dir, follow(last, restarts, end, clock))
+
+
+def adopt_claimed(run_dir: RunDir, last: LastAttempt, clock: Clock) -> Submitted | None:
+    """The job that has claimed the attempt which is next to be sent, journaled as its job.
+
+    It is one of a former attempt that was restarted while nobody looked; whether it still runs is
+    for the next look to say. The caller holds the run's submit lock.
+    """
+    number = last.next_number
+    holder = read_claim(run_dir, number)
+    if holder is None or last.intent is None:
+        return None
+    intent = last.intent.model_copy(
+        update={
+            "at": clock.now(),
+            "attempt": number,
+            "host": socket.gethostname(),
+            "resume_from": None,
+            "restarts": last.restarts + 1,
+        }
+    )
+    return _append(run_dir, [intent, _restarted(intent, holder, clock)])
+
+
+def _restarted(intent: Intended, job_id: str, clock: Clock) -> Submitted:
+    return Submitted(
+        at=clock.now(),
+        attempt=intent.attempt,
+        job_id=job_id,
+        cluster=intent.cluster,
+        how="restarted",
+    )
+
+
+def _append(run_dir: RunDir, records: list[JournalRecord]) -> Submitted:
+    journal.append_all(run_dir, records)
+    last = records[-1]
+    assert isinstance(last, Submitted)
+    return last
+
+
+def _is_of_run(job: JobInfo, run_id: str) -> bool:
+    named = parse_job_name(job.job_name.strip())
+    return named is not None and named[0] == run_id

@@ -1,0 +1,48 @@
+"""What an attempt itself left behind: its last exit, its first notice, and when it last wrote."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timezone
+
+from hpcflow.clock import from_text
+from hpcflow.model.events import parse_event
+from hpcflow.storage.layout import RunDir
+
+
+def last_sign(run_dir: RunDir, number: int) -> datetime | None:
+    """When the job last wrote an event or a line of its log."""
+    files = run_dir.attempt(number)
+    times = []
+    for path in (files.events, files.log):
+        with suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return datetime.fromtimestamp(max(times), timezone.utc) if times else None
+
+
+def first_notice(run_dir: RunDir, number: int) -> str | None:
+    """The signal of the first notice that the job reported."""
+    events = (parse_event(line) for line in _lines(run_dir, number) if b'"notice"' in line)
+    return next((str(event.get("signal")) for event in events if event), None)
+
+
+def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
+    """The exit code that the job wrote down as its last word, and when; None if there is none."""
+    lines = _lines(run_dir, number)
+    words = (each for each in lines if b'"exited"' in each or b'"started"' in each)
+    for event in (parse_event(line) for line in reversed(list(words))):
+        if event is None or event["event"] not in ("exited", "started"):
+            continue
+        code = event.get("exit_code")
+        if event["event"] == "started" or type(code) is not int:
+            return None
+        with suppress(ValueError, OverflowError):
+            return code, from_text(event["at"])
+    return None
+
+
+def _lines(run_dir: RunDir, number: int) -> list[bytes]:
+    try:
+        return run_dir.attempt(number).events.read_bytes().splitlines()
+    except OSError:
+        return []

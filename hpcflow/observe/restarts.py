@@ -1,0 +1,187 @@
+"""Attempts whose job Slurm has restarted under its own id: they are over, and others have begun."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from hpcflow.clock import Clock
+from hpcflow.launch.restarts import claims_after, follow, is_free
+from hpcflow.launch.submission import LastAttempt, last_attempt
+from hpcflow.model.journal import Ended, JournalRecord, Observed
+from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
+from hpcflow.model.views import AttemptView
+from hpcflow.observe.own_word import first_notice, last_exit, last_sign
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+
+#: Accounting's word for a record that ends because the job was given other resources, not because
+#: it was started again.
+_RESIZED = "RESIZING"
+
+
+def may_be_restarted(run_dir: RunDir, attempt: AttemptView, job: JobInfo | None) -> bool:
+    """Whether an answer, or its absence, leaves room for a restart that the journal lacks.
+
+    Args:
+        job: what the queue or accounting says of it; None when neither knows it.
+    """
+    if job is not None and job.restarts:
+        return True
+    if job is not None and job.state is not AttemptState.ENDED:
+        return False
+    # Nobody watched, and accounting counts no restarts. A job that never was restarted has no claim
+    # there, so in nearly all cases this is one look at a file that does not exist.
+    return claims_after(run_dir, attempt.attempt, attempt.job_id or "") > 0
+
+
+def is_news(run_dir: RunDir, job: JobInfo) -> bool:
+    """Whether a job has been restarted more often than the journal says.
+
+    Raises:
+        StorageError: the journal cannot be read.
+    """
+    return (job.restarts or 0) > last_attempt(journal.read(run_dir)).restarts
+
+
+def follow_restarts(
+    run_dir: RunDir,
+    attempt: AttemptView,
+    job: JobInfo | None,
+    past: Sequence[JobInfo],
+    clock: Clock,
+) -> AttemptView | None:
+    """Journal what became of ``attempt`` if its job was restarted, and the attempts after it.
+
+    Args:
+        attempt: is not over, as far as the ledger knows.
+        job: what is known of the job now; None when nobody knows it any more.
+        past: accounting's records of it, oldest first.
+
+    Returns:
+        The attempt that ``job`` is about now: ``attempt`` where it was not restarted. None when
+        somebody else is at it, or nothing is left to say.
+
+    Raises:
+        StorageError: somebody else is sending the run (``retryable``), or it cannot be read.
+    """
+    with submit_lock(run_dir, wait_s=0):
+        last = last_attempt(journal.read(run_dir))
+        if last.number != attempt.attempt or not last.is_live or last.job_id != attempt.job_id:
+            return None
+        lives = [each for each in past if normalize_raw_state(each.raw_state) != _RESIZED]
+        claimed = claims_after(run_dir, last.number, last.job_id or "")
+        restarts = max(_restarts(job, lives), last.restarts + claimed)
+        if restarts <= last.restarts:
+            return attempt
+        records = _records(run_dir, last, restarts, job, lives, clock)
+        journal.append_all(run_dir, records)
+    if isinstance(records[-1], Ended):
+        return None
+    number = last.number + restarts - last.restarts
+    own = last_exit(run_dir, number)
+    return replace(
+        attempt,
+        attempt=number,
+        state=AttemptState.QUEUED,
+        raw_state=None,
+        reason=None,
+        nodes=[],
+        submitted_at=None,
+        started_at=None,
+        ended_at=own[1] if own else None,
+        exit_code=own[0] if own else None,
+        resume_from=None,
+    )
+
+
+def _restarts(job: JobInfo | None, lives: Sequence[JobInfo]) -> int:
+    if job is not None and job.restarts is not None:
+        return job.restarts
+    return max(0, len(lives) - 1)
+
+
+def _records(
+    run_dir: RunDir,
+    last: LastAttempt,
+    restarts: int,
+    job: JobInfo | None,
+    lives: Sequence[JobInfo],
+    clock: Clock,
+) -> list[JournalRecord]:
+    def ends(number: int, past: int) -> list[JournalRecord]:
+        record = lives[past] if past < len(lives) and lives[past].ended_at is not None else None
+        # A restart counts as a submission, so that is when the life before it was over.
+        until = job.submitted_at if job is not None and past == restarts - 1 else None
+        return _end(run_dir, number, record, until=until, now=clock.now())
+
+    own = ends(last.number, last.restarts)
+    is_done = isinstance(own[-1], Ended) and own[-1].cause is Cause.COMPLETED
+    job_id = last.job_id or ""
+    if (is_done or not is_free(run_dir, last.number + 1, job_id)) and not claims_after(
+        run_dir, last.number, job_id
+    ):
+        return own  # whoever restarts what is over finds nothing to do: the script leaves
+    return follow(last, restarts, ends, clock)
+
+
+def _end(
+    run_dir: RunDir,
+    number: int,
+    record: JobInfo | None,
+    *,
+    until: datetime | None,
+    now: datetime,
+) -> list[JournalRecord]:
+    """How a life ended: by accounting, by its own last word, else only that it was restarted.
+
+    Accounting calls a life REQUEUED, up to that moment, also when it had ended long before. A word
+    of its own counts only if nobody had told it to leave: what a program says once it is told to is
+    no end of the run.
+    """
+    own = last_exit(run_dir, number)
+    exit_code = own[0] if own else None
+    word = normalize_raw_state(record.raw_state) if record is not None else ""
+    if record is not None and cause_of_end(word, None) is not Cause.REQUEUED and word:
+        raw_state, ended_at = record.raw_state, record.ended_at
+        cause = cause_of_end(raw_state, exit_code if exit_code is not None else record.exit_code)
+        rule = f"its job was restarted, and accounting says {raw_state}"
+    elif own is not None and first_notice(run_dir, number) is None:
+        raw_state, ended_at = word or "REQUEUED", own[1]
+        cause, rule = cause_of_end("", exit_code), "the job's own last word; it was restarted later"
+    else:
+        raw_state = word or "REQUEUED"
+        until = record.ended_at if record is not None else until
+        ended_at = until or (own[1] if own else None) or last_sign(run_dir, number)
+        cause, rule = Cause.REQUEUED, "its job was restarted under the same id"
+    ended = Ended(
+        at=now,
+        attempt=number,
+        cause=cause,
+        raw_state=raw_state,
+        exit_code=exit_code,
+        ended_at=ended_at,
+        rule=rule,
+    )
+    return [ended] if record is None else [_past_life(number, record, now), ended]
+
+
+def _past_life(number: int, record: JobInfo, now: datetime) -> Observed:
+    """Where it ran and when, which nobody may have seen."""
+    return Observed(
+        at=now,
+        attempt=number,
+        job_id=record.job_id,
+        state=AttemptState.ENDED,
+        raw_state=record.raw_state,
+        nodes=list(record.nodes) or None,
+        submitted_at=record.submitted_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        exit_code=record.exit_code,
+        signal=record.signal,
+        source=record.source if record.source != "local" else "accounting",
+    )

@@ -1,0 +1,375 @@
+"""Slurm or an admin restarts a job under its own id: an attempt of its own, and no time is lost."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.clock import to_text
+from hpcflow.launch.run import Launched
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import BeginLifted, Ended, Intended, Submitted
+from hpcflow.model.state import AttemptState, Cause, RunState
+from hpcflow.model.views import RunDetail
+from hpcflow.projection import rebuild
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.fake_cluster import REQUEUE_WAIT
+from tests.requeue.watched import Watched
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def claim(desk: Watched, launched: Launched, number: int, job_id: str, *events: Any) -> None:
+    """What the script does when it starts: its claim, and the events of its life."""
+    attempt = RunDir(launched.run_dir).attempt(number)
+    attempt.path.mkdir(mode=0o700, exist_ok=True)
+    attempt.claim.write_text(f"{job_id}\n")
+    started = {"event": "started", "job_id": job_id, "nodes": ["n1"], "restarts": number - 1}
+    with attempt.events.open("a") as file:
+        for event in (started, *events):
+            file.write(json.dumps({"at": to_text(desk.clock.now()), **event}) + "\n")
+
+
+def causes(seen: RunDetail) -> list[Cause | None]:
+    return [attempt.cause for attempt in seen.attempts]
+
+
+def jobs(seen: RunDetail) -> list[str | None]:
+    return [attempt.job_id for attempt in seen.attempts]
+
+
+def assert_rebuilt_alike(desk: Watched, launched: Launched) -> None:
+    """From an empty database the files tell the same."""
+    seen = desk.seen(launched.run_id)
+    with open_ledger(f"sqlite:///{desk.folder / 'rebuilt.sqlite'}") as ledger:
+        rebuild(ledger, [RunDir(launched.run_dir)])
+        assert ledger.run(launched.run_id) == seen
+
+
+def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watched) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.slurm.requeue(launched.job_id)
+    desk.clock.advance(5)
+    report = desk.tick()
+    assert report.lifted == {launched.run_id: launched.job_id}
+    assert report.sent == {}
+    claim(desk, launched, 2, launched.job_id)
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.RUNNING
+    assert causes(seen) == [Cause.REQUEUED, None]
+    assert jobs(seen) == [launched.job_id] * 2
+    first, second = seen.attempts
+    assert first.raw_state == "REQUEUED"
+    assert first.started_at is not None
+    assert first.ended_at == first.started_at + timedelta(seconds=600)
+    assert second.submitted_at == first.ended_at
+    assert second.started_at == first.ended_at + timedelta(seconds=5), "not after two minutes"
+    assert desk.tick().lifted == {}
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.COMPLETED
+    assert causes(seen) == [Cause.REQUEUED, Cause.COMPLETED]
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_five_restarts_are_six_attempts_and_cost_no_budget(desk: Watched) -> None:
+    launched = desk.launch()
+    for number in range(1, 6):
+        claim(desk, launched, number, launched.job_id)
+        desk.tick()
+        desk.clock.advance(100)
+        desk.slurm.requeue(launched.job_id)
+        desk.tick()
+    claim(desk, launched, 6, launched.job_id)
+    desk.clock.advance(100)
+    desk.end(launched.job_id, "FAILED", exit_code=1, checkpoint=100)
+    assert desk.tick().decisions[launched.run_id].rule == "backoff"
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [*[Cause.REQUEUED] * 5, Cause.FAILED]
+    ran = [a.ended_at - a.started_at for a in seen.attempts if a.ended_at and a.started_at]
+    assert ran == [timedelta(seconds=100)] * 6
+    desk.clock.advance(3600)
+    sent = desk.tick().sent
+    assert sent[launched.run_id] != launched.job_id
+    assert len(desk.seen(launched.run_id).attempts) == 7
+    assert_rebuilt_alike(desk, launched)
+
+
+@pytest.mark.parametrize(
+    ("raw_state", "cause"), [("PREEMPTED", Cause.PREEMPTED), ("NODE_FAIL", Cause.NODE_FAIL)]
+)
+def test_why_slurm_restarted_it_is_known_from_accounting(
+    desk: Watched, raw_state: str, cause: Cause
+) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.requeue(launched.job_id, raw_state)
+    desk.tick()
+    assert causes(desk.seen(launched.run_id)) == [cause, None]
+
+
+def test_without_accounting_it_is_seen_all_the_same(desk: Watched) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.slurm.is_accounting_down = True
+    desk.clock.advance(60)
+    desk.slurm.requeue(launched.job_id)
+    report = desk.tick()
+    assert report.lifted
+    first, second = desk.seen(launched.run_id).attempts
+    assert (first.cause, second.state) == (Cause.REQUEUED, AttemptState.RUNNING)
+    assert first.ended_at == desk.clock.now()
+
+
+def test_accounting_is_asked_once_for_a_restart_and_the_queue_once_a_tick(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.calls.clear()
+    desk.tick()
+    assert desk.slurm.calls == ["queue", "accounting", "start_now"]
+    desk.slurm.calls.clear()
+    for _ in range(3):
+        desk.tick()
+    assert desk.slurm.calls == ["queue"] * 3
+
+
+def test_where_a_begin_time_may_not_be_changed_it_is_said_once(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.forbids_start_now = True
+    desk.slurm.requeue(launched.job_id)
+    (warning,) = desk.tick().warnings
+    assert "permission denied" in warning
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    for _ in range(3):
+        desk.clock.advance(10)
+        assert desk.tick().warnings == []
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    desk.clock.advance(REQUEUE_WAIT.total_seconds())
+    desk.tick()
+    assert desk.seen(launched.run_id).run.state is RunState.RUNNING
+
+
+def test_while_slurm_does_not_answer_the_begin_time_is_tried_again(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.look()
+    desk.slurm.is_controller_down = True
+    assert desk.tick().lifted == {}
+    desk.slurm.is_controller_down = False
+    assert desk.tick().lifted == {launched.run_id: launched.job_id}
+
+
+def test_a_begin_time_that_its_owner_chose_is_left_alone(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.begin_at(launched.job_id, desk.clock.now() + timedelta(hours=1))
+    assert desk.tick().lifted == {}
+    desk.clock.advance(3601)
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.begin_at(launched.job_id, desk.clock.now() + timedelta(hours=9))
+    assert desk.tick().lifted == {}
+    assert desk.seen(launched.run_id).attempts[-1].reason == "BeginTime"
+
+
+def test_what_an_admin_holds_is_shown_and_neither_touched_nor_sent_again(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.hold(launched.job_id, "job requeued in held state")
+    for _ in range(3):
+        report = desk.tick()
+        assert (report.sent, report.lifted) == ({}, {})
+        desk.clock.advance(3600)
+    assert desk.state(launched.run_id) == (RunState.QUEUED, "job requeued in held state")
+    assert desk.alive() == [launched.job_id]
+
+
+def test_what_nobody_watched_is_told_afterwards(desk: Watched) -> None:
+    launched = desk.launch()
+    for number in (1, 2):
+        claim(desk, launched, number, launched.job_id)
+        desk.clock.advance(100)
+        desk.slurm.requeue(launched.job_id)
+        desk.clock.advance(REQUEUE_WAIT.total_seconds())
+        desk.slurm.queue()  # Slurm goes on
+    progress = {"event": "progress", "train_step": 70, "metrics": {}}
+    claim(desk, launched, 3, launched.job_id, progress, {"event": "exited", "exit_code": 0})
+    desk.clock.advance(100)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.clock.advance(600)
+    assert desk.slurm.queue() == []
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, seen.run.train_step) == (RunState.COMPLETED, 70)
+    assert causes(seen) == [Cause.REQUEUED, Cause.REQUEUED, Cause.COMPLETED]
+    ran = [a.ended_at - a.started_at for a in seen.attempts if a.ended_at and a.started_at]
+    assert ran == [timedelta(seconds=100)] * 3
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_a_restart_that_left_only_a_claim_is_believed(desk: Watched) -> None:
+    """The site has no accounting, and the queue has forgotten the job."""
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.start(launched.job_id)
+    claim(desk, launched, 2, launched.job_id, {"event": "exited", "exit_code": 0})
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.forget(launched.job_id)
+    desk.slurm.is_accounting_down = True
+    desk.look()
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.REQUEUED, Cause.COMPLETED]
+
+
+def test_a_completed_run_stays_completed_whoever_requeues_its_job(desk: Watched) -> None:
+    """Seen or not: the job finds nothing to do, and leaves."""
+    launched, unseen = desk.launch(), desk.launch()
+    for each in (launched, unseen):
+        claim(desk, each, 1, each.job_id, {"event": "exited", "exit_code": 0})
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.tick()
+    desk.end(unseen.job_id, "COMPLETED", exit_code=0)
+    for each in (launched, unseen):
+        desk.slurm.requeue(each.job_id)
+    for _ in range(3):
+        report = desk.tick()
+        assert (report.sent, report.lifted) == ({}, {})
+        desk.clock.advance(REQUEUE_WAIT.total_seconds())
+    for each in (launched, unseen):
+        desk.end(each.job_id, "FAILED", exit_code=1)
+        seen = desk.seen(each.run_id)
+        assert (seen.run.state, causes(seen)) == (RunState.COMPLETED, [Cause.COMPLETED])
+    assert desk.tick().sent == {}
+
+
+def test_a_job_that_is_requeued_after_its_end_was_seen_is_the_next_attempt(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    assert desk.tick().decisions[launched.run_id].rule == "backoff"
+    desk.slurm.requeue(launched.job_id)
+    desk.clock.advance(60)
+    assert desk.tick().sent == {}
+    assert desk.tick().lifted == {launched.run_id: launched.job_id}
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.FAILED, None]
+    assert jobs(seen) == [launched.job_id] * 2
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_whoever_resumes_a_run_whose_job_was_requeued_gets_that_job(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    desk.look()
+    desk.slurm.requeue(launched.job_id)
+    again = desk.resume(RunDir(launched.run_dir))
+    assert (again.attempt, again.job_id) == (2, launched.job_id)
+    assert desk.alive() == [launched.job_id]
+
+
+def test_a_job_that_is_requeued_after_the_next_attempt_was_sent_is_not_taken_for_it(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    following = desk.tick().sent[launched.run_id]
+    desk.slurm.requeue(launched.job_id)
+    for _ in range(3):
+        desk.tick()
+        desk.clock.advance(60)
+    seen = desk.seen(launched.run_id)
+    assert jobs(seen) == [launched.job_id, following]
+    assert causes(seen) == [Cause.PREEMPTED, None]
+
+
+def test_a_restart_in_the_moment_of_sending_has_the_attempt_and_the_other_leaves(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    following = desk.tick().sent[launched.run_id]
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.start(launched.job_id)
+    claim(desk, launched, 2, launched.job_id)  # it saw no script, and then there was one
+    desk.end(following, "FAILED", exit_code=1)
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(600)
+    seen = desk.seen(launched.run_id)
+    assert (jobs(seen), seen.run.state) == ([launched.job_id] * 2, RunState.RUNNING)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    assert desk.seen(launched.run_id).run.state is RunState.COMPLETED
+
+
+def test_an_attempt_that_a_restarted_job_has_executed_is_not_sent(desk: Watched) -> None:
+    """It was requeued, and ended, while no daemon lived; that is told before anything is sent."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    desk.look()
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.start(launched.job_id)
+    claim(desk, launched, 2, launched.job_id, {"event": "exited", "exit_code": 0})
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.clock.advance(3600)
+    desk.tick()
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, causes(seen)) == (
+        RunState.COMPLETED,
+        [Cause.FAILED, Cause.COMPLETED],
+    )
+    assert desk.alive() == []
+
+
+def test_cancel_ends_a_restarted_job(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.tick()
+    assert desk.cancel(RunDir(launched.run_dir)) == launched.job_id
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, causes(seen)) == (
+        RunState.CANCELLED,
+        [Cause.REQUEUED, Cause.CANCELLED],
+    )
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3])
+def test_killed_after_any_line_of_the_journal_the_next_look_goes_on(
+    desk: Watched, lines: int
+) -> None:
+    launched = desk.launch()
+    run_dir = RunDir(launched.run_dir)
+    desk.tick()
+    before = run_dir.journal.read_bytes()
+    desk.slurm.requeue(launched.job_id)
+    desk.look()
+    written = run_dir.journal.read_bytes()[len(before) :].splitlines(keepends=True)
+    run_dir.journal.write_bytes(before + b"".join(written[1 : 1 + lines]))
+    desk.settings.home.ledger.unlink()
+    for _ in range(3):
+        desk.tick()
+        desk.clock.advance(1)
+    records = journal.read(run_dir)
+    assert len([each for each in records if isinstance(each, BeginLifted)]) == 1
+    assert {each.attempt for each in records if isinstance(each, Ended)} == {1}
+    assert [e.restarts for e in records if isinstance(e, Intended) and e.attempt == 2] == [1]
+    assert [each.job_id for each in records if isinstance(each, Submitted)][-1] == launched.job_id
+    assert desk.alive() == [launched.job_id]
+    assert len(desk.seen(launched.run_id).attempts) == 2
