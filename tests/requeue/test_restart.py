@@ -12,12 +12,14 @@ import pytest
 from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import BeginLifted, Ended, Intended, Submitted
+from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Submitted
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import RunDetail
+from hpcflow.observe.attempts import observe
 from hpcflow.projection import rebuild
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
 from tests.requeue.watched import Watched
 
@@ -177,9 +179,9 @@ def test_while_slurm_does_not_answer_the_begin_time_is_tried_again(desk: Watched
 
 def test_a_begin_time_that_its_owner_chose_is_left_alone(desk: Watched) -> None:
     launched = desk.launch()
-    desk.slurm.begin_at(launched.job_id, desk.clock.now() + timedelta(hours=1))
+    desk.slurm.begin_at(launched.job_id, desk.clock.now() + timedelta(minutes=2))
     assert desk.tick().lifted == {}
-    desk.clock.advance(3601)
+    desk.clock.advance(121)
     desk.tick()
     desk.slurm.requeue(launched.job_id)
     desk.slurm.begin_at(launched.job_id, desk.clock.now() + timedelta(hours=9))
@@ -373,3 +375,64 @@ def test_killed_after_any_line_of_the_journal_the_next_look_goes_on(
     assert [each.job_id for each in records if isinstance(each, Submitted)][-1] == launched.job_id
     assert desk.alive() == [launched.job_id]
     assert len(desk.seen(launched.run_id).attempts) == 2
+
+
+def test_a_restart_for_which_there_is_a_script_already_is_not_adopted(desk: Watched) -> None:
+    """Whoever was about to send it was killed; the restarted job sees the script, and leaves."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    attempt = RunDir(launched.run_dir).attempt(2)
+    attempt.path.mkdir(mode=0o700)
+    attempt.script.write_text("#!/bin/bash\n")
+    desk.slurm.requeue(launched.job_id)
+    assert desk.tick().sent == {}
+    assert len(desk.seen(launched.run_id).attempts) == 1
+    desk.clock.advance(REQUEUE_WAIT.total_seconds())
+    desk.slurm.end(launched.job_id, "FAILED", exit_code=1)
+    assert launched.run_id in desk.tick().sent
+
+
+def test_a_stopped_run_whose_job_somebody_requeues_goes_on(desk: Watched) -> None:
+    """Seen while any job of that site is watched."""
+    launched, other = desk.launch(), desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    report = desk.tick()
+    assert (report.sent, report.lifted) == ({}, {})
+    assert jobs(desk.seen(launched.run_id)) == [launched.job_id] * 2
+    assert desk.tick().lifted == {launched.run_id: launched.job_id}
+    assert desk.seen(other.run_id).run.state is RunState.RUNNING
+
+
+def test_of_two_who_look_at_one_moment_one_writes_it_down(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        stale = ledger.live_attempts()
+    desk.slurm.requeue(launched.job_id)
+    desk.look()
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    observe(
+        stale,
+        connect=lambda _: desk.slurm,
+        clock=desk.clock,
+        home=desk.settings.home,
+        warnings=[],
+    )
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+
+
+def test_while_somebody_sends_the_run_a_restart_is_left_for_the_next_look(desk: Watched) -> None:
+    launched = desk.launch()
+    run_dir = RunDir(launched.run_dir)
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    before = run_dir.journal.read_bytes()
+    with submit_lock(run_dir, wait_s=0):
+        assert desk.tick().warnings == []
+        assert run_dir.journal.read_bytes() == before
+    assert desk.tick().lifted
