@@ -115,6 +115,7 @@ def checkpoint(bench: Bench, name: str, *, complete: bool = True) -> None:
 
 
 def resumed_from(bench: Bench, resume_from: str | None = None) -> str | None:
+    bench.attempt.claim.unlink(missing_ok=True)  # or it would be a restart
     written(
         bench, sys.executable, str(RANK), str(bench.work), "0", resume_from=resume_from
     ).execute()
