@@ -32,7 +32,9 @@ from hpcflow.sites.placement import partition_of_job
 from hpcflow.sites.schema import GpuDialect, Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import create_run
+from hpcflow.storage.runs import list_runs
 
 
 def prepare(
@@ -45,6 +47,9 @@ def prepare(
 ) -> Path:
     """Make the run for the allocation that ``environ`` describes; returns its job script.
 
+    Where Slurm has restarted the job, that of the run which it made before: the script itself goes
+    on as the next attempt.
+
     Args:
         step: the job step that we are in, from :func:`enclosing_step`; None if nobody knows.
 
@@ -53,6 +58,8 @@ def prepare(
     """
     job_id = batch_job_id(environ, step)
     settings, clock = load_settings(environ), SystemClock()
+    if environ.get("SLURM_RESTART_COUNT", "0") != "0":
+        return _script_of_former_life(settings.home, job_id)
     the_site = resolve_site(settings, site, named_in=Where(key="--site"))
     plan = make_plan(
         config,
@@ -83,7 +90,7 @@ def prepare(
 
 
 def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
-    """The id of the batch job that we are in, for the first time in its life.
+    """The id of the batch job that we are in.
 
     Raises:
         InputError: this is something else, whose end Slurm would not tell as a run's.
@@ -98,12 +105,31 @@ def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
         raise InputError("this is not inside a batch job of Slurm", next_action=submit)
     if environ.get("SLURM_ARRAY_JOB_ID"):
         raise InputError("a task of a job array cannot be a run", next_action=submit)
-    if environ.get("SLURM_RESTART_COUNT", "0") != "0":
-        raise InputError(
-            f"Slurm restarted job {job_id}, whose run exists already",
-            next_action="go on with it from its checkpoint: hpcflow ls, then hpcflow resume RUN",
-        )
     return job_id
+
+
+def _script_of_former_life(home: Home, job_id: str) -> Path:
+    """The job script of the run that this very job has made before Slurm restarted it.
+
+    Raises:
+        InputError: there is none; it was restarted before it came so far, or the run is gone.
+    """
+    for run_dir in sorted(list_runs(home), key=_made_at, reverse=True):
+        for record in journal.read(run_dir):
+            if isinstance(record, Submitted) and (record.how, record.job_id) == ("inside", job_id):
+                return run_dir.attempt(record.attempt).script
+    raise InputError(
+        f"Slurm restarted job {job_id}, and the run that it made before is not to be found",
+        next_action="look what there is: hpcflow ls; or submit it anew",
+    )
+
+
+def _made_at(run_dir: RunDir) -> float:
+    """When a run was made; job ids are used again, and the newest is meant."""
+    try:
+        return run_dir.run_json.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def granted_resources(

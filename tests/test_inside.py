@@ -199,3 +199,14 @@ def test_a_batch_job_that_was_sent_from_an_interactive_one_is_a_batch_job(tmp_pa
     assert batch_job_id(environ, None) == "123"
     with pytest.raises(InputError, match="not inside a batch job"):
         batch_job_id({}, None)
+
+
+def test_a_job_that_slurm_restarted_goes_on_with_the_run_that_it_made(tmp_path: Path) -> None:
+    first = Job(tmp_path, "devcluster").run()
+    Job(tmp_path, "devcluster", SLURM_JOB_ID="124").run()
+    again = Job(tmp_path, "devcluster", SLURM_RESTART_COUNT="1")
+    assert again.run().run_id == first.run_id
+    stranger = Job(tmp_path, "devcluster", SLURM_RESTART_COUNT="1", SLURM_JOB_ID="125")
+    with pytest.raises(InputError, match="not to be found"):
+        stranger.run()
+    assert len(list((tmp_path / "home/runs").iterdir())) == 2
