@@ -15,7 +15,7 @@ from hpcflow.clock import Clock
 from hpcflow.launch import submission
 from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Ended, Intended, JournalRecord, Submitted
+from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
@@ -32,23 +32,13 @@ def follow(last: LastAttempt, restarts: int, ends: Ends, clock: Clock) -> list[J
         last: the newest attempt of the journal; it has a job.
         ends: asked for the end of every life that is over and has none in the journal.
     """
-    assert last.intent is not None
     assert last.job_id is not None
     records: list[JournalRecord] = []
     for past in range(last.restarts, restarts):
         number = last.number + past - last.restarts
         if number != last.number or last.cause is None:
             records += ends(number, past)
-        intent = last.intent.model_copy(
-            update={
-                "at": clock.now(),
-                "attempt": number + 1,
-                "host": socket.gethostname(),
-                "resume_from": None,
-                "restarts": past + 1,
-            }
-        )
-        records += [intent, _restarted(intent, last.job_id, clock)]
+        records += _begun(last, number + 1, last.job_id, past + 1, clock)
     return records
 
 
@@ -89,7 +79,7 @@ def adopt_restarted(
             for job in queue
             if job.job_id == last.job_id
             and job.state is not AttemptState.ENDED
-            and _is_of_run(job, run_dir.path.name)
+            and _is_of_run(job, run_dir, last)
         ),
         default=0,
     )
@@ -119,26 +109,27 @@ def adopt_claimed(run_dir: RunDir, last: LastAttempt, clock: Clock) -> Submitted
     holder = read_claim(run_dir, number)
     if holder is None or last.intent is None:
         return None
+    return _append(run_dir, _begun(last, number, holder, last.restarts + 1, clock))
+
+
+def _begun(
+    last: LastAttempt, number: int, job_id: str, restarts: int, clock: Clock
+) -> list[JournalRecord]:
+    """An attempt that a restart has begun; the job keeps its name, and all that it was sent with."""
+    assert last.intent is not None
     intent = last.intent.model_copy(
         update={
             "at": clock.now(),
             "attempt": number,
             "host": socket.gethostname(),
             "resume_from": None,
-            "restarts": last.restarts + 1,
+            "restarts": restarts,
         }
     )
-    return _append(run_dir, [intent, _restarted(intent, holder, clock)])
-
-
-def _restarted(intent: Intended, job_id: str, clock: Clock) -> Submitted:
-    return Submitted(
-        at=clock.now(),
-        attempt=intent.attempt,
-        job_id=job_id,
-        cluster=intent.cluster,
-        how="restarted",
+    submitted = Submitted(
+        at=clock.now(), attempt=number, job_id=job_id, cluster=intent.cluster, how="restarted"
     )
+    return [intent, submitted]
 
 
 def _append(run_dir: RunDir, records: list[JournalRecord]) -> Submitted:
@@ -148,6 +139,10 @@ def _append(run_dir: RunDir, records: list[JournalRecord]) -> Submitted:
     return last
 
 
-def _is_of_run(job: JobInfo, run_id: str) -> bool:
-    named = parse_job_name(job.job_name.strip())
-    return named is not None and named[0] == run_id
+def _is_of_run(job: JobInfo, run_dir: RunDir, last: LastAttempt) -> bool:
+    """By its name, for ids are used again; jobs that were sent by hand have names of their own."""
+    name = job.job_name.strip()
+    named = parse_job_name(name)
+    if named is not None:
+        return named[0] == run_dir.path.name
+    return last.intent is not None and name == last.intent.job_name.strip()

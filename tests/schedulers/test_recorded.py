@@ -6,6 +6,7 @@ See tests/recorded/README.md. A new folder there is tested without a line here.
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,9 @@ def test_the_queue_says_what_became_of_every_job(version: str) -> None:
                 assert (job.exit_code, job.signal) == (truth["exit_code"], truth["signal"])
     (requeued,) = [job for job in jobs if job.job_name == "requeued"]
     assert requeued.restarts == 1
+    assert requeued.submitted_at is not None
+    assert requeued.begins_at == requeued.submitted_at + timedelta(seconds=121)
+    assert {job.begins_at for job in jobs if job.reason != "BeginTime"} == {None}
     preempted = [job.job_name for job in jobs if job.preempted_at is not None]
     was_asked = version in ASKED_FOR_PREEMPT_TIME
     assert preempted == (["preempted-while-starting"] if was_asked else [])
