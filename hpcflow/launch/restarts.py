@@ -115,7 +115,7 @@ def adopt_claimed(run_dir: RunDir, last: LastAttempt, clock: Clock) -> Submitted
 def _begun(
     last: LastAttempt, number: int, job_id: str, restarts: int, clock: Clock
 ) -> list[JournalRecord]:
-    """An attempt that a restart has begun; the job keeps its name, and all that it was sent with."""
+    """An attempt that a restart has begun; the job keeps its name and all that it was sent with."""
     assert last.intent is not None
     intent = last.intent.model_copy(
         update={
