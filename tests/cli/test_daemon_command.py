@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from hpcflow.cli.daemon import _Log
 from hpcflow.cli.main import main
+from hpcflow.cli.session import Session
+from hpcflow.requeue.tick import Report
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 
@@ -33,6 +38,17 @@ def test_round_by_round_a_run_comes_to_its_end(desk: Desk) -> None:
     assert "checkpointed" in told
     assert "after attempt 2: resubmit (go_on): attempt 2 ended as checkpointed" in told
     assert "lost 0 train steps" in told
+
+
+def test_what_need_not_wait_is_said_by_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPCFLOW_HOME", str(tmp_path))
+    log = _Log(Session(), as_json=False)
+    log.say(Report(lifted={"small-20260301-abcdefgh": "4711"}))
+    said = capsys.readouterr().out
+    assert "small-20260301-abcdefgh  start now  (restarted: Slurm restarted its job" in said
+    assert said.endswith(", job 4711\n")
 
 
 def test_hold_and_release(desk: Desk) -> None:

@@ -17,6 +17,7 @@ from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import RunDetail
 from hpcflow.observe.attempts import observe
 from hpcflow.projection import rebuild
+from hpcflow.requeue.history import history
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
@@ -84,6 +85,11 @@ def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watc
     assert seen.run.state is RunState.COMPLETED
     assert causes(seen) == [Cause.REQUEUED, Cause.COMPLETED]
     assert_rebuilt_alike(desk, launched)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        rows = ledger.known([launched.run_id])[launched.run_id].attempts
+    first_chapter, second_chapter = history(rows, journal.read(RunDir(launched.run_dir)))
+    assert first_chapter.decided == f"Slurm restarted job {launched.job_id} as attempt 2"
+    assert (first_chapter.ran_s, second_chapter.waited_s) == (600, 5)
 
 
 def test_five_restarts_are_six_attempts_and_cost_no_budget(desk: Watched) -> None:
