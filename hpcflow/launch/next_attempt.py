@@ -59,9 +59,9 @@ class NextAttempt:
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
         """Send it; the caller holds ``lock`` and has settled what came before.
 
-        If a job that Slurm restarted has claimed the attempt meanwhile, that is its job. If Slurm will
-        never take what is sent, that may be because of the nodes to keep away from: one of them has
-        left the cluster, or the others are too few. Then it is sent without.
+        If a job that Slurm restarted has claimed the attempt meanwhile, that is its job. If
+        Slurm will never take what is sent, that may be because of the nodes to keep away from: one
+        of them has left the cluster, or the others are too few. Then it is sent without.
 
         Raises:
             SchedulerError: it could not be sent; journaled.
