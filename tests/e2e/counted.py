@@ -1,0 +1,282 @@
+"""Runs that count their own executions, so that none can be lost or doubled unseen.
+
+The program is counted_program.py: it needs no torch, trains until it is told to end, and leaves
+hard evidence in its run directory. A test starts some, lets something go wrong, tells them to
+finish, and counts::
+
+    with watch(hpcflow) as daemon:
+        runs = [start(hpcflow), start(hpcflow)]
+        for run in runs: run.wait_training()
+        ...                                     # the fault
+        complete(hpcflow, runs)
+    assert_counted(hpcflow, cluster, runs)
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import Decided, Ended, JournalRecord, Submitted
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.cluster import Cluster, User, poll
+from tests.e2e.conftest import Hpcflow
+
+#: A train step is 0.05 s, a checkpoint five of them.
+CHECKPOINT_EVERY = 5
+
+_PROGRAM = Path(__file__).with_name("counted_program.py")
+_CONFIG = f"""
+name: counted
+command: [python3, {{program}}]
+launch: {{{{framework: none, launcher: srun}}}}
+resources: {{{{partition: spot, cpus_per_task: 1, mem: 200M, time_limit: 10m}}}}
+checkpoint: {{{{every_train_steps: {CHECKPOINT_EVERY}}}}}
+retry: {{{{backoff: 1s}}}}
+"""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One time that the program of a run was started, as it said so itself.
+
+    Attributes:
+        restarts: Slurm's count of restarts of this job.
+        began_at: the train step that it resumed from.
+        reached: the last train step that it did.
+        has_ended: whether it came to its own end.
+    """
+
+    pid: int
+    attempt: int
+    job_id: str
+    restarts: int
+    node: str
+    began_at: int
+    reached: int
+    has_ended: bool
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A run of the counting program. What it tells is read from files; nothing is asked."""
+
+    run_id: str
+    path: Path
+
+    @property
+    def records(self) -> list[JournalRecord]:
+        return journal.read(RunDir(self.path))
+
+    @property
+    def job_ids(self) -> list[str]:
+        """Of its attempts, oldest first."""
+        return [each.job_id for each in self.records if isinstance(each, Submitted)]
+
+    @property
+    def job_id(self) -> str:
+        """Of its newest attempt."""
+        return self.job_ids[-1]
+
+    @property
+    def ends(self) -> list[Ended]:
+        return [each for each in self.records if isinstance(each, Ended)]
+
+    @property
+    def causes(self) -> list[str]:
+        """Why its attempts ended, oldest first."""
+        return [each.cause.value for each in self.ends]
+
+    @property
+    def rules(self) -> list[str]:
+        """By which rules the daemon has decided, oldest first."""
+        return [each.rule for each in self.records if isinstance(each, Decided)]
+
+    @property
+    def executions(self) -> list[Execution]:
+        """Oldest first."""
+        lines = self.evidence()
+        return [
+            Execution(
+                **{name: begin[name] for name in ("pid", "attempt", "job_id", "restarts", "node")},
+                began_at=begin["train_step"],
+                reached=max(each["train_step"] for each in own),
+                has_ended=any(each["what"] == "end" for each in own),
+            )
+            for begin in lines
+            if begin["what"] == "begin"
+            for own in [[each for each in lines if _is_of(each, begin)]]
+        ]
+
+    def evidence(self) -> list[dict[str, Any]]:
+        """What all executions have said, in this order."""
+        path = self.path / "executions.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def checkpoints(self) -> list[int]:
+        """Train steps of the complete ones."""
+        manifests = RunDir(self.path).checkpoints.glob("*/manifest.json")
+        return sorted(int(each.parent.name) for each in manifests if each.parent.name.isdecimal())
+
+    def events(self, attempt: int, kind: str) -> list[dict[str, Any]]:
+        """What the job of an attempt has reported."""
+        path = RunDir(self.path).attempt(attempt).events
+        lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
+        return [line for line in lines if line["event"] == kind]
+
+    def tell(self, word: str) -> None:
+        """Create a file that counted_program.py looks for."""
+        (self.path / word).touch(mode=0o666)
+
+    def take_back(self, word: str) -> None:
+        """Delete it."""
+        (self.path / word).unlink(missing_ok=True)
+
+    def wait_training(self, execution: int = 1, *, checkpoints: int = 1) -> None:
+        """Wait until that execution, counted from 1, trains, and this run has checkpoints."""
+
+        def trains() -> bool:
+            found = self.executions
+            return (
+                len(found) >= execution
+                and found[execution - 1].reached > found[execution - 1].began_at
+                and len(self.checkpoints()) >= checkpoints
+            )
+
+        poll(trains, 60, lambda: f"{self.run_id}: {self.executions}, {self.records[-3:]}")
+
+    def wait_ended(self, count: int = 1) -> None:
+        """Wait until the journal knows of the end of so many attempts."""
+        poll(lambda: len(self.ends) >= count, 60, lambda: f"{self.run_id}: {self.records[-3:]}")
+
+
+def _is_of(line: dict[str, Any], begin: dict[str, Any]) -> bool:
+    return bool(line["pid"] == begin["pid"] and line["at"] >= begin["at"] and "train_step" in line)
+
+
+def start(hpcflow: Hpcflow, *options: str) -> Counted:
+    """Send a run of the counting program to ``spot``; ``options`` are those of ``hpcflow run``."""
+    program = hpcflow.write_config(_PROGRAM.name, _PROGRAM.read_text())
+    config = hpcflow.write_config("counted.yaml", _CONFIG.format(program=program))
+    done = hpcflow.json("run", config, "--site", "devcluster", *options)
+    return Counted(done["run_id"], Path(done["run_dir"]))
+
+
+class Daemon:
+    """``hpcflow daemon`` at work."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        """All that it has printed."""
+        return self._log.read_text()
+
+    def wait_says(self, text: str, deadline_s: float = 60) -> None:
+        """Wait until it has printed ``text``."""
+        poll(lambda: text in self.said, deadline_s, lambda: f"{text!r} is not in {self.said!r}")
+
+
+@contextmanager
+def watch(hpcflow: Hpcflow, **env: str) -> Iterator[Daemon]:
+    """``hpcflow daemon --interval 1`` of the same user, for the length of the block."""
+    log = hpcflow.home.parent / "daemon.log"
+    with log.open("ab") as file:
+        process = hpcflow.user.popen(
+            ["hpcflow", "daemon", "--interval", "1"],
+            env={**hpcflow.env, **env},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Daemon(process, log)
+        assert process.poll() is None, log.read_text()
+    finally:
+        process.terminate()
+        process.wait(timeout=120)
+    assert "Traceback" not in log.read_text()
+
+
+def take_all_nodes(user: User) -> None:
+    """Send a short job of higher priority that needs every node; what is in its way is preempted.
+
+    Returns at once, for ``sbatch --wait`` looks seldom; wait for the ends of the runs.
+    """
+    command = ["sbatch", "--partition=gpu", "--nodes=4", "--exclusive", "--time=2"]
+    user.run([*command, "--output=/dev/null", "--wrap=sleep 1"])
+
+
+def complete(runs: Sequence[Counted], deadline_s: float = 90) -> None:
+    """Tell these runs to finish, and wait until the daemon has seen them complete."""
+    for run in runs:
+        run.tell("finish")
+    for run in runs:
+        poll(
+            partial(_is_complete, run),
+            deadline_s,
+            lambda run=run: f"{run.run_id}: {run.executions}, {run.records[-5:]}",  # type: ignore[misc]
+        )
+
+
+def _is_complete(run: Counted) -> bool:
+    return run.causes[-1:] == ["completed"]
+
+
+def assert_counted(hpcflow: Hpcflow, cluster: Cluster, runs: Sequence[Counted]) -> None:
+    """No execution was lost or doubled, and program, ledger and Slurm know of the same ones."""
+    for run in runs:
+        _assert_executed_one_by_one(run)
+        _assert_same_jobs(hpcflow, cluster, run)
+    assert hpcflow("ledger", "check").returncode == 0
+
+
+def _assert_executed_one_by_one(run: Counted) -> None:
+    executions = run.executions
+    assert [line for line in run.evidence() if line["what"] == "overlap"] == [], run.run_id
+    lives = Counter((each.job_id, each.restarts) for each in executions)
+    assert set(lives.values()) <= {1}, f"{run.run_id}: a life of a job executed it twice: {lives}"
+    assert sum(each.has_ended for each in executions) <= 1, "completed twice"
+    assert not any(each.has_ended for each in executions[:-1]), "something came after its end"
+    begins = [each.began_at for each in executions]
+    assert begins == sorted(begins), f"{run.run_id}: a checkpoint was lost: {executions}"
+
+
+def _assert_same_jobs(hpcflow: Hpcflow, cluster: Cluster, run: Counted) -> None:
+    shown = hpcflow.json("show", run.run_id)
+    attempts = [each for each in shown["attempts"] if each["job_id"] is not None]
+    known = {each["job_id"] for each in attempts}
+    executed = {each.job_id for each in run.executions}
+    assert executed <= known, f"{run.run_id}: no attempt knows of {executed - known}"
+    numbers = [each["attempt"] for each in shown["attempts"]]
+    assert numbers == sorted(set(numbers))
+
+    def told() -> list[str]:
+        """Ids of the lives of all jobs of this run, as accounting counts them."""
+        words = "sacct -D -X -a -n -P --format=jobid,state,jobname -S now-1hours"
+        rows = (line.split("|", 2) for line in cluster.run(*words.split()).splitlines())
+        return [
+            job_id
+            for job_id, _, name in rows
+            if (parsed := parse_job_name(name)) is not None and parsed[0] == run.run_id
+        ]
+
+    poll(
+        lambda: set(told()) == known,
+        60,
+        lambda: f"{run.run_id}: accounting knows {told()}, the ledger {sorted(known)}",
+        every_s=1,
+    )
+    lives = max((each.restarts for each in run.executions), default=0)
+    assert len(known) <= len(told()) <= len(attempts) + lives
