@@ -14,6 +14,7 @@ finish, and counts::
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 from collections import Counter
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Decided, Ended, JournalRecord, Submitted
+from hpcflow.model.journal import Decided, Ended, Intended, JournalRecord, Submitted
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import Cluster, User, poll
@@ -88,6 +89,11 @@ class Counted:
         return self.job_ids[-1]
 
     @property
+    def job_name(self) -> str:
+        """Of its newest attempt."""
+        return [each.job_name for each in self.records if isinstance(each, Intended)][-1]
+
+    @property
     def ends(self) -> list[Ended]:
         return [each for each in self.records if isinstance(each, Ended)]
 
@@ -133,6 +139,15 @@ class Counted:
         path = RunDir(self.path).attempt(attempt).events
         lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
         return [line for line in lines if line["event"] == kind]
+
+    def is_alive(self) -> bool:
+        """Whether an execution holds the lock of the run now."""
+        with (self.path / "executing.lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def tell(self, word: str) -> None:
         """Create a file that counted_program.py looks for."""

@@ -74,7 +74,8 @@ def main() -> None:
         del os.environ["HPCFLOW_NOTICE"]
     run, state = runtime.start(), State()
     if is_deaf:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
     began_at = run.restore(state=state)
     assert state.train_step == began_at
     log.say(
