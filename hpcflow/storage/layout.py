@@ -15,6 +15,7 @@
         notice                                 exists once the job was told to save and leave
         resubmit                               exists once the program left with "send me again"
         failed                                 exists once a rank of it failed
+        ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
       checkpoints/<train_step>/  manifest.json complete when the manifest exists
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH

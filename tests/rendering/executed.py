@@ -25,6 +25,7 @@ while IFS= read -r -d '' line; do
   printf '%s\\0' "$line"
 done < /proc/$$/environ > "$folder/environ"
 while [[ $1 == --* ]]; do shift; done
+if [[ -n ${HPCFLOW_ATTEMPT_DIR-} ]]; then : > "$HPCFLOW_ATTEMPT_DIR/ended"; fi
 if [[ -e $folder/goes-on ]]; then exec "$@"; fi
 """
 
