@@ -2,6 +2,7 @@
 
 - :mod:`.judge`: pure; what an answer says about an attempt
 - :mod:`.attempts`: asking, and journaling what is new
+- :mod:`.unreachable`: what is told to a job whose node Slurm has given up
 - :mod:`.silence`: whose accounting need not be asked just now
 - :mod:`.refresh`: the above, between reading files into the ledger and doing so again
 

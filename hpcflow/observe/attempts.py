@@ -23,13 +23,14 @@ from hpcflow.errors import (
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
+from hpcflow.model.journal import Ended, Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
 from hpcflow.observe.judge import MISSING, judge
 from hpcflow.observe.own_word import first_notice, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.silence import Silence
+from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
@@ -231,6 +232,8 @@ class _Watch:
                 records = self._records(run_dir, now_is, job)
             for record in records:
                 journal.append(run_dir, record)
+                if isinstance(record, Ended):
+                    tell_to_leave(run_dir, record)
         except HpcflowError as error:
             if isinstance(error, StorageError) and error.retryable:
                 return False  # somebody is sending it, and whoever looks next knows more

@@ -13,6 +13,7 @@ from hpcflow.model.journal import Ended, JournalRecord, Observed
 from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
 from hpcflow.model.views import AttemptView
 from hpcflow.observe.own_word import first_notice, last_exit, last_sign
+from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -79,6 +80,9 @@ def follow_restarts(
             return attempt
         records = _records(run_dir, last, restarts, job, lives, clock)
         journal.append_all(run_dir, records)
+    for record in records:
+        if isinstance(record, Ended):
+            tell_to_leave(run_dir, record)
     if isinstance(records[-1], Ended):
         return None
     number = last.number + restarts - last.restarts

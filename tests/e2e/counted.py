@@ -264,6 +264,10 @@ def _assert_executed_one_by_one(run: Counted) -> None:
     assert set(lives.values()) <= {1}, f"{run.run_id}: a life of a job executed it twice: {lives}"
     assert sum(each.has_ended for each in executions) <= 1, "completed twice"
     assert not any(each.has_ended for each in executions[:-1]), "something came after its end"
+    completed = {each.attempt for each in executions if each.has_ended}
+    for number in RunDir(run.path).attempt_numbers():
+        codes = [each["exit_code"] for each in run.events(number, "exited")]
+        assert 0 not in codes or number in completed, f"attempt {number} says that it completed"
     begins = [each.began_at for each in executions]
     assert begins == sorted(begins), f"{run.run_id}: a checkpoint was lost: {executions}"
 
