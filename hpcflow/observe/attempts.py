@@ -213,6 +213,11 @@ class _Watch:
         changed = []
         for run, attempt in sent:
             job = _answer(attempt, known)
+            if job is not None and job.state is AttemptState.UNKNOWN:
+                self._warnings.append(
+                    f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
+                    "this version does not know; waiting"
+                )
             if self._write(run, attempt, job):
                 changed.append(RunDir(Path(run.run_dir)))
         return changed

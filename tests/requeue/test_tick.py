@@ -208,13 +208,30 @@ def test_while_slurm_is_down_nothing_is_lost_and_nobody_waits_for_each_run(desk:
     assert len(desk.alive()) == 5
 
 
-def test_an_unknown_state_is_no_end(desk: Watched) -> None:
+def test_an_unknown_state_is_waited_for_and_said(desk: Watched) -> None:
     launched = desk.launch()
     desk.slurm.set_raw_state(launched.job_id, "LEVITATING")
     for _ in range(3):
-        assert desk.tick().sent == {}
+        report = desk.tick()
+        assert report.sent == {}
+        (warning,) = report.warnings
+        assert f"'LEVITATING' of job {launched.job_id}" in warning
         desk.clock.advance(600)
     assert desk.seen(launched.run_id).attempts[0].state is AttemptState.UNKNOWN
+
+
+def test_an_end_that_has_an_unknown_name_is_one_when_the_queue_has_forgotten_it(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.slurm.set_raw_state(launched.job_id, "EVAPORATED")
+    desk.tick()
+    desk.slurm.forget(launched.job_id)
+    assert desk.tick().sent == {}
+    desk.clock.advance(VANISHED_AFTER_S + 1)
+    assert desk.tick().decisions[launched.run_id].rule == "backoff"
+    desk.clock.advance(60)
+    assert launched.run_id in desk.tick().sent
 
 
 def test_a_job_that_nobody_knows_any_more_has_vanished_after_a_while(desk: Watched) -> None:
