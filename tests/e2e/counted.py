@@ -218,6 +218,10 @@ def watch(hpcflow: Hpcflow, **env: str) -> Iterator[Daemon]:
     try:
         yield Daemon(process, log)
         assert process.poll() is None, log.read_text()
+    except BaseException:
+        # They train until they are told to finish, and would stand in the way of other tests.
+        hpcflow.user.run(["scancel", f"--user={hpcflow.user.name}"], check=False)
+        raise
     finally:
         process.terminate()
         process.wait(timeout=120)

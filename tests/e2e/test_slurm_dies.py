@@ -72,6 +72,15 @@ def taken(user: User, node: str) -> Iterator[None]:
         user.run(["scancel", job_id])
 
 
+@contextmanager
+def all_nodes_afterwards(cluster: Cluster) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for name in cluster.slurmd:
+            cluster.revive_node(name)
+
+
 def on(node: str) -> tuple[str, str]:
     others = {"n1", "n2", "n3", "n4"} - {node}
     return ("--set", f"resources.exclude={','.join(sorted(others))}")
@@ -141,7 +150,7 @@ def test_a_node_that_dies_and_one_that_only_loses_its_slurmd(
 ) -> None:
     """On the second one the job's processes live on, and Slurm can neither see nor end them."""
     elsewhere = ("--set", "resources.exclude=n1", "--set", "retry.backoff=5s")
-    with watch(hpcflow):
+    with all_nodes_afterwards(cluster), watch(hpcflow):
         dead = start(hpcflow, *elsewhere)
         cut_off = start(hpcflow, *elsewhere, "--set", "resources.cpus_per_task=8")
         for run in (dead, cut_off):
@@ -153,10 +162,8 @@ def test_a_node_that_dies_and_one_that_only_loses_its_slurmd(
         cut_off.wait_ended()
         cluster.crash_node(node)
         dead.wait_ended()
-        cluster.revive_node(node)
         for run in (dead, cut_off):
             run.wait_training(2)
-        cluster.revive_node(other)
         complete([dead, cut_off])
     assert_counted(hpcflow, cluster, [dead, cut_off])
     for run in (dead, cut_off):
