@@ -162,6 +162,7 @@ def test_a_node_that_dies_and_one_that_only_loses_its_slurmd(
         cut_off.wait_ended()
         cluster.crash_node(node)
         dead.wait_ended()
+        cluster.revive_node(node)
         for run in (dead, cut_off):
             run.wait_training(2)
         complete([dead, cut_off])
