@@ -23,7 +23,7 @@ from hpcflow.errors import (
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Ended, Intended, JournalRecord, Observed, Stall, Submitted
+from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, RunView
 from hpcflow.observe.judge import MISSING, judge
@@ -236,9 +236,8 @@ class _Watch:
             if now_is is not None and (is_told or now_is.exit_code is not None):
                 records = self._records(run_dir, now_is, job)
             for record in records:
+                tell_to_leave(run_dir, record)
                 journal.append(run_dir, record)
-                if isinstance(record, Ended):
-                    tell_to_leave(run_dir, record)
         except HpcflowError as error:
             if isinstance(error, StorageError) and error.retryable:
                 return False  # somebody is sending it, and whoever looks next knows more

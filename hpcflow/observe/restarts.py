@@ -79,10 +79,9 @@ def follow_restarts(
         if restarts <= last.restarts:
             return attempt
         records = _records(run_dir, last, restarts, job, lives, clock)
-        journal.append_all(run_dir, records)
-    for record in records:
-        if isinstance(record, Ended):
+        for record in records:
             tell_to_leave(run_dir, record)
+        journal.append_all(run_dir, records)
     if isinstance(records[-1], Ended):
         return None
     number = last.number + restarts - last.restarts

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from hpcflow.model.journal import Ended
+from hpcflow.model.journal import Ended, JournalRecord
 from hpcflow.model.state import Cause
 from hpcflow.storage.files import write_new
 from hpcflow.storage.layout import RunDir
@@ -21,11 +21,12 @@ from hpcflow.storage.layout import RunDir
 UNSEEN: Final = frozenset({Cause.NODE_FAIL, Cause.VANISHED})
 
 
-def tell_to_leave(run_dir: RunDir, ended: Ended) -> None:
-    """Leave the notice for what may live on of an attempt that ended unseen.
+def tell_to_leave(run_dir: RunDir, record: JournalRecord) -> None:
+    """Leave the notice for what may live on, if ``record`` ends an attempt unseen.
 
-    Where it cannot be written nobody is worse off: the end is an end all the same.
+    Before the record is journaled: whoever is killed in between comes to the same end the next
+    time. Where it cannot be written nobody is worse off: the end is an end all the same.
     """
-    if ended.cause in UNSEEN:
+    if isinstance(record, Ended) and record.cause in UNSEEN:
         with suppress(OSError):
-            write_new(run_dir.attempt(ended.attempt).notice, f"{ended.cause.value}\n".encode())
+            write_new(run_dir.attempt(record.attempt).notice, f"{record.cause.value}\n".encode())
