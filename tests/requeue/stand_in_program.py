@@ -1,0 +1,106 @@
+"""One of Slurm's programs, of a cluster that is a file: ``stand_in_program.py DATABASE NAME …``.
+
+Started by what :class:`tests.requeue.stand_in.StandIn` puts on PATH. It imports nothing but the
+standard library, so that an sbatch takes as long as a real one. Every request is written down, with
+the process that sent it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sqlite3
+import sys
+import time
+from datetime import datetime, timezone
+
+FIELD_END, ROW_END = "\x1f", "\x1e"
+
+
+def main(database: str, program: str, *args: str) -> int:
+    raw = sqlite3.connect(database, isolation_level=None, timeout=30)
+    raw.execute("INSERT INTO request (program, sender) VALUES (?, ?)", [program, os.getppid()])
+    settings = dict(raw.execute("SELECT name, value FROM setting").fetchall())
+    return {"sbatch": sbatch, "squeue": squeue, "sacct": sacct, "scancel": scancel}.get(
+        program, scontrol
+    )(raw, settings, args)
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def sbatch(raw: sqlite3.Connection, settings: dict[str, float], args: tuple[str, ...]) -> int:
+    """Takes its time before and after the job exists; sometimes its answer is lost."""
+    with open(args[-1]) as file:  # noqa: PTH123 - no import that takes time
+        name = re.findall(r"^#SBATCH --job-name=(\S+)$", file.read(), re.MULTILINE)[0]
+    time.sleep(random.uniform(0, settings["sbatch_s"]))
+    raw.execute("BEGIN IMMEDIATE")
+    run = name.rpartition(":")[0]
+    (beside,) = raw.execute(
+        "SELECT count(*) FROM job WHERE ended IS NULL AND name LIKE ? || ':%'", [run]
+    ).fetchone()
+    job_id = raw.execute(
+        "INSERT INTO job (name, state, submitted, sender, beside) VALUES (?, 'PENDING', ?, ?, ?)",
+        [name, now(), os.getppid(), beside],
+    ).lastrowid
+    raw.execute("COMMIT")
+    time.sleep(random.uniform(0, settings["sbatch_s"]))
+    if random.random() < settings["lost_answers"]:
+        sys.stderr.write(
+            "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+        )
+        return 1
+    print(job_id)
+    return 0
+
+
+def squeue(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -> int:
+    for job_id, name, state, code, submitted, started, ended in jobs(raw, "is_remembered", args):
+        row = [str(job_id), state, f"{code or 0}:0", "0", submitted, started or "N/A",
+               ended or "N/A", "gpu", "physics", "n1" if started else "", name, "None"]  # fmt: skip
+        sys.stdout.write(FIELD_END.join(row) + ROW_END + "\n")
+    return 0
+
+
+def sacct(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -> int:
+    for job_id, name, state, code, submitted, started, ended in jobs(raw, "1 = 1", args):
+        row = [str(job_id), state, f"{code or 0}:0", submitted, started or "Unknown",
+               ended or "Unknown", "gpu", "physics", "n1" if started else "None assigned",
+               "None", name]  # fmt: skip
+        sys.stdout.write(FIELD_END.join(row) + "\n")
+    return 0
+
+
+def jobs(raw: sqlite3.Connection, where: str, args: tuple[str, ...]) -> list[tuple[str, ...]]:
+    wanted = args[args.index("--name") + 1] if "--name" in args else None
+    ids = args[args.index("--jobs") + 1].split(",") if "--jobs" in args else None
+    rows = raw.execute(
+        "SELECT job_id, name, state, exit_code, submitted, started, ended FROM job "
+        f"WHERE {where} ORDER BY job_id"
+    ).fetchall()
+    return [
+        row
+        for row in rows
+        if (wanted is None or row[1] == wanted) and (ids is None or str(row[0]) in ids)
+    ]
+
+
+def scancel(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -> int:
+    for job_id in args:
+        raw.execute(
+            "UPDATE job SET state = 'CANCELLED by 1000', ended = ? "
+            "WHERE job_id = ? AND ended IS NULL",
+            [now(), job_id],
+        )
+    return 0
+
+
+def scontrol(_: sqlite3.Connection, __: dict[str, float], ___: tuple[str, ...]) -> int:
+    print("ClusterName             = devcluster\nMinJobAge               = 300 sec")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
