@@ -198,7 +198,7 @@ def killed_at(number: int, log: Path) -> None:
 
 def at_boundaries(folder: Path) -> dict[str, Any]:
     """Round N kills the daemon at its N-th moment, while it sends a run again."""
-    world = World(folder)
+    world = World(folder, sbatch_s=0.02, slow=0.15)
     moments = folder / "moments"
     assert wait(world.fork(world.send_new)) == 0
     once = ["daemon", "--once"]
@@ -269,7 +269,7 @@ _PHASES = (
 def at_moments(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     """Kill a daemon ``kills`` times, each after up to 0.3 s, while jobs end and new runs come."""
     dice = random.Random(seed)
-    world, phase = World(folder, sbatch_s=0.02, lost_answers=0.05), Phase()
+    world, phase = World(folder, sbatch_s=0.02, slow=0.15, lost_answers=0.05), Phase()
     found: Counter[str] = Counter()
     newcomers: list[int] = []
     command = ["daemon", "--interval", "1"]

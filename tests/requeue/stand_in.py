@@ -64,10 +64,13 @@ class StandIn:
 
     Args:
         sbatch_s: an sbatch takes up to so long before its job exists, and again before it says so.
+        slow: the part of them that may take twenty times as long.
         lost_answers: the part of the submissions that "time out" although the job exists.
     """
 
-    def __init__(self, folder: Path, *, sbatch_s: float = 0.0, lost_answers: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, *, sbatch_s: float = 0.0, slow: float = 0.0, lost_answers: float = 0.0
+    ) -> None:
         self.folder = folder
         self._database = folder / "cluster.sqlite"
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +82,7 @@ class StandIn:
         (folder / "slurm.conf").write_text("ClusterName=devcluster\n")
         with self._open() as raw:
             raw.executescript(_TABLES)
-        self.set(sbatch_s=sbatch_s, lost_answers=lost_answers)
+        self.set(sbatch_s=sbatch_s, slow=slow, lost_answers=lost_answers)
 
     def environment(self, home: Path, scratch: Path) -> dict[str, str]:
         """What somebody who uses this cluster has in their environment."""

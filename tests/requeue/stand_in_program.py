@@ -35,7 +35,8 @@ def sbatch(raw: sqlite3.Connection, settings: dict[str, float], args: tuple[str,
     """Takes its time before and after the job exists; sometimes its answer is lost."""
     with open(args[-1]) as file:  # noqa: PTH123 - no import that takes time
         name = re.findall(r"^#SBATCH --job-name=(\S+)$", file.read(), re.MULTILINE)[0]
-    time.sleep(random.uniform(0, settings["sbatch_s"]))
+    longest_s = settings["sbatch_s"] * (20 if random.random() < settings["slow"] else 1)
+    time.sleep(random.uniform(0, longest_s))
     raw.execute("BEGIN IMMEDIATE")
     run = name.rpartition(":")[0]
     (beside,) = raw.execute(
@@ -46,7 +47,7 @@ def sbatch(raw: sqlite3.Connection, settings: dict[str, float], args: tuple[str,
         [name, now(), os.getppid(), beside],
     ).lastrowid
     raw.execute("COMMIT")
-    time.sleep(random.uniform(0, settings["sbatch_s"]))
+    time.sleep(random.uniform(0, longest_s))
     if random.random() < settings["lost_answers"]:
         sys.stderr.write(
             "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"

@@ -1,8 +1,8 @@
 """kill -9 of a real daemon, wherever it is: no run is lost, none sent twice, each end counts once.
 
 The cluster is a stand-in that many processes share (stand_in.py); the daemons are forks of one
-process that are ``hpcflow daemon`` (kill_driver.py), which also holds the cluster's own book against
-what ledger and files say in the end.
+process that are ``hpcflow daemon`` (kill_driver.py), which also holds the cluster's own book
+against what ledger and files say in the end.
 """
 
 from __future__ import annotations
