@@ -1,0 +1,150 @@
+"""Several real daemons of one user: one acts, the others wait; who was only asleep acts no more.
+
+They are processes of ``hpcflow daemon``, on a cluster that many processes share (stand_in.py); each
+submission is kept there with the process that sent it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcflow.launch.run import submit
+from hpcflow.ledger.lease import look
+from hpcflow.ledger.store import open_ledger
+from hpcflow.requeue.daemon import lease_name
+from hpcflow.settings import load_settings
+from hpcflow.storage.layout import Home
+from hpcflow.testing.cluster import poll
+from tests.requeue.stand_in import Job, StandIn, assert_exactly_once, pass_five_minutes
+
+CONFIG = """
+name: small
+command: ["true"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m, account: physics}
+"""
+
+
+class Site:
+    """A cluster, a home, and the daemons that somebody has started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.slurm = StandIn(folder / "slurm")
+        self.home = Home(folder / "home")
+        self.daemons: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start_daemon(self) -> None:
+        argv = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
+        log = self.folder / f"daemon-{len(self.daemons)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(argv, stdout=out, stderr=out)
+        self.daemons[process.pid] = process
+
+    def said(self, pid: int) -> str:
+        return (self.folder / f"daemon-{list(self.daemons).index(pid)}.log").read_text()
+
+    def acting(self) -> int:
+        """The process that has the lease."""
+        settings = load_settings()
+        with open_ledger(settings.ledger_url) as ledger:
+            lease = look(ledger, lease_name(settings.user))
+        return lease.pid if lease else 0
+
+    def preempt_all(self) -> int:
+        """Every job starts, saves and is preempted; how many."""
+        jobs = self.slurm.alive()
+        for job in jobs:
+            assert self.slurm.start(job, self.home), "two jobs of one attempt"
+            self.slurm.end(job, self.home, "PREEMPTED", checkpoint=100 * job.attempt)
+        return len(jobs)
+
+    def all_sent_again(self) -> list[Job]:
+        """Preempt all, and wait for their new jobs."""
+        last, count = self.slurm.jobs()[-1], self.preempt_all()
+        poll(lambda: len(self.sent_since(last)) == count, 60, "they are not sent again")
+        return self.sent_since(last)
+
+    def sent_since(self, job: Job) -> list[Job]:
+        return [
+            each for each in self.slurm.jobs() if job is None or int(each.job_id) > int(job.job_id)
+        ]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    tmp_path.chmod(0o700)
+    site = Site(tmp_path)
+    for name, value in site.slurm.environment(site.home.path, tmp_path / "scratch").items():
+        monkeypatch.setenv(name, value)
+    for name in ("HPCFLOW_SITE", "HPCFLOW_LEDGER"):
+        monkeypatch.delenv(name, raising=False)
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    for _ in range(6):
+        submit(config, site="devcluster")
+    open_ledger(load_settings().ledger_url).close()
+    yield site
+    for process in site.daemons.values():
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_one_acts_and_when_it_is_killed_another_one_does(site: Site, count: int) -> None:
+    for _ in range(count):
+        site.start_daemon()
+    poll(lambda: sum("waiting" in site.said(pid) for pid in site.daemons) == count - 1, 60,
+         "more than one acts, or none")  # fmt: skip
+    actors = []
+    for _ in range(2):
+        acting = site.acting()
+        assert {job.sender for job in site.all_sent_again()} == {acting}
+        actors.append(acting)
+        os.kill(acting, signal.SIGKILL)
+        site.daemons[acting].wait()
+        pass_five_minutes(site.home)
+        if len(actors) < count:
+            poll(lambda: site.acting() not in actors, 60, "nobody takes over")
+    assert len(set(actors)) == 2
+    assert_exactly_once(site.slurm.jobs())
+    assert len(site.slurm.jobs()) == 18
+    for pid, process in site.daemons.items():
+        if pid not in actors:
+            process.terminate()
+            assert process.wait(30) == 0
+            assert "Traceback" not in site.said(pid)
+
+
+def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
+    """SIGSTOP in the middle of a round: a machine that was suspended, a login node that hangs."""
+    for _ in range(2):
+        site.start_daemon()
+    poll(lambda: any("waiting" in site.said(pid) for pid in site.daemons), 60, "none waits")
+    sleeper = site.acting()
+    (other,) = set(site.daemons) - {sleeper}
+    first = site.slurm.jobs()[-1]
+    site.slurm.set(sbatch_s=0.3)
+    site.preempt_all()
+    poll(lambda: bool(site.sent_since(first)), 60, "nothing is sent")
+    os.kill(sleeper, signal.SIGSTOP)
+    pass_five_minutes(site.home)
+    poll(lambda: site.slurm.jobs()[-1].sender == other, 60, "the other one does not go on")
+    # One run may have been in the sleeper's hands: its sbatch has the lock, and makes its job.
+    awake = site.slurm.jobs()[-1]
+    os.kill(sleeper, signal.SIGCONT)
+    poll(lambda: len(site.sent_since(first)) == 6, 60, "they are not all sent again")
+    assert site.sent_since(awake), "nothing was left to do when it woke up"
+    assert {job.sender for job in site.sent_since(awake)} == {other}
+    poll(lambda: "taken over" in site.said(sleeper), 60, "it does not say so")
+    site.slurm.set(sbatch_s=0)
+    assert {job.sender for job in site.all_sent_again()} == {other}
+    assert_exactly_once(site.slurm.jobs())
