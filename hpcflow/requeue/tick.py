@@ -85,8 +85,8 @@ class Surroundings:
     Attributes:
         connect: site name -> scheduler.
         find_site: site name -> site.
-        may_act: asked before every act: whether this process still holds the lease, and is not
-            told to end.
+        may_act: asked before every act, under the lock of its run: whether this process still holds
+            the lease, and is not told to end.
     """
 
     ledger: Ledger
@@ -104,6 +104,10 @@ def tick(around: Surroundings) -> Report:
         LedgerError: the database does not answer; nothing is lost.
     """
     return _Round(around).go()
+
+
+class _OustedError(Exception):
+    """This process may not act any more."""
 
 
 class _Round:
@@ -188,10 +192,10 @@ class _Round:
         changed = []
         try:
             for run_id in run_ids:
-                if not self._around.may_act():
-                    return False
                 if run_id in known and self._one(known[run_id]):
                     changed.append(RunDir(Path(known[run_id].run.run_dir)))
+        except _OustedError:
+            return False
         finally:
             catch_up(self._around.ledger, changed)
         return True
@@ -203,7 +207,7 @@ class _Round:
             return False
         try:
             return self._decide(known)
-        except LedgerError:
+        except (LedgerError, _OustedError):
             raise
         except SchedulerUnavailable as error:
             # Whoever is silent now will be silent to the next run, too, after as long a wait.
@@ -243,6 +247,9 @@ class _Round:
                 if error.retryable:  # somebody else is submitting it right now
                     return False
                 raise
+            # Only now: whoever was stopped while the others took over stops before it writes.
+            if not around.may_act():
+                raise _OustedError
             if _is_behind(known, run_dir):
                 return True
             is_new = self._write_down(run_dir, facts, known, decision)

@@ -457,6 +457,28 @@ def test_whoever_has_lost_the_lease_stops_before_the_next_act(desk: Watched) -> 
     assert len(desk.alive()) == 3
 
 
+def test_whoever_sleeps_between_looking_and_acting_acts_no_more(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped, a machine suspended: when it has the lock of a run, another one has the lease."""
+    runs = [desk.launch() for _ in range(2)]
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    lock, has_lease = submit_lock, True
+
+    def long_sleep(*args: Any, **options: Any) -> Any:
+        nonlocal has_lease
+        has_lease = False
+        return lock(*args, **options)
+
+    monkeypatch.setattr("hpcflow.requeue.tick.submit_lock", long_sleep)
+    desk.look()
+    before = [RunDir(launched.run_dir).journal.read_bytes() for launched in runs]
+    report = desk.tick(may_act=lambda: has_lease)
+    assert (report.sent, report.decisions, report.is_ousted) == ({}, {}, True)
+    assert [RunDir(launched.run_dir).journal.read_bytes() for launched in runs] == before
+
+
 class Killed(BaseException):
     """As kill -9: nobody catches it."""
 
