@@ -22,6 +22,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -296,16 +297,24 @@ def _withdraw(run_dir: RunDir, intent: Intended, clock: Clock) -> Submitted | No
         holder = read_claim(run_dir, intent.attempt)
         if holder is not None:
             return _claimed(run_dir, intent, holder, clock)
+        # What is empty was left by one of us on a full disk; it keeps every job away, too.
     except OSError as error:
-        raise _doubt(intent, f"{claim} cannot be written: {error.strerror}") from error
+        raise _unsealed(intent, claim, error) from error
     else:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(f"{_SEAL}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(f"{_SEAL}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _unsealed(intent, claim, error) from error
     reason = "neither the queue nor accounting has a job of this name"
     journal.append(run_dir, Withdrawn(at=clock.now(), attempt=intent.attempt, reason=reason))
     return None
+
+
+def _unsealed(intent: Intended, claim: Path, error: OSError) -> SubmissionInDoubt:
+    return _doubt(intent, f"{claim} cannot be written: {error.strerror}")
 
 
 def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:

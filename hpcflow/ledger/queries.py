@@ -176,13 +176,16 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     sql = (
         f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+        "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         "ORDER BY created_at, run_id"
     )
     return [
         run_id
-        for (run_id,) in connection.rows(sql, [user, *states, to_text(now), "held", "stop:%"])
+        for (run_id,) in connection.rows(
+            sql, [user, *states, PURGED_RULE, to_text(now), "held", "stop:%"]
+        )
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.projection import catch_up, catch_up_home
+from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
 
 if TYPE_CHECKING:
@@ -31,13 +31,15 @@ def refresh(
         connect: site name -> scheduler.
 
     Returns:
-        What could not be asked, for people; everything else is in the journals and the ledger.
+        What could not be asked or read, and what is gone, for people; everything else is in the
+        journals and the ledger.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    catch_up_home(ledger, home, user=user)
-    return _refresh_live(ledger, home, user, connect, clock)
+    summary = catch_up_home(ledger, home, user=user, now=clock.now())
+    said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
+    return said + _refresh_live(ledger, home, user, connect, clock)
 
 
 def refresh_without_ledger(

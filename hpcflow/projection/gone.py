@@ -12,7 +12,7 @@ from hpcflow.ledger.fold import AttemptFold, RunFold
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Change, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.state import AttemptState, cause_of_end
+from hpcflow.model.state import AttemptState, RunState, cause_of_end
 from hpcflow.projection.reading import MISFITS
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.layout import RunDir
@@ -21,17 +21,21 @@ from hpcflow.storage.runs import is_gone
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
 
-def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
+def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
     """Let the attempts of these runs, whose directory is gone, be over.
 
     What becomes of their jobs can be journaled nowhere, so they would be under way for ever. A job
-    that reported its exit ended so; the others vanished.
+    that reported its exit ended so; the others vanished. Where all had ended, the last one says why
+    nothing follows it.
+
+    Returns:
+        Ids of the runs of which this was not known before: of each once.
 
     Raises:
         LedgerError: the database failed.
     """
     if not run_dirs:
-        return
+        return []
     known = ledger.known([run_dir.path.name for run_dir in run_dirs])
     here = configured_name()
     try:
@@ -42,8 +46,16 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
         ]
     except MISFITS as error:
         raise ledger.damaged("what it has of a run cannot be gone on with") from error
-    if changes:
-        ledger.apply(changes)  # where somebody else was faster, the next look sees it again
+    late = ledger.apply(changes) if changes else []  # the next look sees those again
+    return [change.run.run_id for change in changes if change.run.run_id not in late]
+
+
+def say_purged(run_id: str) -> str:
+    """What people are told of a run that :func:`end_purged` has ended."""
+    return (
+        f"{run_id}: its run directory is gone, and nothing is sent for it any more; "
+        f"should a job of it still run, end that: hpcflow cancel {run_id}"
+    )
 
 
 def counts_as_purged(known: Known) -> bool:
@@ -84,9 +96,11 @@ def _is_of_another_cluster(known: Known, here: str | None) -> bool:
 
 
 def _ended(known: Known) -> Change | None:
-    """The rows with an end for every attempt that has none; None when all have one."""
+    """The rows with an end for every attempt that has none; None when nothing is to come."""
     run_id = known.run.run_id
     changed = [_ended_attempt(row) for row in known.attempts if row.state not in _OVER]
+    if not changed and known.run.state == RunState.WAITING.value and not counts_as_purged(known):
+        changed = [_without_successor(row) for row in known.attempts[-1:]]
     if not changed:
         return None
     attempts = {row.attempt: row for row in (*known.attempts, *changed)}
@@ -94,6 +108,11 @@ def _ended(known: Known) -> Change | None:
     fold = RunFold(run_id, journal=known.run.journal)
     derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
     return Change(row, changed, [], [], bytes_before=known.run.bytes_read)
+
+
+def _without_successor(row: AttemptRow) -> AttemptRow:
+    journal = {**row.journal, "ended": {**row.journal.get("ended", {}), "rule": PURGED_RULE}}
+    return derive_attempt(row.run_id, row.attempt, AttemptFold(journal, row.report))
 
 
 def _ended_attempt(row: AttemptRow) -> AttemptRow:

@@ -31,7 +31,8 @@ class Summary:
         lines: lines that were read, good and bad.
         skipped_lines: those of them that say nothing: torn, foreign, of a newer version.
         gone: ids of the runs whose directory, or a file of it, is gone; their rows stay.
-        problems: runs that could not be read, and files that shrank; one text for each.
+        purged: ids of the runs whose directory is found to be gone for the first time.
+        problems: runs and files that could not be read, and files that shrank; one text for each.
     """
 
     runs: int = 0
@@ -39,6 +40,7 @@ class Summary:
     lines: int = 0
     skipped_lines: int = 0
     gone: list[str] = field(default_factory=list)
+    purged: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -88,7 +90,8 @@ def catch_up_home(
     run_dirs = linked(home, sorted(wanted))
     summary = catch_up(ledger, run_dirs)
     gone = set(summary.gone)
-    end_purged(ledger, [each for each in run_dirs if each.path.name in gone and is_purged(each)])
+    purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
+    summary.purged = end_purged(ledger, purged)
     forget_unsent(ledger, known - mine, user=user)
     forget_old_marks(home, marked, now)
     return summary
@@ -123,7 +126,14 @@ def _project_batch(
     for run_dir in run_dirs:
         run_id = run_dir.path.name
         try:
-            found = _read(run_dir, known.get(run_id), from_zero, summary)
+            found = _read(
+                run_dir,
+                known.get(run_id),
+                from_zero,
+                summary,
+                # Events that cannot be read hold nothing up; but a rebuild rather keeps its rows.
+                is_lenient=not (from_zero and run_id in known),
+            )
         except MISFITS as error:
             raise ledger.damaged(f"what it has of {run_id} cannot be gone on with") from error
         except StorageError as error:
@@ -144,17 +154,23 @@ def _project_batch(
 
 
 def _read(
-    run_dir: RunDir, known: Known | None, from_zero: bool, summary: Summary
+    run_dir: RunDir,
+    known: Known | None,
+    from_zero: bool,
+    summary: Summary,
+    *,
+    is_lenient: bool,
 ) -> tuple[Change, RunReader] | None:
     """What is new of one run; None when nothing is."""
     if known is not None and counts_as_purged(known) and not is_gone(run_dir):
         from_zero = True  # the directory is back, and says what really happened
-    reader = RunReader(run_dir, None if from_zero else known)
+    reader = RunReader(run_dir, None if from_zero else known, is_lenient=is_lenient)
     try:
         change = reader.read()
     except FileShrankError as error:
         summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
-        return _read(run_dir, known, True, summary)
+        return _read(run_dir, known, True, summary, is_lenient=is_lenient)
+    summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone:
         summary.gone.append(run_dir.path.name)
     if change is None:

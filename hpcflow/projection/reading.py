@@ -30,23 +30,33 @@ class RunReader:
     Attributes:
         lines: new lines so far, good and bad; ``skipped_lines``: the bad ones.
         gone: files that were read once and do not exist any more.
+        problems: event files that could not be read; one text for each.
     """
 
     def __init__(
-        self, run_dir: RunDir, known: Known | None, *, limits: Mapping[str, int] | None = None
+        self,
+        run_dir: RunDir,
+        known: Known | None,
+        *,
+        limits: Mapping[str, int] | None = None,
+        is_lenient: bool = False,
     ) -> None:
         """Begin.
 
         Args:
             known: what the ledger has; None to begin with the first byte.
             limits: read every file up to this byte only, the others not at all.
+            is_lenient: leave out event files that cannot be read: the journal, which says what
+                becomes of the run, counts without them.
         """
         self.lines = 0
         self.skipped_lines = 0
         self.gone: list[str] = []
+        self.problems: list[str] = []
         self._run_dir = run_dir
         self._known = known
         self._limits = limits
+        self._is_lenient = is_lenient
         self._fold = RunFold(run_dir.path.name)
         self._sources: dict[str, SourceRow] = {}
         self._moved: set[str] = set()
@@ -61,12 +71,17 @@ class RunReader:
 
         Raises:
             FileShrankError: begin this run anew.
-            StorageError: a file cannot be read.
+            StorageError: the journal cannot be read, or any other file.
         """
         self._read_file(self._run_dir.journal, partial(fold_journal, self._fold))
         for number in sorted(self._fold.attempts):
             events = self._run_dir.attempt(number).events
-            self._read_file(events, partial(fold_events, self._fold, number))
+            try:
+                self._read_file(events, partial(fold_events, self._fold, number))
+            except StorageError as error:
+                if not self._is_lenient:
+                    raise
+                self.problems.append(error.message)
         if self._known is not None and not self._moved:
             return None
         return self._change()

@@ -30,7 +30,7 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import BeginLifted, Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
-from hpcflow.projection import catch_up
+from hpcflow.projection import catch_up, end_purged, say_purged
 from hpcflow.requeue.begin import REASON, to_be_lifted
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
@@ -46,7 +46,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.unread import mark_unread
 
 _BATCH: Final = 200
@@ -193,7 +193,7 @@ class _Round:
         try:
             for run_id in run_ids:
                 if run_id in known and self._one(known[run_id]):
-                    changed.append(RunDir(Path(known[run_id].run.run_dir)))
+                    changed.append(RunDir(Path(known[run_id].run.run_dir)))  # noqa: PERF401
         except _OustedError:
             return False
         finally:
@@ -223,7 +223,8 @@ class _Round:
     def _decide(self, known: Known) -> bool:
         around, run_dir = self._around, RunDir(Path(known.run.run_dir))
         if is_gone(run_dir):
-            return False  # nothing can be sent from there; ls and wait say so
+            self._say_gone(run_dir)
+            return False
         run = read_run(run_dir)
         site, scheduler = around.find_site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
@@ -278,6 +279,16 @@ class _Round:
             self._report.decisions[run.run_id] = decision
             self._report.sent[run.run_id] = launched.job_id
         return True
+
+    def _say_gone(self, run_dir: RunDir) -> None:
+        """Nothing can be sent from a directory that is gone; from one that is away, not yet."""
+        if is_purged(run_dir):
+            purged = end_purged(self._around.ledger, [run_dir])
+            self._report.warnings += [say_purged(run_id) for run_id in purged]
+        else:
+            self._report.problems[run_dir.path.name] = (
+                f"{run_dir.path.parents[2]} is not there, and with it the run directory"
+            )
 
     def _queue(self, site: str) -> list[JobInfo]:
         """What is in the queue of a site: asked once, before the first run is sent there."""
