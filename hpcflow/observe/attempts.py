@@ -269,13 +269,14 @@ class _Watch:
         if claim is not None and claim != attempt.job_id:
             # Two jobs were sent after all, and the other one has the attempt; ours left at once.
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
-        missing_since = last_word = None
+        missed_at: list[datetime] = []
+        last_word = None
         records: list[JournalRecord] = []
         if job is None or _is_end(job):
             records = [each for each in journal.read(run_dir) if _is_of(each, attempt)]
         if job is None:
             self._require_its_cluster(attempt, records)
-            missing_since = _missing_since(records)
+            missed_at = _missed_at(records)
             last_word = last_sign(run_dir, attempt.attempt)
         return judge(
             attempt,
@@ -285,7 +286,7 @@ class _Watch:
                 first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
             ),
             stall=next((each for each in reversed(records) if isinstance(each, Stall)), None),
-            missing_since=missing_since,
+            missed_at=missed_at,
             last_sign=last_word,
             now=now,
         )
@@ -356,13 +357,10 @@ def _is_of(record: JournalRecord, attempt: AttemptView) -> bool:
     return getattr(record, "attempt", None) == attempt.attempt
 
 
-def _missing_since(records: Iterable[JournalRecord]) -> datetime | None:
-    """Since when the newest observations of an attempt say MISSING."""
-    since = None
+def _missed_at(records: Iterable[JournalRecord]) -> list[datetime]:
+    """When the newest observations of an attempt, since it was last seen, said MISSING."""
+    missed: list[datetime] = []
     for record in records:
         if isinstance(record, Observed):
-            if record.raw_state != MISSING:
-                since = None
-            elif since is None:
-                since = record.at
-    return since
+            missed = [*missed, record.at] if record.raw_state == MISSING else []
+    return missed

@@ -8,14 +8,17 @@ the queue or accounting shows the job    ``observed``, if anything is new; ``end
 it is in neither, the job itself         ``ended`` with the exit code that the job wrote down
 reported its exit
 it is in neither, and said nothing       ``observed`` as MISSING; ``ended`` as vanished only when it
-                                         is still missing :data:`VANISHED_AFTER_S` later
+                                         is still missing :data:`VANISHED_AFTER_S` later, and was in
+                                         between
 accounting was not asked or is silent    nothing: absence from the queue is not an end
 =======================================  ==========================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 from hpcflow.model.journal import Ended, JournalRecord, Observed, Stall
@@ -29,6 +32,10 @@ MISSING: Final = "MISSING"
 #: slurmctld sends its records to slurmdbd in batches, and both restart; after three minutes of
 #: both answering and neither knowing the job it is gone.
 VANISHED_AFTER_S: Final = 180.0
+
+#: From one look to the next no more than this counts: whatever the clock says, or jumps by, nothing
+#: vanishes that was not looked for three times, with real time in between.
+LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 
 #: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
 #: code alone: a program that is told to leave while it is still starting dies of that.
@@ -45,7 +52,7 @@ def judge(
     cancel_requested: bool = False,
     first_notice: str | None = None,
     stall: Stall | None = None,
-    missing_since: datetime | None = None,
+    missed_at: Sequence[datetime] = (),
     last_sign: datetime | None = None,
     now: datetime,
 ) -> list[JournalRecord]:
@@ -61,11 +68,11 @@ def judge(
             comes before any USR2 is how it can be known.
         stall: what was last said about its lack of progress. A job that was cancelled for that, or
             was told to leave and did, has stalled, unless Slurm has a reason of its own.
-        missing_since: when that was first seen to be so.
+        missed_at: when that was seen to be so, and journaled, since the job was last seen.
         last_sign: when the job last wrote into its folder. Whoever writes has not vanished.
     """
     if job is None:
-        records = _judge_absence(attempt, missing_since, last_sign, now)
+        records = _judge_absence(attempt, missed_at, last_sign, now)
     else:
         records = _judge_answer(attempt, job, now)
     return [
@@ -126,27 +133,33 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
 
 def _judge_absence(
     attempt: AttemptView,
-    missing_since: datetime | None,
+    missed_at: Sequence[datetime],
     last_sign: datetime | None,
     now: datetime,
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
         return [_ended_unseen(attempt, now, "the job's own last word")]
-    if missing_since is None:
-        return [
-            Observed(
-                at=now,
-                attempt=attempt.attempt,
-                job_id=attempt.job_id or "",
-                state=AttemptState.UNKNOWN,
-                raw_state=MISSING,
-                reason="neither the queue nor accounting knows this job",
-            )
-        ]
-    silent_since = max(missing_since, last_sign or missing_since)
-    if (now - silent_since).total_seconds() < VANISHED_AFTER_S:
+    if _silent_s(missed_at, last_sign, now) >= VANISHED_AFTER_S:
+        return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
+    if missed_at and 0 <= (now - missed_at[-1]).total_seconds() < LOOK_COUNTS_S:
         return []
-    return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
+    return [
+        Observed(
+            at=now,
+            attempt=attempt.attempt,
+            job_id=attempt.job_id or "",
+            state=AttemptState.UNKNOWN,
+            raw_state=MISSING,
+            reason="neither the queue nor accounting knows this job",
+        )
+    ]
+
+
+def _silent_s(missed_at: Sequence[datetime], last_sign: datetime | None, now: datetime) -> float:
+    """For how long it has been missing, and has written nothing, as far as looks show it."""
+    moments = [max(moment, last_sign or moment) for moment in missed_at]
+    gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
+    return sum(min(max(gap, 0.0), LOOK_COUNTS_S) for gap in gaps)
 
 
 def _ended_unseen(attempt: AttemptView, now: datetime, rule: str) -> Ended:

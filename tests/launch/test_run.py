@@ -291,6 +291,8 @@ def test_a_job_that_still_writes_has_not_vanished(desk: Desk) -> None:
         assert desk.seen(launched.run_id).attempts[0].cause is None
         desk.clock.advance(VANISHED_AFTER_S - 1)
     desk.clock.advance(2)
+    assert desk.seen(launched.run_id).attempts[0].cause is None, "it was not looked for meanwhile"
+    desk.clock.advance(VANISHED_AFTER_S)
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.VANISHED
 
 

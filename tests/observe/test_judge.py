@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -10,7 +11,7 @@ import pytest
 from hpcflow.model.journal import Ended, Observed, Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
 from hpcflow.model.views import AttemptView
-from hpcflow.observe.judge import MISSING, VANISHED_AFTER_S, judge
+from hpcflow.observe.judge import LOOK_COUNTS_S, MISSING, VANISHED_AFTER_S, judge
 from hpcflow.schedulers.base import JobInfo
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
@@ -53,9 +54,12 @@ def judged(
     job: JobInfo | None,
     attempt: AttemptView = RUNNING,
     *,
-    missing_since: datetime | None = None,
+    missed_s_ago: Sequence[float] = (),
+    last_sign_s_ago: float | None = None,
 ) -> list[object]:
-    return list(judge(attempt, job, missing_since=missing_since, now=NOW))
+    missed_at = [NOW - timedelta(seconds=each) for each in missed_s_ago]
+    last_sign = None if last_sign_s_ago is None else NOW - timedelta(seconds=last_sign_s_ago)
+    return list(judge(attempt, job, missed_at=missed_at, last_sign=last_sign, now=NOW))
 
 
 def test_nothing_new_is_not_written_again() -> None:
@@ -95,14 +99,30 @@ def test_absence_is_first_noted_and_then_waited_for() -> None:
     (seen,) = judged(None)
     assert isinstance(seen, Observed)
     assert (seen.state, seen.raw_state) == (AttemptState.UNKNOWN, MISSING)
-    soon = NOW - timedelta(seconds=VANISHED_AFTER_S - 1)
-    assert judged(None, missing_since=soon) == []
+    assert judged(None, missed_s_ago=[LOOK_COUNTS_S - 1]) == []
+    (again,) = judged(None, missed_s_ago=[LOOK_COUNTS_S])
+    assert isinstance(again, Observed)
+    assert judged(None, missed_s_ago=[VANISHED_AFTER_S - 1, LOOK_COUNTS_S - 1]) == []
 
 
 def test_a_job_that_stays_missing_has_vanished() -> None:
-    (ended,) = judged(None, missing_since=NOW - timedelta(seconds=VANISHED_AFTER_S))
+    (ended,) = judged(None, missed_s_ago=[VANISHED_AFTER_S, LOOK_COUNTS_S])
     assert isinstance(ended, Ended)
     assert ended.cause is Cause.VANISHED
+
+
+@pytest.mark.parametrize("ago_s", [86_400, -86_400], ids=["ahead", "back"])
+def test_a_clock_that_jumps_makes_nothing_vanish(ago_s: float) -> None:
+    """Only what lies between two looks counts, and of that no more than half of what it takes."""
+    (seen,) = judged(None, missed_s_ago=[ago_s])
+    assert isinstance(seen, Observed)
+    assert judged(None, missed_s_ago=[ago_s, 10]) == []
+
+
+def test_whoever_writes_has_not_vanished() -> None:
+    long = [4 * LOOK_COUNTS_S, 3 * LOOK_COUNTS_S, 2 * LOOK_COUNTS_S, LOOK_COUNTS_S, 1]
+    assert isinstance(judged(None, missed_s_ago=long)[0], Ended)
+    assert judged(None, missed_s_ago=long, last_sign_s_ago=2 * LOOK_COUNTS_S - 1) == []
 
 
 @pytest.mark.parametrize(

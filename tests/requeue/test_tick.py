@@ -17,7 +17,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Decided, Ended, Held, Intended, Refused, Released
 from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.observe.judge import LOOK_COUNTS_S
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.policy import Action
@@ -238,7 +238,9 @@ def test_a_job_that_nobody_knows_any_more_has_vanished_after_a_while(desk: Watch
     launched = desk.launch()
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
     assert desk.tick().sent == {}
-    desk.clock.advance(VANISHED_AFTER_S + 1)
+    for _ in range(2):
+        assert desk.tick().sent == {}
+        desk.clock.advance(LOOK_COUNTS_S)
     assert desk.tick().decisions[launched.run_id].rule == "backoff"
     desk.clock.advance(60)
     assert launched.run_id in desk.tick().sent

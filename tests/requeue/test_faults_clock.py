@@ -1,0 +1,223 @@
+"""A clock that is an hour back or ahead: the daemon's own, a job's, or that of another daemon.
+
+A wait may then be an hour longer or shorter; nothing is lost, and nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import to_text
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.state import AttemptState, Cause, RunState
+from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.requeue.daemon import Daemon, Told
+from hpcflow.requeue.tick import Report, Surroundings
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.clock import FakeClock
+from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.requeue.watched import Watched
+
+HOUR_S = 3600.0
+jumps = pytest.mark.parametrize("jump_s", [-HOUR_S, HOUR_S], ids=["back", "ahead"])
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Watched:
+    """Slurm's clock is one, and that of whoever looks at it another."""
+    desk = Watched(tmp_path)
+    desk.slurm = FakeScheduler(FakeClock(desk.clock.now()), cluster_name="devcluster")
+    return desk
+
+
+def pass_s(desk: Watched, seconds: float) -> None:
+    """Time passes for all."""
+    desk.clock.advance(seconds)
+    desk.slurm._clock.advance(seconds)  # type: ignore[attr-defined]
+
+
+def sent_after_s(desk: Watched, most_s: float) -> float:
+    """How long it takes until something is sent."""
+    waited_s = 0.0
+    while not desk.tick().sent:
+        assert waited_s < most_s, "it is not sent"
+        pass_s(desk, 10)
+        waited_s += 10
+    assert len(desk.alive()) == 1
+    return waited_s
+
+
+@jumps
+@pytest.mark.parametrize("when", ["before its end", "after its end"])
+def test_in_a_backoff_the_wait_is_an_hour_wrong_at_most(
+    desk: Watched, jump_s: float, when: str
+) -> None:
+    launched = desk.launch()
+    desk.tick()
+    if when == "before its end":
+        desk.clock.advance(jump_s)
+    desk.end(launched.job_id, "FAILED", exit_code=1, checkpoint=100)
+    if not desk.tick().sent:
+        if when == "after its end":
+            desk.clock.advance(jump_s)
+        waited_s = sent_after_s(desk, HOUR_S + 60)
+        if when == "before its end":
+            assert waited_s <= 40, "Slurm's clock is ahead of ours, and it waits no longer for that"
+    else:
+        assert (when, jump_s) == ("before its end", HOUR_S), "ours is ahead of Slurm's"
+    assert len(desk.alive()) == 1
+
+
+@jumps
+def test_after_a_full_limit_it_is_sent_within_the_hour(desk: Watched, jump_s: float) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults.append(Fault.DELAYED)
+    assert desk.tick().sent == {}
+    desk.clock.advance(jump_s)
+    sent_after_s(desk, HOUR_S + 60)
+
+
+@jumps
+def test_a_job_that_is_not_seen_for_a_moment_is_not_given_up_by_a_clock_that_jumps(
+    desk: Watched, jump_s: float
+) -> None:
+    """The controller came back without it, and has it again a minute later: it never was away."""
+    launched = desk.launch()
+    desk.tick()
+    alive, desk.slurm = desk.slurm, FakeScheduler(desk.slurm._clock, cluster_name="devcluster")
+    desk.tick()
+    desk.clock.advance(jump_s)
+    for _ in range(6):
+        assert desk.tick().sent == {}
+        assert desk.slurm.queue() == []
+        pass_s(desk, 10)
+    desk.slurm = alive
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        pass_s(desk, HOUR_S)
+    assert desk.alive() == [launched.job_id]
+    assert desk.seen(launched.run_id).attempts[0].state is AttemptState.RUNNING
+
+
+@jumps
+def test_a_job_that_has_vanished_is_sent_again_soon_whatever_the_clock(
+    desk: Watched, jump_s: float
+) -> None:
+    desk.launch()
+    desk.tick()
+    desk.slurm = FakeScheduler(desk.slurm._clock, cluster_name="devcluster")
+    desk.tick()
+    desk.clock.advance(jump_s)
+    waited_s = sent_after_s(desk, HOUR_S)
+    assert VANISHED_AFTER_S / 2 <= waited_s <= 2 * VANISHED_AFTER_S
+
+
+@jumps
+def test_the_clock_of_the_job_changes_neither_its_end_nor_what_follows(
+    desk: Watched, jump_s: float
+) -> None:
+    launched = desk.launch()
+    desk.tick()
+    theirs = desk.clock.now() + timedelta(seconds=jump_s)
+    events: list[dict[str, object]] = [
+        {"event": "started", "job_id": launched.job_id, "nodes": ["n1"]},
+        {"event": "checkpoint", "train_step": 5, "path": "checkpoints/5", "size_bytes": 1},
+        {"event": "exited", "exit_code": 1},
+    ]
+    with RunDir(launched.run_dir).attempt(1).events.open("w") as file:
+        file.writelines(json.dumps({"at": to_text(theirs), **event}) + "\n" for event in events)
+    desk.slurm = FakeScheduler(desk.slurm._clock, cluster_name="devcluster")  # Slurm forgot it
+    assert desk.tick().sent == {} or jump_s < 0
+    if not desk.alive():
+        assert sent_after_s(desk, 60) <= 40
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.FAILED
+
+
+@jumps
+def test_an_open_intent_is_settled_once_by_whatever_clock(desk: Watched, jump_s: float) -> None:
+    """Killed after sbatch; whoever comes next lives an hour earlier or later."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    assert desk.tick().sent == {}
+    desk.slurm.is_controller_down = False
+    desk.clock.advance(jump_s)
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        pass_s(desk, 60)
+    (job_id,) = desk.alive()
+    desk.end(job_id, "COMPLETED", exit_code=0)
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.COMPLETED
+    assert [attempt.cause for attempt in seen.attempts] == [Cause.PREEMPTED, Cause.COMPLETED]
+
+
+def daemon(desk: Watched, ledger: Ledger, clock: FakeClock) -> Daemon:
+    around = Surroundings(
+        ledger, desk.settings, clock, connect=lambda _: desk.slurm, find_site=lambda _: desk.site
+    )
+    return Daemon(around, Told(clock), on_report=lambda _: None, on_text=lambda _: None)
+
+
+@jumps
+def test_two_daemons_whose_clocks_are_an_hour_apart_send_nothing_twice(
+    desk: Watched, jump_s: float
+) -> None:
+    """Each takes the lease from the other, and learns of it before its next act."""
+    wrong = FakeClock(desk.clock.now() + timedelta(seconds=jump_s))
+    with open_ledger(desk.settings.ledger_url) as one, open_ledger(desk.settings.ledger_url) as two:
+        daemons = [daemon(desk, one, desk.clock), daemon(desk, two, wrong)]
+        runs = [desk.launch() for _ in range(4)]
+        sent: list[str] = []
+        for turn in range(8):
+            for job_id in desk.alive():
+                desk.end(job_id, "PREEMPTED", checkpoint=100 * (turn + 1))
+            for each in daemons if turn % 2 else reversed(daemons):
+                report = _round(each)
+                sent += report.sent.values() if report else []
+            pass_s(desk, 10)
+            wrong.advance(10)
+            assert len(desk.alive()) == len(runs)
+    assert len(sent) == len(set(sent)) == 8 * len(runs)
+
+
+def _round(each: Daemon) -> Report | None:
+    """One round of the loop, after which it keeps the lease."""
+    reports: list[Report] = []
+    each._on_report = reports.append
+    each._round()
+    return reports[0] if reports else None
+
+
+@jumps
+def test_a_daemon_whose_own_clock_jumps_keeps_the_lease_and_gives_it_back(
+    desk: Watched, jump_s: float
+) -> None:
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        mine = daemon(desk, ledger, desk.clock)
+        for number in range(3):
+            launched = desk.launch()
+            desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+            report = _round(mine)
+            assert report is not None
+            assert list(report.sent) == [launched.run_id]
+            if number == 0:
+                desk.clock.advance(jump_s)
+        mine._give_back()
+        other = daemon(desk, ledger, desk.clock)
+        assert _round(other) is not None, "the lease that was given back is free"
+
+
+@jumps
+def test_the_lease_of_a_dead_daemon_with_a_wrong_clock_is_free_in_time(
+    desk: Watched, jump_s: float
+) -> None:
+    wrong = FakeClock(desk.clock.now() + timedelta(seconds=jump_s))
+    with open_ledger(desk.settings.ledger_url) as one, open_ledger(desk.settings.ledger_url) as two:
+        _round(daemon(desk, one, wrong))  # and is killed
+        assert _round(daemon(desk, two, desk.clock)) is not None
