@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,6 +15,8 @@ from hpcflow.cli.session import Session, warn
 
 if TYPE_CHECKING:
     from hpcflow.requeue.tick import Report, Surroundings
+
+Said = TypeVar("Said")
 
 
 @click.group("daemon", invoke_without_command=True, short_help="Bring all your runs to their end.")
@@ -39,10 +43,10 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     session = Session()
     told, log = Told(session.clock), _Log(session, as_json=as_json)
     daemon = Daemon(
-        _around(session),
+        _around(session, waits_for_ledger=not once),
         told,
-        on_report=log.say,
-        on_text=warn,
+        on_report=_or_not(log.say),
+        on_text=_or_not(warn),
         interval_s=interval_s or INTERVAL_S,
     )
     if not once:
@@ -84,11 +88,28 @@ def status_command(as_json: bool) -> int:
     return 0 if is_alive else 1
 
 
-def _around(session: Session) -> Surroundings:
+def _or_not(say: Callable[[Said], None]) -> Callable[[Said], None]:
+    """``say``; a log that is on a full disk is no reason to end."""
+
+    def said(what: Said) -> None:
+        with suppress(OSError):
+            say(what)
+
+    return said
+
+
+def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
+    """What the rounds work with.
+
+    Args:
+        waits_for_ledger: whether one that does not answer is no error now, but in each round.
+    """
+    from hpcflow.ledger.store import Ledger
+    from hpcflow.ledger.url import parse_url
     from hpcflow.requeue.tick import Surroundings
 
     return Surroundings(
-        session.ledger,
+        Ledger(parse_url(session.settings.ledger_url)) if waits_for_ledger else session.ledger,
         session.settings,
         session.clock,
         connect=session.scheduler,

@@ -54,6 +54,12 @@ class Connection:
         self._raw: Any
         with self._errors():
             self._raw = _open_sqlite(url) if self.is_sqlite else _open_postgres(url)
+        self._file = _file_id(url) if self.is_sqlite else None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it broke, or leads to a file that is not the ledger any more."""
+        return self.is_broken or (self.is_sqlite and _file_id(self.url) != self._file)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> Cursor:
         """Run one statement.
@@ -131,6 +137,14 @@ class Connection:
         except _failures(self.is_sqlite) as error:
             self.is_broken = not self.is_sqlite
             raise ledger_error(self.url, error) from None
+
+
+def _file_id(url: DatabaseUrl) -> tuple[int, int] | None:
+    try:
+        status = url.path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:

@@ -42,7 +42,8 @@ def open_ledger(url: str) -> Ledger:
 class Ledger:
     """One open ledger; not to be shared between threads. Every method may raise LedgerError.
 
-    A connection that broke is opened anew by the next call.
+    A connection that broke is opened anew by the next call, and so is one to a file that was
+    deleted or replaced since: what is written there, nobody would ever read.
     """
 
     def __init__(self, url: DatabaseUrl) -> None:
@@ -68,7 +69,7 @@ class Ledger:
 
     def connection(self) -> Connection:
         """The open connection, to a database whose tables are this version's."""
-        if self._connection is not None and self._connection.is_broken:
+        if self._connection is not None and self._connection.is_lost:
             self.close()
         if self._connection is None:
             connection = Connection(self.url)

@@ -57,6 +57,8 @@ def require_head(connection: Connection) -> None:
     found = version(connection)
     if found is None:
         upgrade(connection.url)
+        # SQLite remembers what there was before; locked out later, it would miss the tables.
+        version(connection)
     elif found < HEAD:
         raise LedgerVersionError(
             f"the ledger {connection.url} has tables of version {found}; this hpcflow needs {HEAD}",

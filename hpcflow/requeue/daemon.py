@@ -110,7 +110,9 @@ class Daemon:
             report = tick(self._around)
         except LedgerError as error:
             self._lease = None
-            self._say(f"{error.message}; trying again")
+            # Where waiting alone mends nothing, whoever reads this must know what does.
+            said = f"{error.message}; trying again" if error.retryable else str(error)
+            self._say(said)
             return
         except (HpcflowError, OSError) as error:  # the home is away, for one
             self._say(f"{error}; trying again")

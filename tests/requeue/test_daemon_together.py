@@ -41,9 +41,9 @@ class Site:
         self.home = Home(folder / "home")
         self.daemons: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start_daemon(self) -> None:
+    def start_daemon(self, log: Path | None = None) -> None:
         argv = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
-        log = self.folder / f"daemon-{len(self.daemons)}.log"
+        log = log or self.folder / f"daemon-{len(self.daemons)}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(argv, stdout=out, stderr=out)
         self.daemons[process.pid] = process
@@ -148,3 +148,12 @@ def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     site.slurm.set(sbatch_s=0)
     assert {job.sender for job in site.all_sent_again()} == {other}
     assert_exactly_once(site.slurm.jobs())
+
+
+def test_a_log_that_cannot_be_written_ends_no_daemon(site: Site) -> None:
+    """``hpcflow daemon > $SCRATCH/log``, and scratch is full."""
+    site.start_daemon(Path("/dev/full"))
+    for _ in range(2):
+        assert len(site.all_sent_again()) == 6
+    (process,) = site.daemons.values()
+    assert process.poll() is None
