@@ -92,6 +92,7 @@ def test_postgres_that_stops_in_a_round_and_comes_back(
             rounds_down += not is_up
             if rounds_down == 2:
                 own_server.start()
+            assert rounds_down < 10, process.texts
 
         for each in ("execute", "execute_many", "rows"):
             monkeypatch.setattr(Connection, each, stops(getattr(Connection, each)))
