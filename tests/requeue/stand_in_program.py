@@ -15,8 +15,6 @@ import sys
 import time
 from datetime import datetime, timezone
 
-FIELD_END, ROW_END = "\x1f", "\x1e"
-
 
 def main(database: str, program: str, *args: str) -> int:
     raw = sqlite3.connect(database, isolation_level=None, timeout=30)
@@ -58,20 +56,38 @@ def sbatch(raw: sqlite3.Connection, settings: dict[str, float], args: tuple[str,
 
 
 def squeue(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -> int:
-    for job_id, name, state, code, submitted, started, ended in jobs(raw, "is_remembered", args):
-        row = [str(job_id), state, f"{code or 0}:0", "0", submitted, started or "N/A",
-               ended or "N/A", "gpu", "physics", "n1" if started else "", name, "None"]  # fmt: skip
-        sys.stdout.write(FIELD_END.join(row) + ROW_END + "\n")
+    wanted = [name.partition(":") for name in args[args.index("--Format") + 1].split(",")]
+    for job in jobs(raw, "is_remembered", args):
+        said = fields(job)
+        sys.stdout.write("".join(said.get(name, "N/A") + end for name, _, end in wanted) + "\n")
     return 0
 
 
 def sacct(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -> int:
-    for job_id, name, state, code, submitted, started, ended in jobs(raw, "1 = 1", args):
-        row = [str(job_id), state, f"{code or 0}:0", submitted, started or "Unknown",
-               ended or "Unknown", "gpu", "physics", "n1" if started else "None assigned",
-               "None", name]  # fmt: skip
-        sys.stdout.write(FIELD_END.join(row) + "\n")
+    options = dict(each.split("=", 1) for each in args if each.startswith("--") and "=" in each)
+    for job in jobs(raw, "1 = 1", args):
+        said = fields(job)
+        row = [said.get(name, "Unknown") for name in options["--format"].split(",")]
+        sys.stdout.write(options["--delimiter"].join(row) + "\n")
     return 0
+
+
+def fields(job: tuple[str, ...]) -> dict[str, str]:
+    """What there is to say of a job, by the names that squeue and sacct have for it."""
+    job_id, name, state, code, submitted, started, ended = job
+    said = {
+        **dict.fromkeys(("JobArrayID", "JobID"), str(job_id)),
+        **dict.fromkeys(("Name", "JobName"), name),
+        **dict.fromkeys(("exit_code", "ExitCode"), f"{code or 0}:0"),
+        **dict.fromkeys(("SubmitTime", "Submit"), submitted),
+        **{"State": state, "RestartCnt": "0", "Reason": "None"},
+        **{"Partition": "gpu", "Account": "physics", "NodeList": "n1" if started else ""},
+    }
+    if started:
+        said |= dict.fromkeys(("StartTime", "Start"), started)
+    if ended:
+        said |= dict.fromkeys(("EndTime", "End"), ended)
+    return said
 
 
 def jobs(raw: sqlite3.Connection, where: str, args: tuple[str, ...]) -> list[tuple[str, ...]]:
