@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hpcflow.cli.arguments import json_option
+from hpcflow.cli.daemon_install import install_command, uninstall_command
 from hpcflow.cli.output import jsonable, print_json, safe
 from hpcflow.cli.session import Session, warn
 
@@ -65,18 +66,24 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     return 1 if report.problems else 0
 
 
+command.add_command(install_command)
+command.add_command(uninstall_command)
+
+
 @command.command("status")
 @json_option
 def status_command(as_json: bool) -> int:
-    """Say who brings your runs to their end; exit 1 if nobody does."""
+    """Say who brings your runs to their end, and what is installed; exit 1 if nobody does."""
     from hpcflow.ledger.lease import look
     from hpcflow.requeue.daemon import lease_name
+    from hpcflow.requeue.install.ways import look_around
 
     session = Session()
     lease = look(session.ledger, lease_name(session.settings.user))
     is_alive = lease is not None and lease.is_alive(session.clock.now())
+    installed = look_around(session.settings)
     if as_json:
-        print_json({"is_alive": is_alive, "lease": lease})
+        print_json({"is_alive": is_alive, "lease": lease, "installed": installed})
     elif lease is None:
         click.echo("nobody ever was; start one: hpcflow daemon, or hpcflow daemon --once from cron")
     else:
@@ -85,6 +92,9 @@ def status_command(as_json: bool) -> int:
             f"process {lease.pid} on {lease.host} {word} at it; "
             f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
+    if not as_json:
+        for name, what in installed.items():
+            click.echo(f"installed by --{name}: {what or 'not known, it does not answer'}")
     return 0 if is_alive else 1
 
 

@@ -7,6 +7,7 @@
   been silent; :mod:`.stalls`: a look at all of them, and the notice or the cancel
 - :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job avoids
 - :mod:`.lease`: at most one daemon acts for a ledger
+- :mod:`.install`: keeping it at work where nobody is logged in; :mod:`.job`: as a job of Slurm
 - :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again
 
 Nothing here looks at Slurm by itself (:mod:`hpcflow.observe`) or sends (:mod:`hpcflow.launch`).

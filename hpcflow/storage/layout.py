@@ -32,6 +32,7 @@
       forgiven.jsonl                           nodes that a person has spoken for
       silent/<site>                            mark: its accounting did not answer a moment ago
       watch/<ledger>                           how long the daemon has seen no progress, of each run
+      daemon/<cluster>.log                     what a daemon says that was installed
       sites/*.yaml  templates/                 the user's own
 """
 
@@ -168,6 +169,11 @@ class Home:
     @property
     def watch(self) -> Path:
         return self.path / "watch"
+
+    @property
+    def daemon(self) -> Path:
+        """Logs, and the script of a daemon that is a job."""
+        return self.path / "daemon"
 
     @property
     def sites(self) -> Path:

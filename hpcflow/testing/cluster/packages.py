@@ -20,6 +20,7 @@ _PROGRAMS = {
     "munged": "munge",
     "mariadbd": "mariadb-server",
     "useradd": "passwd",
+    "cron": "cron",
 }
 """A program that must be found, and the package that brings it."""
 

@@ -71,6 +71,7 @@ _SCHEDULING = [
     "PriorityCalcPeriod=1",
     "PriorityDecayHalfLife=1-00:00:00",
     "GresTypes=gpu",
+    "ScronParameters=enable",
     "MpiDefault=none",
     "MailProg=/bin/true",
     "ReturnToService=2",

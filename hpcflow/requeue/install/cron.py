@@ -1,0 +1,92 @@
+"""A line in the user's crontab: every minute one round."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hpcflow.errors import InputError
+from hpcflow.requeue.install.place import Place
+from hpcflow.requeue.install.table import find_block, make_block, with_block, without_block
+from hpcflow.requeue.install.table_program import TableProgram
+
+CRONTAB: Final = TableProgram(
+    "crontab",
+    "take another way, or another login node: hpcflow daemon install --help; ask the site which",
+)
+#: A round in which nothing happens costs less than a second, and a node that waits costs more.
+SCHEDULE: Final = "* * * * *"
+#: Debian's cron, which is Vixie's, takes 998 characters after the five fields; others take more.
+LONGEST_COMMAND: Final = 998
+_LOOK_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Cron:
+    """The line, in a block of its own."""
+
+    place: Place
+    variables: Mapping[str, str]
+    user: str
+    name: ClassVar[str] = "cron"
+
+    def plan(self) -> str:
+        block = make_block(self.place.name, self._lines())
+        return f"in the crontab of {self.user} on {socket.gethostname()}:\n\n{block}"
+
+    def install(self) -> str:
+        new = with_block(CRONTAB.read(), self.place.name, self._lines())
+        self.place.make_folder()
+        CRONTAB.write(new)
+        return f"its crontab is that of {socket.gethostname()} alone; it says: {self.place.log}"
+
+    def uninstall(self) -> str | None:
+        if not CRONTAB.is_here:
+            return None
+        old = CRONTAB.read()
+        if find_block(old, self.place.name) is None:
+            return None
+        CRONTAB.write(without_block(old, self.place.name))
+        return f"the line in the crontab of {socket.gethostname()}"
+
+    def look(self) -> str | None:
+        if not CRONTAB.is_here:
+            return None
+        block = find_block(CRONTAB.read(timeout_s=_LOOK_TIMEOUT_S), self.place.name)
+        return f"a line in the crontab of {socket.gethostname()}" if block else None
+
+    def _lines(self) -> list[str]:
+        return cron_lines(self.place, self.variables)
+
+
+def cron_lines(place: Place, variables: Mapping[str, str]) -> list[str]:
+    """What stands between the marks.
+
+    Raises:
+        InputError: it is longer than cron takes.
+    """
+    command = escape_percent(
+        f"{round_command(place, variables)} >> {shlex.quote(str(place.log))} 2>&1"
+    )
+    if len(command.encode()) > LONGEST_COMMAND:
+        longest = max(variables, key=lambda name: len(variables[name]))
+        raise InputError(
+            f"the line would have {len(command.encode())} bytes, and cron takes "
+            f"{LONGEST_COMMAND}; the longest in it is {longest}={variables[longest][:60]}…",
+            next_action="shorten that one, or take another way: hpcflow daemon install --systemd",
+        )
+    return ["# remove: hpcflow daemon uninstall --cron", f"{SCHEDULE} {command}"]
+
+
+def round_command(place: Place, variables: Mapping[str, str]) -> str:
+    """One round, with its whole environment, as a command of sh."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    return " ".join([*words, *map(shlex.quote, place.command), "daemon", "--once"])
+
+
+def escape_percent(command: str) -> str:
+    """cron takes ``%`` for a newline, also between quotes, unless a backslash stands before it."""
+    return command.replace("%", "\\%")

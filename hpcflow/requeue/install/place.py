@@ -1,0 +1,111 @@
+"""Of which daemon we speak: that of one user, on one cluster, with one HPCFLOW_HOME."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import InputError, Where
+from hpcflow.settings import Settings
+from hpcflow.sites.slurm_conf import configured_name
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
+
+_ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+#: What no line of a table, unit or script can hold; the others may stand there, quoted.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029]")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One daemon, and what it is called wherever it is installed.
+
+    People have one home on several clusters, and some have several HPCFLOW_HOMEs; each has runs
+    and a daemon of its own, and installing one must not take the place of another.
+
+    Attributes:
+        cluster: by Slurm's name; ``local`` where there is none.
+        mark: tells apart those of other homes than ``~/.hpcflow``; empty for that one.
+        command: how hpcflow is started; absolute.
+        folder: for logs and scripts.
+    """
+
+    cluster: str
+    mark: str
+    command: tuple[str, ...]
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Where one place holds the daemons of several clusters."""
+        return self.cluster + self.mark
+
+    @property
+    def job_name(self) -> str:
+        """Where there is one cluster only; as in ``sbatch/daemon.sbatch``."""
+        return f"hpcflow-daemon{self.mark}"
+
+    @property
+    def log(self) -> Path:
+        """What the daemon says."""
+        return self.folder / f"{self.name}.log"
+
+    def make_folder(self) -> None:
+        """Make the folder, and the log as a file that nobody else may read.
+
+        Raises:
+            StorageError: it cannot be made.
+        """
+        try:
+            self.folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE))
+        except OSError as error:
+            raise storage_error("write", self.log, error) from error
+
+
+def place_of(settings: Settings) -> Place:
+    """The daemon of the caller, here.
+
+    Raises:
+        InputError: a path holds what no table, unit or script can hold.
+    """
+    home = settings.home.path
+    usual = Path(settings.environ.get("HOME") or "/") / ".hpcflow"
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
+    cluster = configured_name(settings.environ)
+    place = Place(
+        cluster=_ODD.sub("-", cluster) if cluster else "local",
+        mark="" if home == usual else f"-{digest}",
+        command=hpcflow_command(),
+        folder=settings.home.daemon,
+    )
+    require_one_line({"HPCFLOW_HOME": str(home), "hpcflow": " ".join(place.command)})
+    return place
+
+
+def hpcflow_command() -> tuple[str, ...]:
+    """This very hpcflow, whatever PATH says later."""
+    beside = Path(sys.executable).with_name("hpcflow")
+    if os.access(beside, os.X_OK):
+        return (str(beside),)
+    return (sys.executable, "-m", "hpcflow.cli.main")
+
+
+def require_one_line(values: Mapping[str, str]) -> None:
+    """Refuse what could become a second line, or bytes that are no text.
+
+    Raises:
+        InputError: names the first of ``values`` that does.
+    """
+    for name, value in values.items():
+        if _CONTROL.search(value) or value.encode("utf-8", "replace").decode() != value:
+            raise InputError(
+                f"holds a newline, another control character, or no UTF-8 text: {value[:200]!r}",
+                where=Where(key=name),
+                next_action=f"give it another value, or none: unset {name}",
+            )

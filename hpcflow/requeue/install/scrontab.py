@@ -1,0 +1,107 @@
+"""An entry in Slurm's own crontab: every five minutes a short job that is one round.
+
+Slurm runs it on a compute node, hence the ledger must be one that may be opened there. It gives the
+job the user's login environment or none, so the line brings its own, as that of cron does; ``%``
+means nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hpcflow.requeue.install.cron import round_command
+from hpcflow.requeue.install.job_options import checked_options, output_option
+from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
+from hpcflow.requeue.install.place import Place
+from hpcflow.requeue.install.table import find_block, make_block, with_block, without_block
+from hpcflow.requeue.install.table_program import TableProgram
+from hpcflow.settings import Settings
+
+SCRONTAB: Final = TableProgram(
+    "scrontab",
+    "Slurm's own cron is not offered here; take another way: hpcflow daemon install --help",
+)
+#: Each round is a job, with a start, an end and a line in accounting.
+SCHEDULE: Final = "*/5 * * * *"
+#: How `scrontab -l` shows an entry whose job somebody has cancelled.
+DISABLED: Final = "#DISABLED: "
+_LOOK_TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Scrontab:
+    """The entry, in a block of its own.
+
+    Attributes:
+        options: of sbatch, for the job: partition, account and the like.
+    """
+
+    place: Place
+    variables: Mapping[str, str]
+    settings: Settings
+    options: Sequence[str] = ()
+    name: ClassVar[str] = "scrontab"
+
+    def plan(self) -> str:
+        require_ledger_for_jobs(self.settings)
+        block = make_block(self.place.name, self._lines())
+        return f"in the scrontab of {self.settings.user}:\n\n{block}"
+
+    def install(self) -> str:
+        require_ledger_for_jobs(self.settings)
+        new = with_block(SCRONTAB.read(), self.place.name, self._lines())
+        self.place.make_folder()
+        SCRONTAB.write(new)
+        return f"never scancel its job, which would end all later rounds; it says: {self.place.log}"
+
+    def uninstall(self) -> str | None:
+        if not SCRONTAB.is_here:
+            return None
+        old = SCRONTAB.read()
+        if find_block(old, self.place.name) is None:
+            return None
+        SCRONTAB.write(without_block(old, self.place.name))
+        return "the entry in the scrontab"
+
+    def look(self) -> str | None:
+        if not SCRONTAB.is_here:
+            return None
+        block = find_block(SCRONTAB.read(timeout_s=_LOOK_TIMEOUT_S), self.place.name)
+        if block is None:
+            return None
+        if DISABLED in block:
+            return (
+                "an entry in the scrontab, switched off because its job was cancelled; "
+                "install it again"
+            )
+        return "an entry in the scrontab"
+
+    def _lines(self) -> list[str]:
+        return scrontab_lines(self.place, self.variables, self.options)
+
+
+def scrontab_lines(
+    place: Place, variables: Mapping[str, str], options: Sequence[str] = ()
+) -> list[str]:
+    """What stands between the marks.
+
+    Raises:
+        InputError: an option or the path of the log cannot stand there.
+    """
+    ours = (
+        f"--job-name={place.job_name}",
+        "--ntasks=1",
+        "--cpus-per-task=1",
+        "--mem=1G",
+        "--time=00:10:00",
+        "--dependency=singleton",
+        "--open-mode=append",
+        output_option(place.log),
+    )
+    return [
+        "# remove: hpcflow daemon uninstall --scrontab",
+        *(f"#SCRON {option}" for option in (*ours, *checked_options(options))),
+        f"{SCHEDULE} {round_command(place, variables)}",
+    ]

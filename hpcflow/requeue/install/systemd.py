@@ -1,0 +1,151 @@
+"""A unit of the user's own systemd: the loop, started again whenever it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from hpcflow.errors import HpcflowError
+from hpcflow.requeue.install.place import Place
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_durably
+
+_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Systemd:
+    """The unit, below ``~/.config``."""
+
+    place: Place
+    variables: Mapping[str, str]
+    environ: Mapping[str, str]
+    name: ClassVar[str] = "systemd"
+
+    @property
+    def unit(self) -> str:
+        """Its name. A home may be that of several clusters."""
+        return f"hpcflow-daemon-{self.place.name}.service"
+
+    @property
+    def path(self) -> Path:
+        """Where systemd looks for the units of a user."""
+        home = self.environ.get("HOME") or str(Path.home())
+        config = self.environ.get("XDG_CONFIG_HOME", "")
+        base = Path(config) if config.startswith("/") else Path(home) / ".config"
+        return base / "systemd" / "user" / self.unit
+
+    def plan(self) -> str:
+        return f"{self.path}:\n\n{unit_text(self.place, self.variables)}"
+
+    def install(self) -> str:
+        text = unit_text(self.place, self.variables)
+        try:
+            self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error("write", self.path, error) from error
+        write_durably(self.path, text)
+        after = (
+            "it ends with your last login unless the site lets it linger: loginctl enable-linger\n"
+            f"it says: journalctl --user --unit={self.unit}"
+        )
+        steps = [["daemon-reload"], ["enable", self.unit], ["restart", self.unit]]
+        problem = next(filter(None, map(self._call, steps)), None)
+        if problem is None:
+            return after
+        typed = " && ".join(f"systemctl --user {' '.join(step)}" for step in steps)
+        return (
+            f"the unit is written, and does not run: {problem}\n"
+            f"type on the machine where it shall run: {typed}\n{after}"
+        )
+
+    def uninstall(self) -> str | None:
+        if not self.path.exists():
+            return None
+        problem = self._call(["disable", "--now", self.unit])
+        try:
+            self.path.unlink(missing_ok=True)
+            # What `enable` made, where systemctl cannot be reached to take it back.
+            (self.path.parent / "default.target.wants" / self.unit).unlink(missing_ok=True)
+            fsync_folder(self.path.parent)
+        except OSError as error:
+            raise storage_error("delete", self.path, error) from error
+        if problem is None:
+            self._call(["daemon-reload"])
+            return f"the unit {self.path}"
+        return (
+            f"the unit {self.path}; if it still runs on another machine, type there: "
+            f"systemctl --user stop {self.unit}"
+        )
+
+    def look(self) -> str | None:
+        return f"the unit {self.path}" if self.path.exists() else None
+
+    def _call(self, words: list[str]) -> str | None:
+        """What went wrong; None if nothing did."""
+        program = shutil.which("systemctl", path=self.environ.get("PATH"))
+        if program is None:
+            return "no systemctl on this machine"
+        try:
+            done = subprocess.run(
+                [program, "--user", *words],
+                env={**os.environ, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if done.returncode == 0:
+            return None
+        return "; ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
+
+
+def unit_text(place: Place, variables: Mapping[str, str]) -> str:
+    """The unit."""
+    command = " ".join(quote_word(word, expands=True) for word in (*place.command, "daemon"))
+    lines = [
+        "# Written by: hpcflow daemon install --systemd",
+        "# remove: hpcflow daemon uninstall --systemd",
+        "[Unit]",
+        f"Description=hpcflow requeue daemon for {place.cluster.replace('%', '%%')}",
+        # However often it ends, it is started again: Slurm may be down for a night.
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        *(f"Environment={quote_word(f'{name}={value}')}" for name, value in variables.items()),
+        f"ExecStart={command}",
+        "Restart=always",
+        "RestartSec=30",
+        # At SIGTERM it ends between two acts; one of them, sbatch, may take three minutes.
+        "TimeoutStopSec=200",
+        "",
+        "[Install]",
+        "WantedBy=default.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def quote_word(text: str, *, expands: bool = False) -> str:
+    """``text`` as one word of a unit, by the rules of systemd.syntax(7).
+
+    Args:
+        expands: whether ``$`` means something there: in a command line, not in ``Environment=``.
+
+    Raises:
+        HpcflowError: it holds a newline, which was to be refused before.
+    """
+    if "\n" in text or "\0" in text:
+        raise HpcflowError(f"{text!r} cannot stand in a unit")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    if expands:
+        escaped = escaped.replace("$", "$$")
+    return f'"{escaped}"'

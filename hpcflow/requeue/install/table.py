@@ -1,0 +1,76 @@
+"""The text of a crontab with a block of ours in it. Pure: text in, text out.
+
+The block stands at the beginning, and what others wrote after it, byte for byte: a setting of
+theirs (``SHELL=``, ``PATH=``) holds for the lines below it only, so neither does theirs reach our
+line, nor is there one of ours to reach theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hpcflow.errors import InputError
+
+
+def make_block(name: str, lines: Sequence[str]) -> str:
+    """``lines`` between the marks by which the block is found again."""
+    return "".join(f"{line}\n" for line in (_begin(name), *lines, _end(name)))
+
+
+def find_block(text: str, name: str) -> str | None:
+    """The block called ``name``, marks included.
+
+    Raises:
+        InputError: it begins and does not end, or the other way round.
+    """
+    found = _found(text, name)
+    return found[0] if found else None
+
+
+def with_block(text: str, name: str, lines: Sequence[str]) -> str:
+    """``text`` with this block: where an older one stood, else at the beginning.
+
+    Raises:
+        InputError: the marks in it do not match.
+    """
+    rest = text
+    position = 0
+    if found := _found(text, name):
+        position = found.start()
+        rest = without_block(text, name)
+    return rest[:position] + make_block(name, lines) + rest[position:]
+
+
+def without_block(text: str, name: str) -> str:
+    """``text`` without this block, however often it is in it.
+
+    Raises:
+        InputError: the marks in it do not match.
+    """
+    while found := _found(text, name):
+        text = text[: found.start()] + text[found.end() :]
+    return text
+
+
+def _found(text: str, name: str) -> re.Match[str] | None:
+    begin, end = (re.escape(mark) for mark in (_begin(name), _end(name)))
+    # No line between the marks is a mark itself; only \n ends a line, whatever Unicode says.
+    block = re.search(
+        rf"(?<![^\n]){begin}\n(?:(?!{begin}\n|{end}(?:\n|\Z))[^\n]*\n)*{end}(?:\n|\Z)", text
+    )
+    if block is None and re.search(rf"(?<![^\n])(?:{begin}|{end})(?:\n|\Z)", text):
+        raise InputError(
+            f"only one of the lines {_begin(name)!r} and {_end(name)!r} is there: "
+            "somebody has edited what hpcflow wrote",
+            next_action="delete the rest of it by hand: crontab -e (or scrontab -e)",
+        )
+    return block
+
+
+def _begin(name: str) -> str:
+    return f"# BEGIN hpcflow daemon {name}"
+
+
+def _end(name: str) -> str:
+    return f"# END hpcflow daemon {name}"

@@ -1,0 +1,64 @@
+"""The four ways by name, and which of them are installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from hpcflow.errors import HpcflowError
+from hpcflow.requeue.install.cron import Cron
+from hpcflow.requeue.install.environment import daemon_environment
+from hpcflow.requeue.install.place import Place, place_of
+from hpcflow.requeue.install.scrontab import Scrontab
+from hpcflow.requeue.install.slurm_job import SlurmJob
+from hpcflow.requeue.install.systemd import Systemd
+from hpcflow.requeue.install.way import Way
+from hpcflow.settings import Settings
+
+#: In the order in which they are to be tried; see docs/operations.md.
+NAMES = ("systemd", "cron", "scrontab", "slurm")
+
+
+def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way:
+    """The way called ``name``, with the environment that the daemon needs.
+
+    Raises:
+        InputError: the daemon would not start there.
+    """
+    place = place_of(settings)
+    return _way(name, place, settings, daemon_environment(settings, place.command), options)
+
+
+def installed_way(name: str, settings: Settings) -> Way:
+    """The way called ``name``, for looking and for taking away."""
+    return _way(name, place_of(settings), settings, {}, ())
+
+
+def look_around(settings: Settings) -> dict[str, str | None]:
+    """Name of a way -> what is installed, in a few words; None where nobody knows. Never fails."""
+    found: dict[str, str | None] = {}
+    for name in NAMES:
+        with suppress(HpcflowError):
+            found[name] = None
+            if (what := installed_way(name, settings).look()) is None:
+                del found[name]
+            else:
+                found[name] = what
+    return found
+
+
+def _way(
+    name: str,
+    place: Place,
+    settings: Settings,
+    variables: Mapping[str, str],
+    options: Sequence[str],
+) -> Way:
+    if name == "cron":
+        return Cron(place, variables, settings.user)
+    if name == "scrontab":
+        return Scrontab(place, variables, settings, options)
+    if name == "systemd":
+        return Systemd(place, variables, settings.environ)
+    return SlurmJob(place, variables, settings, sys.executable, options)
