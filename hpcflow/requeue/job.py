@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, InputError, SubmissionRefused
@@ -120,8 +120,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if before.isdecimal() and was_cancelled(before):
         _say(f"job {job_id}: job {before} was cancelled, so this one ends, too")
         return 0
-    subprocess.Popen([sys.executable, "-m", __spec__.name, words[0], "--send"])
-    os.execv(sys.executable, [sys.executable, "-m", "hpcflow.cli.main", "daemon"])  # noqa: S606
+    subprocess.Popen([sys.executable, "-m", "hpcflow.requeue.job", words[0], "--send"])
+    _become([sys.executable, "-m", "hpcflow.cli.main", "daemon"])
+
+
+def _become(command: Sequence[str]) -> NoReturn:
+    """Slurm's signals reach this process, so it has to be the daemon itself."""
+    os.execv(command[0], command)  # noqa: S606
 
 
 def _say(text: str) -> None:

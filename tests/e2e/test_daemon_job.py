@@ -1,0 +1,105 @@
+"""The daemon as a job of Slurm, and as an entry in Slurm's own crontab."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from hpcflow.testing.cluster import poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+#: Leaves with "send me again" until it has been sent twice.
+PATIENT = "command: [sh, -c, 'test $HPCFLOW_ATTEMPT = 2 || exit 75']\n"
+
+
+@pytest.fixture
+def hpcflow(hpcflow: Hpcflow) -> Iterator[Hpcflow]:
+    """Without a daemon when the test is over."""
+    yield hpcflow
+    hpcflow("daemon", "uninstall", check=False)
+
+
+def queue(hpcflow: Hpcflow) -> dict[str, str]:
+    """Job id -> state, of the daemons in the queue; in the order in which they were sent."""
+    text = hpcflow.user.run(["squeue", "--me", "-h", "-o", "%i %T %j", "--sort=i"]).stdout
+    lines = [line.split() for line in text.splitlines()]
+    return {job: state for job, state, name in lines if name.startswith("hpcflow-daemon-")}
+
+
+def patient_run(hpcflow: Hpcflow) -> str:
+    config = hpcflow.write_config("patient.yaml", f"name: patient\n{PATIENT}")
+    return str(hpcflow.json("run", config, "--site", "devcluster")["run_id"])
+
+
+def test_a_job_is_the_daemon_and_hands_on_to_its_successor(hpcflow: Hpcflow) -> None:
+    run_id = patient_run(hpcflow)
+    options = ["--", "--partition=short", "--time=1"]
+    for _ in range(2):  # the second one takes the place of the first
+        said = hpcflow("daemon", "install", "--slurm", "--yes", *options).stdout
+    first = said.partition("installed; job ")[2].split()[0]
+    (log,) = (hpcflow.home / "daemon").glob("*.log")
+
+    def one_runs_and_one_waits_after(job_id: str) -> bool:
+        states = {job: state for job, state in queue(hpcflow).items() if state != "COMPLETING"}
+        return list(states.values()) == ["RUNNING", "PENDING"] and min(map(int, states)) > int(
+            job_id
+        )
+
+    poll(lambda: one_runs_and_one_waits_after(str(int(first) - 1)), 60, log.read_text)
+    poll(lambda: hpcflow.json("show", run_id)["state"] == "completed", 60, log.read_text)
+    assert f"job {first} (running)" in hpcflow("daemon", "status").stdout
+    # Its time limit of a minute ends it, and the one that waited goes on, with one behind it.
+    poll(lambda: one_runs_and_one_waits_after(first), 180, log.read_text)
+    second, third = queue(hpcflow)
+    limits = hpcflow.user.run(["squeue", "--me", "-h", "-o", "%P %l", "-j", f"{second},{third}"])
+    assert limits.stdout.split("\n")[:2] == ["short 1:00"] * 2
+    # Who cancels the one that runs means the one that waits, too.
+    hpcflow.user.run(["scancel", second])
+    hpcflow.user.run(["scontrol", "update", f"jobid={third}", "StartTime=now"])
+    poll(lambda: not queue(hpcflow), 60, lambda: f"{queue(hpcflow)} {log.read_text()}")
+    assert f"job {third}: job {second} was cancelled, so this one ends, too" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert ", without a job in the queue" in hpcflow("daemon", "status", check=False).stdout
+
+
+def test_uninstall_ends_the_job_and_its_successor(hpcflow: Hpcflow) -> None:
+    hpcflow("daemon", "install", "--slurm", "--yes", "--", "--partition=short")
+    poll(lambda: len(queue(hpcflow)) == 2, 60, "no successor")
+    jobs = list(queue(hpcflow))
+    said = hpcflow("daemon", "uninstall", "--slurm").stdout
+    assert all(job in said for job in jobs)
+    poll(lambda: not queue(hpcflow), 60, "they are still there")
+    assert hpcflow("daemon", "uninstall").stdout == "nothing is installed\n"
+
+
+def test_what_slurm_refuses_is_said_and_leaves_nothing(hpcflow: Hpcflow) -> None:
+    done = hpcflow("daemon", "install", "--slurm", "--yes", "--", "--partition=no", check=False)
+    assert done.returncode == 2
+    assert "invalid partition" in done.stderr.lower()
+    assert hpcflow("daemon", "uninstall").stdout == "nothing is installed\n"
+
+
+@pytest.mark.skipif(not shutil.which("scrontab"), reason="no scrontab: Debian 12 does not ship it")
+def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
+    run_id = patient_run(hpcflow)
+    foreign = "# mine\n0 4 1 1 * true\n"
+    hpcflow.user.run(["scrontab", "-"], input=foreign)
+    hpcflow("daemon", "install", "--scrontab", "--yes", "--", "--partition=short", "--time=1")
+    (log,) = (hpcflow.home / "daemon").glob("*.log")
+    (job,) = queue(hpcflow)
+    hpcflow.user.run(["scontrol", "update", f"jobid={job}", "StartTime=now"])
+    poll(lambda: hpcflow.json("show", run_id)["state"] == "completed", 60, log.read_text)
+    assert "(go_on: " in log.read_text()
+    hpcflow.user.run(["scancel", job])
+
+    def status() -> str:
+        return str(hpcflow("daemon", "status", check=False).stdout)
+
+    poll(lambda: "switched off" in status(), 30, status)
+    hpcflow("daemon", "uninstall", "--scrontab")
+    assert hpcflow.user.run(["scrontab", "-l"]).stdout == foreign
+    hpcflow.user.run(["scrontab", "-r"])
