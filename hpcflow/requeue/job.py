@@ -117,14 +117,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
-    if before.isdecimal() and was_cancelled(before):
-        _say(f"job {job_id}: job {before} was cancelled, so this one ends, too")
-        return 0
-    subprocess.Popen([sys.executable, "-m", "hpcflow.requeue.job", words[0], "--send"])
-    _become([sys.executable, "-m", "hpcflow.cli.main", "daemon"])
+    if not (before.isdecimal() and was_cancelled(before)):
+        subprocess.Popen([sys.executable, "-m", "hpcflow.requeue.job", words[0], "--send"])
+        _become([sys.executable, "-m", "hpcflow.cli.main", "daemon"])
+    _say(f"job {job_id}: job {before} was cancelled, so this one ends, too")
+    return 0
 
 
-def _become(command: Sequence[str]) -> NoReturn:
+def _become(command: list[str]) -> NoReturn:
     """Slurm's signals reach this process, so it has to be the daemon itself."""
     os.execv(command[0], command)  # noqa: S606
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -100,7 +99,7 @@ def test_a_preempted_run_finishes_by_cron_alone(
     said = log.read_text()
     assert said.count("(go_on: ") == PREEMPTIONS, said
     assert "Traceback" not in said
-    assert stat.S_IMODE(os.stat(log).st_mode) == 0o600
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
     status = hpcflow.json("daemon", "status", check=False)
     assert "crontab" in status["installed"]["cron"]
     assert hpcflow("ledger", "check").returncode == 0
