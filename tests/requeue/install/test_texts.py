@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,9 @@ from hpcflow.requeue.install.scrontab import scrontab_lines
 from hpcflow.requeue.install.slurm_job import job_script
 from hpcflow.requeue.install.systemd import quote_word, unit_text
 from hpcflow.resources import resource_dir
+
+#: The manager; `--test` makes it read its units, say what it has read, and end. Not for root.
+SYSTEMD, NOBODY = Path("/lib/systemd/systemd"), 65534
 
 HOSTILE = 'it\'s 100% "mine" \\% $HOME `id` $(id) ; rm -rf ~ # é ü \\'
 
@@ -166,3 +171,32 @@ def test_the_unit_has_each_setting_once_and_starts_again_for_ever() -> None:
     assert settings.count("Environment") == 2
     assert 'ExecStart="/opt/hpc flow/bin/hpcflow" "daemon"' in lines
     assert {"Restart=always", "StartLimitIntervalSec=0", "WantedBy=default.target"} <= set(lines)
+
+
+@pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd on this machine")
+def test_systemd_itself_reads_what_was_meant() -> None:
+    with TemporaryDirectory() as name:  # pytest's own is closed to whom root becomes here
+        folder = Path(name)
+        folder.chmod(0o755)
+        program = folder / "hpc flow 100%"
+        program.touch(0o755)
+        units = folder / "systemd" / "user"
+        units.mkdir(parents=True)
+        here = Place("here", "", (str(program), "$HOME"), folder)
+        (units / "x.service").write_text(unit_text(here, {"A": HOSTILE, "B": "b"}))
+        environ = {"XDG_RUNTIME_DIR": name, "XDG_CONFIG_HOME": name, "HOME": "/nowhere"}
+        done = subprocess.run(
+            [SYSTEMD, "--user", "--test", "--unit=x.service"],
+            env={**environ, "LC_ALL": "C.UTF-8"},
+            user=None if os.geteuid() else NOBODY,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    _, found, unit = done.stdout.partition("-> Unit x.service:\n")
+    assert found, done.stdout[-2000:] + done.stderr
+    unit = unit.partition("-> Unit ")[0]
+    assert f"Environment: A={HOSTILE}\n" in unit
+    assert "Environment: B=b\n" in unit
+    # As it shows words: quoted like a shell's. What is left of `$$` becomes `$` at the start.
+    assert f'Command Line: "{program}" "\\$\\$HOME" daemon\n' in unit
