@@ -55,7 +55,9 @@ def install_command(ways: tuple[str, ...], yes: bool, sbatch_options: tuple[str,
             raise InputError(
                 "nothing was written: there is no terminal to ask at", next_action="add --yes"
             )
-        click.confirm("Write it?", abort=True)
+        if not click.confirm("Write it?"):
+            click.echo("nothing was written")
+            return 1
     click.echo(f"installed; {way.install()}")
     click.echo("see: hpcflow daemon status")
     return 0

@@ -36,5 +36,11 @@ class Desk:
         assert main(list(args)) == code, self._capfd.readouterr().err
         return self._capfd.readouterr().out
 
+    def error(self, *args: str, code: int = 2) -> str:
+        """What people are told when it goes wrong."""
+        self._capfd.readouterr()
+        assert main(list(args)) == code
+        return self._capfd.readouterr().err
+
     def json(self, *args: str, code: int = 0) -> Any:
         return json.loads(self.say(*args, "--json", code=code))
