@@ -82,7 +82,7 @@ class Daemon:
         self._said = ""
 
     def once(self) -> Report | None:
-        """One tick, if nobody else is at it; None if somebody is.
+        """One tick, if nobody else is at it; None, without a word, if somebody is.
 
         Raises:
             LedgerError: the database does not answer.
@@ -106,6 +106,7 @@ class Daemon:
     def _round(self) -> None:
         try:
             if not self._take():
+                self._say_who()
                 return
             report = tick(self._around)
         except LedgerError as error:
@@ -137,11 +138,12 @@ class Daemon:
             ttl_s=TTL_S,
             now=now,
         )
-        if self._lease is None:
-            other = look(ledger, self._name)
-            if other is not None:
-                self._say(f"process {other.pid} on {other.host} is at it; waiting")
         return self._lease is not None
+
+    def _say_who(self) -> None:
+        other = look(self._around.ledger, self._name)
+        if other is not None:
+            self._say(f"process {other.pid} on {other.host} is at it; waiting")
 
     def _may_act(self) -> bool:
         return (
