@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import click
 
-from hpcflow.errors import InputError
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.output import error_json, print_json, say_error
+from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
 
 _WAYS: Final = (
@@ -21,22 +23,24 @@ _WAYS: Final = (
 
 def _choice(function: Callable[..., Any]) -> Callable[..., Any]:
     for name, text in reversed(_WAYS):
-        function = click.option(f"--{name}", "ways", flag_value=name, multiple=True, help=text)(
-            function
-        )
+        function = click.option(f"--{name}", is_flag=True, help=text)(function)
     return function
 
 
 @click.command("install", short_help="Keep the daemon at work when you are logged out.")
 @_choice
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
-def install_command(ways: tuple[str, ...], yes: bool, sbatch_options: tuple[str, ...]) -> int:
+@json_option
+@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="-- OPTION...")
+def install_command(
+    yes: bool, as_json: bool, sbatch_options: tuple[str, ...], **chosen: bool
+) -> int:
     """Show what keeps the daemon at work when you are logged out, ask, and write it.
 
     OPTIONs are sbatch's, for the jobs of --scrontab and --slurm, such as
     `-- --partition=serial --account=physics`. Which way suits which site: docs/operations.md.
     """
+    ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) != 1:
         raise InputError(
             "name one way", next_action="hpcflow daemon install --cron (or another: see --help)"
@@ -49,44 +53,58 @@ def install_command(ways: tuple[str, ...], yes: bool, sbatch_options: tuple[str,
     from hpcflow.requeue.install.ways import way_to_install
 
     way = way_to_install(ways[0], load_settings(), sbatch_options)
-    click.echo(f"This is written, {way.plan()}")
+    plan = way.plan()
+    if not as_json:
+        click.echo(f"This is written, {plan}")
     if not yes:
-        if not sys.stdin.isatty():
+        if as_json or not sys.stdin.isatty():
             raise InputError(
                 "nothing was written: there is no terminal to ask at", next_action="add --yes"
             )
         if not click.confirm("Write it?"):
             click.echo("nothing was written")
             return 1
-    click.echo(f"installed; {way.install()}")
-    click.echo("see: hpcflow daemon status")
+    note = way.install()
+    if as_json:
+        print_json({"way": way.name, "written": plan, "note": note})
+    else:
+        click.echo(f"installed; {note}\nsee: hpcflow daemon status")
     return 0
 
 
 @click.command("uninstall", short_help="Take away what `install` wrote.")
 @_choice
-def uninstall_command(ways: tuple[str, ...]) -> int:
+@json_option
+def uninstall_command(as_json: bool, **chosen: bool) -> int:
     """Take away what `hpcflow daemon install` wrote, and nothing else.
 
     Without an option: whatever of it is there.
     """
-    from hpcflow.cli.output import say_error
-    from hpcflow.errors import HpcflowError
     from hpcflow.requeue.install.ways import NAMES, installed_way
 
     settings = load_settings()
-    codes: set[int] = set()
-    is_gone = False
-    for name in ways or NAMES:
+    removed: dict[str, str] = {}
+    errors: dict[str, HpcflowError] = {}
+    for name in [name for name, is_chosen in chosen.items() if is_chosen] or NAMES:
         try:
-            removed = installed_way(name, settings).uninstall()
-        except HpcflowError as error:
-            say_error(error)
-            codes.add(error.exit_code)
-            continue
-        if removed is not None:
-            is_gone = True
-            click.echo(f"removed: {removed}")
-    if not is_gone and not codes:
+            what = installed_way(name, settings).uninstall()
+        except HpcflowError as error:  # noqa: PERF203 - what can be taken away is
+            errors[name] = error
+        else:
+            if what is not None:
+                removed[name] = what
+    if as_json:
+        said = {name: error_json(error) for name, error in errors.items()}
+        print_json({"removed": removed, "errors": said})
+    else:
+        _say_removed(removed, errors)
+    return max((error.exit_code for error in errors.values()), default=0)
+
+
+def _say_removed(removed: dict[str, str], errors: dict[str, HpcflowError]) -> None:
+    for what in removed.values():
+        click.echo(f"removed: {what}")
+    for error in errors.values():
+        say_error(error)
+    if not removed and not errors:
         click.echo("nothing is installed")
-    return max(codes, default=0)

@@ -163,6 +163,17 @@ def test_without_a_service_manager_the_unit_is_written_and_said_what_to_type(
     assert machine.calls()[-2:] == [f"--user disable --now {unit.name}", "--user daemon-reload"]
 
 
+def test_scripts_get_json(desk: Desk, machine: Machine) -> None:
+    assert "add --yes" in desk.json("daemon", "install", "--cron", code=2)["error"]["next_action"]
+    installed = desk.json("daemon", "install", "--cron", "--yes")
+    assert installed["way"] == "cron"
+    assert machine.table.decode() in installed["written"]
+    assert list(desk.json("daemon", "uninstall")["removed"]) == ["cron"]
+    machine.has("crontab", FORBIDDEN)
+    wrong = desk.json("daemon", "uninstall", code=2)
+    assert (wrong["removed"], list(wrong["errors"])) == ({}, ["cron"])
+
+
 def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) -> None:
     for way in ("--cron", "--systemd"):
         desk.say("daemon", "install", way, "--yes")
