@@ -1,0 +1,131 @@
+"""The daemon as a job: the successor it sends. Slurm's programs are stand-ins here.
+
+The chain on a real cluster, through a time limit and a cancellation: tests/e2e/test_daemon_job.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.requeue.job import AFTER, main, send_successor, was_cancelled
+from hpcflow.testing.clock import FakeClock
+
+IN_JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NAME": "hpcflow-daemon",
+    "SLURM_JOB_PARTITION": "serial",
+    "SLURM_JOB_ACCOUNT": "physics",
+    "SLURM_JOB_START_TIME": "1000",
+    "SLURM_JOB_END_TIME": "8200",
+}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/calls"\n{text}\n')
+    (folder / name).chmod(0o755)
+
+
+def calls(folder: Path, name: str) -> list[str]:
+    lines = (folder / "calls").read_text().splitlines() if (folder / "calls").exists() else []
+    return [line for line in lines if line.startswith(f"{name} ")]
+
+
+def test_the_successor_gets_what_this_job_has(programs: Path) -> None:
+    program(programs, "squeue", 'echo "7 RUNNING"')
+    program(programs, "sbatch", "echo 8")
+    said = send_successor(Path("/spool/slurm_script"), IN_JOB, FakeClock())
+    assert said == "job 8 goes on after this one"
+    (sent,) = calls(programs, "sbatch")
+    assert sent.split()[1:] == [
+        *("--parsable", "--job-name=hpcflow-daemon", "--begin=now+60"),
+        *("--partition=serial", "--account=physics", "--time=120", "/spool/slurm_script"),
+    ]
+
+
+def test_where_one_waits_already_none_is_sent(programs: Path) -> None:
+    program(programs, "squeue", 'echo "7 RUNNING"; echo "8 PENDING"')
+    program(programs, "sbatch", "echo 9")
+    said = send_successor(Path("/x"), IN_JOB, FakeClock())
+    assert said == "job 8 waits for the end of this one"
+    assert calls(programs, "sbatch") == []
+
+
+def test_it_tries_until_slurm_answers_and_looks_before_every_try(programs: Path) -> None:
+    program(programs, "squeue", 'echo "7 RUNNING"; test ! -e sent || echo "8 PENDING"')
+    program(
+        programs,
+        "sbatch",
+        'test $(grep -c ^sbatch "$(dirname "$0")/calls") = 3 || {\n'
+        'echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller'
+        ' (connect failure)" >&2; exit 1; }\n'
+        "echo 8",
+    )
+    clock = FakeClock()
+    began = clock.monotonic()
+    assert send_successor(Path("/x"), IN_JOB, clock) == "job 8 goes on after this one"
+    assert (len(calls(programs, "squeue")), len(calls(programs, "sbatch"))) == (3, 3)
+    assert clock.monotonic() - began == 10 + 20
+
+
+def test_what_slurm_will_never_take_is_said(programs: Path) -> None:
+    program(programs, "squeue", "true")
+    program(
+        programs,
+        "sbatch",
+        'echo "sbatch: error: invalid partition specified: no" >&2\n'
+        'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2\n'
+        "exit 1",
+    )
+    said = send_successor(Path("/x"), IN_JOB, FakeClock())
+    assert said.startswith("this is the last one of these jobs: Slurm refused the job")
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sacct", "expected"),
+    [
+        ('echo "   JobState=CANCELLED Reason=None"', "exit 1", True),
+        ('echo "   JobState=PREEMPTED Reason=None"', "echo CANCELLED", False),
+        ('echo "   JobState=TIMEOUT Reason=TimeLimit"', "exit 1", False),
+        ("exit 1", 'echo "CANCELLED by 1000"', True),
+        ("exit 1", "echo NODE_FAIL", False),
+        ("exit 1", "exit 1", False),
+    ],
+)
+def test_only_who_was_cancelled_has_no_successor(
+    programs: Path, scontrol: str, sacct: str, expected: bool
+) -> None:
+    program(programs, "scontrol", scontrol)
+    program(programs, "sacct", sacct)
+    assert was_cancelled("7") is expected
+
+
+def test_outside_of_a_job_it_says_how_to_send_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert main(["script"]) == 2
+    assert "sbatch sbatch/daemon.sbatch" in capsys.readouterr().err
+
+
+def test_a_successor_of_a_cancelled_job_sends_none(
+    programs: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert not home.exists()
+    program(programs, "scontrol", 'echo "   JobState=CANCELLED Reason=None"')
+    program(programs, "sbatch", "echo 9")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    monkeypatch.setenv(AFTER, "7")
+    assert main(["script"]) == 0
+    assert "job 7 was cancelled, so this one ends, too" in capsys.readouterr().out
+    assert calls(programs, "sbatch") == []
