@@ -134,6 +134,32 @@ def test_a_crontab_that_cannot_be_used_is_said(desk: Desk, machine: Machine) -> 
     assert desk.say("daemon", "uninstall") == "nothing is installed\n"
 
 
+def test_an_entry_that_slurm_has_switched_off_is_told_and_mended(
+    desk: Desk, machine: Machine
+) -> None:
+    # As Slurm's program does it, whose "none" goes to stdout.
+    machine.has("scrontab", CRONTAB.replace('ada" >&2', 'ada"'))
+    foreign = b"#SCRON --time=1\n@daily true\n"
+    machine.table = foreign
+    options = ["--", "--partition=serial"]
+    desk.say("daemon", "install", "--scrontab", "--yes", *options)
+    written = machine.table
+    assert b"#SCRON --partition=serial\n*/5 * * * * " in written
+    ours, end, rest = written.partition(b"# END")
+    for begin in (b"#SCRON", b"*/5 "):
+        ours = ours.replace(b"\n" + begin, b"\n#DISABLED: " + begin)
+    machine.table = ours + end + rest  # what `scrontab -l` prints after an scancel
+    assert "switched off" in desk.json("daemon", "status", code=1)["installed"]["scrontab"]
+    desk.say("daemon", "install", "--scrontab", "--yes", *options)
+    assert machine.table == written
+    desk.say("daemon", "uninstall", "--scrontab")
+    assert machine.table == foreign
+    machine.has(
+        "scrontab", "#!/bin/sh\necho 'fatal: scrontab is disabled on this cluster' >&2; false\n"
+    )
+    assert "take another way" in desk.error("daemon", "install", "--scrontab", "--yes")
+
+
 def test_a_block_that_somebody_has_cut_is_left_alone(desk: Desk, machine: Machine) -> None:
     desk.say("daemon", "install", "--cron", "--yes")
     cut = machine.table[: machine.table.index(b"# END")]
