@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, InputError, SubmissionRefused
 from hpcflow.requeue.install.job_options import checked_options, output_option
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.place import Place
@@ -60,16 +60,32 @@ class SlurmJob:
         require_ledger_for_jobs(self.settings)
         text = self._text()
         self.place.make_folder()
-        write_durably(self.script, text)
-        cancel(daemon_jobs([self.place.job_name]))
+        older = daemon_jobs([self.place.job_name])
+        untried = self.script.with_suffix(".new")
+        write_durably(untried, text)
+        try:
+            job_id = self._send(untried)
+            untried.replace(self.script)
+        finally:
+            untried.unlink(missing_ok=True)
+        cancel(older)  # the new one has waited for their end
+        return f"job {job_id} is in the queue; it says: {self.place.log}"
+
+    def _send(self, script: Path) -> str:
         answer = run_submission(
-            ["sbatch", "--parsable", str(self.script)],
+            ["sbatch", "--parsable", str(script)],
             cwd=self.place.folder,
             timeout_s=_SUBMIT_TIMEOUT_S,
             lock_fd=None,
         )
-        job = job_from(answer)
-        return f"job {job.job_id} is in the queue; it says: {self.place.log}"
+        try:
+            return job_from(answer).job_id
+        except SubmissionRefused as error:
+            raise InputError(
+                error.message,
+                next_action="name what the site wants, such as: hpcflow daemon install --slurm "
+                "-- --partition=serial --time=12:00:00 --account=physics",
+            ) from None
 
     def uninstall(self) -> str | None:
         if not self.script.exists():
