@@ -26,8 +26,9 @@ from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 __all__ = ["poll"]
 
 TREE = Path(__file__).resolve().parents[1]
-CLUSTER = Path("/var/tmp/hpcflow-test-cluster")
-"""The tests' own; it is deleted at the end. One that HPCFLOW_CLUSTER_DIR names is only stopped."""
+CLUSTER = Path(f"/var/tmp/hpcflow-test-cluster{os.environ.get('PYTEST_XDIST_WORKER', '')}")
+"""The tests' own, of each process of xdist one, for tests take all nodes; it is deleted at the end.
+One that HPCFLOW_CLUSTER_DIR names is only stopped."""
 SERVERS = f"/var/tmp/hpcflow-test-{os.geteuid()}-"
 """For Postgres and S3 without Slurm. Of each user its own, for they need no root."""
 

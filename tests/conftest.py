@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
+
 pytest_plugins = ["tests.cluster_fixture"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on a cluster begin first, for they take the longest; those of a file stay together.
+
+    Each process of xdist has a cluster of its own. One that HPCFLOW_CLUSTER_DIR names is there but
+    once: then one process has all these tests.
+    """
+    for item in items:
+        on_cluster = "cluster" in getattr(item, "fixturenames", ())
+        if on_cluster and item.get_closest_marker("xdist_group") is None:
+            name = "cluster" if DIRECTORY_VARIABLE in os.environ else item.path.as_posix()
+            item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.fixture
