@@ -12,6 +12,7 @@ from dataclasses import fields
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
@@ -34,10 +35,14 @@ def _kinds(row_type: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("kind", "") for field in fields(row_type)}
 
 
-def encode(row: Any) -> list[object]:
-    """The values of ``row`` as parameters of a statement, in the order of :func:`columns`."""
+def encode(row: Any, *, since: int = 0) -> list[object]:
+    """The values of ``row`` as parameters of a statement, in the order of :func:`columns`.
+
+    Args:
+        since: leave out as many columns.
+    """
     values: list[object] = []
-    for name, kind in _kinds(row.__class__).items():
+    for name, kind in islice(_kinds(row.__class__).items(), since, None):
         value = getattr(row, name)
         if value is not None:
             if kind == "json":

@@ -11,9 +11,9 @@ from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunningRow, RunRow
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow, HowFar, RunningRow, RunRow
 from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
+from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, RunDetail, RunView
 
 View = TypeVar("View")
 Owner = TypeVar("Owner")
@@ -25,8 +25,18 @@ SETTLING = timedelta(minutes=10)
 #: Why an attempt counts as ended whose run directory is gone.
 PURGED_RULE: Final = "its run directory is gone"
 
-#: The columns that a view is made of, in its order. `user` alone is a function in SQL.
-_RUN: Final = tuple("user_name" if name == "user" else name for name in columns(RunView))
+
+def _columns_of(view: type) -> tuple[str, ...]:
+    """The columns that a view is made of, in its order. `user` alone is a function in SQL."""
+    return tuple("user_name" if name == "user" else name for name in columns(view))
+
+
+_ATTEMPTS_KNOWN: Final = "SELECT run_id, attempt, rule FROM attempt WHERE run_id IN"
+_BYTES_READ: Final = "SELECT run_id, path, offset_bytes FROM source WHERE run_id IN"
+#: What SQLite and Postgres both take in one statement.
+_MOST_MARKS: Final = 10_000
+_RUN: Final = _columns_of(RunView)
+_LIVE_RUN: Final = _columns_of(LiveRun)
 _ATTEMPT: Final = columns(AttemptView)
 _CHECKPOINT: Final = columns(CheckpointView)
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
@@ -94,15 +104,15 @@ def run(connection: Connection, run_id: str) -> RunDetail:
     return details[0]
 
 
-def live_attempts(connection: Connection) -> list[tuple[RunView, AttemptView]]:
+def live_attempts(connection: Connection) -> list[tuple[LiveRun, AttemptView]]:
     """Every attempt that is neither ended nor withdrawn, with its run."""
     with connection.transaction(write=False):
         attempts = _attempts(
             connection, f"state NOT IN ({_marks(_OVER)}) ORDER BY run_id, attempt", _OVER
         )
         inner = f"SELECT run_id FROM attempt WHERE state NOT IN ({_marks(_OVER)})"  # noqa: S608 - our names, and marks
-        found = _select(connection, "run", _RUN, f"run_id IN ({inner})", _OVER)
-    by_id = {view.run_id: view for view in decode_all(RunRow, _RUN, found, _run_view)}
+        found = _select(connection, "run", _LIVE_RUN, f"run_id IN ({inner})", _OVER)
+    by_id = {view.run_id: view for view in decode_all(RunRow, _LIVE_RUN, found, LiveRun)}
     return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
 
 
@@ -171,6 +181,29 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     return {run_id for (run_id,) in connection.rows(sql, values)}
 
 
+def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]:
+    """How far the files of these runs were read; those that the ledger does not know are missing.
+
+    Runs whose directory was gone are missing, too: it may be back, and then all of it is news.
+    """
+    found: dict[str, HowFar] = {}
+    for begin in range(0, len(run_ids), _MOST_MARKS):
+        ids = run_ids[begin : begin + _MOST_MARKS]
+        with connection.transaction(write=False):
+            attempts = connection.rows(f"{_ATTEMPTS_KNOWN} ({_marks(ids)})", ids)
+            sources = connection.rows(f"{_BYTES_READ} ({_marks(ids)})", ids)
+        purged = set()
+        for run_id, path, offset_bytes in sources:
+            found.setdefault(run_id, HowFar()).offsets[path] = offset_bytes
+        for run_id, attempt, rule in attempts:
+            found.setdefault(run_id, HowFar()).attempts.append(attempt)
+            if rule == PURGED_RULE:
+                purged.add(run_id)
+        for run_id in purged:
+            del found[run_id]
+    return found
+
+
 def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     """Ids of a user's runs that are neither under way nor over, and whose time has come."""
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
@@ -220,18 +253,28 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def _run_view(*values: Any) -> RunView:
-    return _with_words(RunView, _RUN, RunState, values)
+    return _RUN_WITH_WORDS(values)
 
 
 def _attempt_view(*values: Any) -> AttemptView:
-    return _with_words(AttemptView, _ATTEMPT, AttemptState, values)
+    return _ATTEMPT_WITH_WORDS(values)
 
 
 def _with_words(
-    make: Callable[..., View], names: tuple[str, ...], state: type[Enum], values: tuple[Any, ...]
-) -> View:
-    """A view whose state and cause are enumerations again."""
-    view = list(values)
+    make: Callable[..., View], names: tuple[str, ...], state: type[Enum]
+) -> Callable[[Sequence[Any]], View]:
+    """Makes views whose state and cause are enumerations again."""
     at, why = names.index("state"), names.index("cause")
-    view[at], view[why] = state(view[at]), view[why] and Cause(view[why])
-    return make(*view)
+    states = {each.value: each for each in state}
+
+    def view(values: Sequence[Any]) -> View:
+        words = list(values)
+        words[at] = states.get(words[at]) or state(words[at])
+        words[why] = words[why] and Cause(words[why])
+        return make(*words)
+
+    return view
+
+
+_RUN_WITH_WORDS: Final = _with_words(RunView, _RUN, RunState)
+_ATTEMPT_WITH_WORDS: Final = _with_words(AttemptView, _ATTEMPT, AttemptState)

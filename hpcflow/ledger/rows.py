@@ -134,6 +134,15 @@ class RunningRow:
 
 
 @dataclass(slots=True)
+class HowFar:
+    """How far the files of a run were read: by their path in its directory; those of which
+    nothing was read yet are missing. ``attempts`` are those that are known."""
+
+    offsets: dict[str, int] = field(default_factory=dict)
+    attempts: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Change:
     """New rows of one run, and what they were computed from.
 

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
 from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
 from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.ends import End, ends
-from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, RunningRow, RunRow
+from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, HowFar, Known, RunningRow, RunRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
 from hpcflow.model.state import Cause, RunState
-from hpcflow.model.views import AttemptView, RunDetail, RunView
+from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
 Row = TypeVar("Row")
 
@@ -105,7 +105,7 @@ class Ledger:
         with self._reading() as connection:
             return queries.run(connection, run_id)
 
-    def live_attempts(self) -> list[tuple[RunView, AttemptView]]:
+    def live_attempts(self) -> list[tuple[LiveRun, AttemptView]]:
         """Every attempt that is neither ended nor withdrawn, with its run."""
         with self._reading() as connection:
             return queries.live_attempts(connection)
@@ -127,6 +127,10 @@ class Ledger:
     def unsettled(self, now: datetime) -> set[str]:
         """Ids of the runs whose files may still grow."""
         return queries.unsettled(self.connection(), now)
+
+    def how_far(self, run_ids: Sequence[str]) -> dict[str, HowFar]:
+        """How far the files of these runs were read; unknown ones are missing."""
+        return queries.how_far(self.connection(), run_ids)
 
     def undecided(self, now: datetime, *, user: str) -> list[str]:
         """Ids of the user's runs about which something is to be decided, oldest first."""
@@ -203,12 +207,23 @@ class Ledger:
 
 def _claim(connection: Connection, change: Change) -> bool:
     """Write the run's own row, if it still is as it was; whether it was."""
-    values = encode(change.run)
     if change.bytes_before is None:
-        return connection.execute(_insert("run") + " ON CONFLICT DO NOTHING", values).rowcount == 1
-    assignments = ", ".join(f"{name} = ?" for name in columns(RunRow))
-    sql = f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608 - our names, and marks
-    return connection.execute(sql, [*values, change.run.run_id, change.bytes_before]).rowcount == 1
+        sql = _insert("run") + " ON CONFLICT DO NOTHING"
+        return connection.execute(sql, encode(change.run)).rowcount == 1
+    begin = 0 if change.from_zero else _FIRST_DERIVED  # what run.json said is there, and stays
+    values = encode(change.run, since=begin)
+    parameters = [*values, change.run.run_id, change.bytes_before]
+    return connection.execute(_update_run(begin), parameters).rowcount == 1
+
+
+#: Where in a run's row that begins which follows from journal and events.
+_FIRST_DERIVED: Final = columns(RunRow).index("state")
+
+
+@cache
+def _update_run(begin: int) -> str:
+    assignments = ", ".join(f"{name} = ?" for name in columns(RunRow)[begin:])
+    return f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608 - our names, and marks
 
 
 def _write(connection: Connection, table: str, rows: list[Any]) -> None:

@@ -32,6 +32,17 @@ class AttemptView:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveRun:
+    """What is to be known of a run to ask the scheduler about its job."""
+
+    run_id: str
+    user: str
+    site: str
+    run_dir: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointView:
     """One complete checkpoint."""
 

@@ -25,8 +25,8 @@ from hpcflow.launch.submission import another_cluster, last_attempt, read_claim,
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState
-from hpcflow.model.views import AttemptView, RunView
-from hpcflow.observe.judge import MISSING, judge
+from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.silence import Silence
@@ -44,7 +44,7 @@ _ACCOUNTING_MARGIN = timedelta(days=1)
 
 
 def observe(
-    live: Iterable[tuple[RunView, AttemptView]],
+    live: Iterable[tuple[LiveRun, AttemptView]],
     *,
     connect: Callable[[str], Scheduler],
     clock: Clock,
@@ -59,11 +59,11 @@ def observe(
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
     """
-    by_site: dict[str, list[tuple[RunView, AttemptView]]] = defaultdict(list)
+    by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
         by_site[run.site].append((run, attempt))
 
-    def look(site: str, pairs: list[tuple[RunView, AttemptView]]) -> list[RunDir]:
+    def look(site: str, pairs: list[tuple[LiveRun, AttemptView]]) -> list[RunDir]:
         try:
             return _Watch(connect(site), clock, home, Silence(home, site), warnings).look(pairs)
         except HpcflowError as error:
@@ -101,7 +101,7 @@ class _Watch:
         self._accounting_answered = True
         self._past: dict[str, list[JobInfo]] = {}
 
-    def look(self, pairs: list[tuple[RunView, AttemptView]]) -> list[RunDir]:
+    def look(self, pairs: list[tuple[LiveRun, AttemptView]]) -> list[RunDir]:
         """Ask once, and journal what is new; the runs about which anything was."""
         sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
         with ExitStack() as locks:
@@ -123,7 +123,7 @@ class _Watch:
         return changed + self._adopt(sent, queued) + self._journal(sent, known)
 
     def _lock_open(
-        self, pairs: list[tuple[RunView, AttemptView]], locks: ExitStack
+        self, pairs: list[tuple[LiveRun, AttemptView]], locks: ExitStack
     ) -> list[_Unsettled]:
         """The open intents that nobody is submitting at this moment, each under its lock."""
         found = []
@@ -160,7 +160,7 @@ class _Watch:
         return True
 
     def _ask_accounting(
-        self, forgotten: list[tuple[RunView, AttemptView]], unknown: list[Intended]
+        self, forgotten: list[tuple[LiveRun, AttemptView]], unknown: list[Intended]
     ) -> list[JobInfo]:
         """What accounting says of jobs that the queue does not know. One that was silent a moment
         ago is not asked again: a large database takes long to say nothing."""
@@ -186,7 +186,7 @@ class _Watch:
             return []
 
     def _adopt(
-        self, sent: list[tuple[RunView, AttemptView]], queued: list[JobInfo]
+        self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]
     ) -> list[RunDir]:
         """Jobs that were restarted after their attempts had ended: they are the next ones now."""
         watched = {attempt.job_id for _, attempt in sent}
@@ -208,7 +208,7 @@ class _Watch:
             return False  # it is being sent at this moment, or its folder is gone
 
     def _journal(
-        self, sent: list[tuple[RunView, AttemptView]], known: dict[str, list[JobInfo]]
+        self, sent: list[tuple[LiveRun, AttemptView]], known: dict[str, list[JobInfo]]
     ) -> list[RunDir]:
         changed = []
         for run, attempt in sent:
@@ -218,11 +218,13 @@ class _Watch:
                     f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
                     "this version does not know; waiting"
                 )
+            if job is not None and not job.restarts and is_as_known(attempt, job):
+                continue
             if self._write(run, attempt, job):
                 changed.append(RunDir(Path(run.run_dir)))
         return changed
 
-    def _write(self, run: RunView, attempt: AttemptView, job: JobInfo | None) -> bool:
+    def _write(self, run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
         """Journal what is new about an attempt; whether anything was.
 
         A run whose files are gone or closed must not keep the others from being seen.
@@ -311,7 +313,7 @@ def _is_end(job: JobInfo) -> bool:
     return job.state is AttemptState.ENDED
 
 
-def _needs_accounting(run: RunView, job: JobInfo | None) -> bool:
+def _needs_accounting(run: LiveRun, job: JobInfo | None) -> bool:
     """Whether the queue has forgotten a job, or how it ended before it was restarted."""
     if job is None or not job.restarts:
         return job is None

@@ -107,9 +107,8 @@ def _refine(
 
 def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[JournalRecord]:
     records: list[JournalRecord] = []
-    seen = _observed(attempt.attempt, job, now)
-    if _is_news(attempt, seen):
-        records.append(seen)
+    if _is_news(attempt, job):
+        records.append(_observed(attempt.attempt, job, now))
     if job.state is AttemptState.ENDED:
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
         if job.source == "accounting" and attempt.exit_code is not None:
@@ -195,12 +194,25 @@ def _observed(number: int, job: JobInfo, now: datetime) -> Observed:
     )
 
 
-def _is_news(attempt: AttemptView, seen: Observed) -> bool:
+def is_as_known(attempt: AttemptView, job: JobInfo) -> bool:
+    """Whether nothing follows from an answer, as from nearly all of them.
+
+    Where the job itself has said more than the scheduler shows (it has begun or left), that is
+    looked into.
+    """
+    return (
+        job.state is attempt.state
+        and job.state is not AttemptState.ENDED
+        and not _is_news(attempt, job)
+    )
+
+
+def _is_news(attempt: AttemptView, seen: JobInfo) -> bool:
     """Whether anything that the ledger keeps would change."""
     return (
         seen.raw_state != attempt.raw_state
         or (seen.state is AttemptState.QUEUED and _why(seen.reason) != _why(attempt.reason))
-        or (seen.nodes is not None and seen.nodes != attempt.nodes)
+        or (bool(seen.nodes) and list(seen.nodes) != attempt.nodes)
         or (seen.submitted_at is not None and seen.submitted_at != attempt.submitted_at)
         or (seen.started_at is not None and seen.started_at != attempt.started_at)
         or (seen.ended_at is not None and seen.ended_at != attempt.ended_at)

@@ -11,6 +11,7 @@ from hpcflow.errors import LedgerError, StorageError
 from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
+from hpcflow.projection.growth import grown
 from hpcflow.projection.reading import MISFITS, FileShrankError, RunReader
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
@@ -87,8 +88,10 @@ def catch_up_home(
     marked = unread_runs(home)
     known = ledger.run_ids()
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
-    run_dirs = linked(home, sorted(wanted))
+    ids = sorted(wanted)
+    run_dirs = linked(home, grown(ledger, home, ids))
     summary = catch_up(ledger, run_dirs)
+    summary.runs = len(ids)
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
     summary.purged = end_purged(ledger, purged)

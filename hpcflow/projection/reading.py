@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from hpcflow.errors import StorageError
@@ -18,6 +18,17 @@ from hpcflow.storage.lines import Position, split_lines
 _PORTION_BYTES = 4 << 20
 #: What folding and deriving raise when they go on from rows that neither of them made.
 MISFITS = (AttributeError, KeyError, TypeError, ValueError)
+
+
+_HERE = RunDir(Path())
+#: The journal's path in its run directory: what a file is called in the ledger.
+JOURNAL = _HERE.journal.as_posix()
+
+
+@lru_cache(maxsize=1000)
+def events_of(attempt: int) -> str:
+    """The same of an attempt's events."""
+    return _HERE.attempt(attempt).events.as_posix()
 
 
 class FileShrankError(Exception):
@@ -73,11 +84,10 @@ class RunReader:
             FileShrankError: begin this run anew.
             StorageError: the journal cannot be read, or any other file.
         """
-        self._read_file(self._run_dir.journal, partial(fold_journal, self._fold))
+        self._read_file(JOURNAL, partial(fold_journal, self._fold))
         for number in sorted(self._fold.attempts):
-            events = self._run_dir.attempt(number).events
             try:
-                self._read_file(events, partial(fold_events, self._fold, number))
+                self._read_file(events_of(number), partial(fold_events, self._fold, number))
             except StorageError as error:
                 if not self._is_lenient:
                     raise
@@ -86,8 +96,8 @@ class RunReader:
             return None
         return self._change()
 
-    def _read_file(self, path: Path, fold: Callable[[list[bytes]], int]) -> None:
-        name = path.relative_to(self._run_dir.path).as_posix()
+    def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
+        path = self._run_dir.path / name
         source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
         end = size_of(path)
         if self._limits is not None:

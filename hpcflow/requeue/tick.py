@@ -7,9 +7,11 @@ holds nothing between two rounds.
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,7 @@ from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.ledger.store import Ledger
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import BeginLifted, Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
@@ -103,7 +106,21 @@ def tick(around: Surroundings) -> Report:
     Raises:
         LedgerError: the database does not answer; nothing is lost.
     """
-    return _Round(around).go()
+    with _no_collection():
+        return _Round(around).go()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rows and jobs by the ten thousand hold no cycles, and looking for some in them, again and
+    again as they grow in number, takes a quarter of a round."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _OustedError(Exception):
@@ -115,7 +132,8 @@ class _Round:
         self._around = around
         self._report = Report()
         self._silent_sites: set[str] = set()
-        self._queues: dict[str, list[JobInfo]] = {}
+        self._queues: dict[str, _Queue] = {}
+        self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
 
     def go(self) -> Report:
@@ -226,7 +244,7 @@ class _Round:
             self._say_gone(run_dir)
             return False
         run = read_run(run_dir)
-        site, scheduler = around.find_site(run.site), around.connect(run.site)
+        site, scheduler = self._site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
             return False  # it is for a daemon over there
         partition = site.partitions.get(run.partition)
@@ -237,7 +255,8 @@ class _Round:
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action is Action.RESUBMIT:
-            queue, avoid = self._queue(run.site), self._to_avoid(run, site)
+            queue = self._queue(run.site).of(run.run_id)
+            avoid = self._to_avoid(run, site)
             if avoid:
                 why = f"{decision.why}; avoiding {', '.join(avoid)}"
                 decision = replace(decision, why=why)
@@ -290,10 +309,16 @@ class _Round:
                 f"{run_dir.path.parents[2]} is not there, and with it the run directory"
             )
 
-    def _queue(self, site: str) -> list[JobInfo]:
+    def _site(self, name: str) -> Site:
+        """The site of that name: read once."""
+        if name not in self._sites:
+            self._sites[name] = self._around.find_site(name)
+        return self._sites[name]
+
+    def _queue(self, site: str) -> _Queue:
         """What is in the queue of a site: asked once, before the first run is sent there."""
         if site not in self._queues:
-            self._queues[site] = list(self._around.connect(site).queue())
+            self._queues[site] = _Queue(self._around.connect(site).queue())
         return self._queues[site]
 
     def _to_avoid(self, run: Run, site: Site) -> list[str]:
@@ -330,6 +355,20 @@ class _Round:
         mark_unread(self._around.settings.home, run_dir)
         journal.append(run_dir, record)
         return True
+
+
+class _Queue:
+    """The jobs of a queue, by the runs whose names they bear."""
+
+    def __init__(self, jobs: Iterable[JobInfo]) -> None:
+        self._named: dict[str | None, list[JobInfo]] = defaultdict(list)
+        for job in jobs:
+            named = parse_job_name(job.job_name)
+            self._named[named[0] if named else None].append(job)
+
+    def of(self, run_id: str) -> list[JobInfo]:
+        """Those that may be of a run: they bear its name, or none that hpcflow gave."""
+        return [*self._named.get(run_id, ()), *self._named.get(None, ())]
 
 
 def _is_behind(known: Known, run_dir: RunDir) -> bool:

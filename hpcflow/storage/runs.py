@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 from hpcflow.errors import NotFoundError
 from hpcflow.model.ids import is_run_id
@@ -21,11 +23,10 @@ def run_ids(home: Home) -> list[str]:
         StorageError: the home cannot be read.
     """
     try:
-        return sorted(
-            entry.name
-            for entry in home.runs.iterdir()
-            if is_run_id(entry.name) and entry.is_symlink()
-        )
+        with os.scandir(home.runs) as entries:  # knows a link without a look at each
+            return sorted(
+                entry.name for entry in entries if is_run_id(entry.name) and entry.is_symlink()
+            )
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -38,9 +39,8 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
     Raises:
         NotFoundError: this home has no such run.
     """
-    link = home.runs / run_id
     try:
-        return RunDir(link.readlink())
+        return RunDir(Path(os.readlink(f"{home.runs}/{run_id}")))  # noqa: PTH115 - by the thousand
     except OSError:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
 

@@ -27,6 +27,7 @@ from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
+from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
 from tests.benchmarks.timing import Row
@@ -80,9 +81,11 @@ def _postgres(folder: Path) -> Iterator[str]:
 class _Active:
     """A run whose job runs."""
 
+    number: int
     run_dir: RunDir
     job: str
     job_name: str
+    sent_at: datetime
     started_at: datetime
 
 
@@ -107,7 +110,7 @@ class _World:
 
     def _make(self, number: int, now: datetime) -> _Active:
         """The files as they would be, written without fsync."""
-        at = now - timedelta(hours=1) + timedelta(milliseconds=number)
+        at = now - timedelta(hours=12) + timedelta(milliseconds=number)
         run = make_run(
             self.root / "scratch", name=f"run{number % 100}", at=at, resources=_RESOURCES
         )
@@ -115,7 +118,7 @@ class _World:
         attempt = run_dir.attempt(1)
         attempt.path.mkdir(parents=True)
         job, name = str(_FIRST_JOB + number), job_name(run.run_id, 1)
-        started_at = now - timedelta(minutes=30)
+        started_at = at.replace(microsecond=0) + timedelta(seconds=number)
         run_dir.run_json.write_text(json.dumps(run.model_dump(mode="json")))
         records = (
             Intended(at=at, attempt=1, job_name=name, scheduler="slurm", partition="gpu"),
@@ -126,8 +129,8 @@ class _World:
                 job_id=job,
                 state=AttemptState.RUNNING,
                 raw_state="RUNNING",
-                nodes=["n1", "n2"],
-                submitted_at=started_at,
+                nodes=[f"n{2 * number + 1}", f"n{2 * number + 2}"],
+                submitted_at=at.replace(microsecond=0),
                 started_at=started_at,
             ),
         )
@@ -139,20 +142,19 @@ class _World:
             f'{{"at": "{text}", "event": "train_started", "train_step": 0}}\n'
         )
         (self.home.runs / run.run_id).symlink_to(run_dir.path)
-        return _Active(run_dir, job, name, started_at)
+        return _Active(number, run_dir, job, name, at, started_at)
 
-    def show(
-        self, runs: Sequence[_Active], *, state: str = "RUNNING", nodes: str = "n[1-2]"
-    ) -> None:
+    def show(self, runs: Sequence[_Active], *, state: str = "RUNNING", rack: str = "n") -> None:
         """Let squeue say this of ``runs``, and of all others that they run."""
         shown = {each.job for each in runs}
         with (self.root / "queue.txt").open("w") as file:
             for each in self.runs:
                 is_shown = each.job in shown
-                since = each.started_at.strftime("%Y-%m-%dT%H:%M:%S")
+                nodes = f"{rack if is_shown else 'n'}[{2 * each.number + 1}-{2 * each.number + 2}]"
+                sent, since = map(format_time, (each.sent_at, each.started_at))
                 fields = (
-                    each.job, state if is_shown else "RUNNING", "0", "0", since, since, since,
-                    "gpu", "physics", nodes if is_shown else "n[1-2]", each.job_name, "None",
+                    each.job, state if is_shown else "RUNNING", "0", "0", sent, since, since,
+                    "gpu", "physics", nodes, each.job_name, "None",
                 )  # fmt: skip
                 file.write(FIELD_END.join(fields) + ROW_END + "\n")
 
@@ -224,9 +226,7 @@ class _Daemon:
         self._process.communicate(timeout=60)
 
 
-def _measure(
-    world: _World, ledger_url: str, database: str, *, is_short: bool = False
-) -> list[Row]:
+def _measure(world: _World, ledger_url: str, database: str, *, is_short: bool = False) -> list[Row]:
     daemon = _Daemon(world, ledger_url)
     where = f"over {_RUNS:,} active runs, {database}"
     try:
@@ -256,7 +256,7 @@ def _eventful(world: _World, daemon: _Daemon, where: str) -> list[Row]:
     world.show(world.runs[:_ENDED], state="PREEMPTED")
     sending = daemon.tick()
     assert sending.sent == _ENDED, sending
-    world.show(world.runs[_ENDED:], nodes="n[3-4]")
+    world.show(world.runs[_ENDED:], rack="m")
     moved = daemon.tick()
     fsync_s = _fsync_s(world.root, 200) * _RUNS
     return [

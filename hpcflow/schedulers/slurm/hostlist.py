@@ -25,6 +25,8 @@ def expand(hostlist: str) -> tuple[str, ...]:
     """
     if hostlist.strip().lower() in _NO_NODES:
         return ()
+    if "[" not in hostlist and "," not in hostlist and "]" not in hostlist:
+        return (hostlist.strip(),)
     names: list[str] = []
     for item in _split(hostlist.strip()):
         for name in _expand_item(item):
