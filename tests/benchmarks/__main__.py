@@ -1,27 +1,56 @@
-"""``make bench``: measures every performance goal and prints the table of docs/benchmarks.md."""
+"""``make bench``: measures every performance goal and prints the table of docs/benchmarks.md.
+
+``python -m tests.benchmarks tick recovery`` measures only these.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from hpcflow.testing.cluster import Cluster, Progress
-from tests.benchmarks import bench_help, bench_ledger, bench_submit
+from tests.benchmarks import (
+    bench_help,
+    bench_ledger,
+    bench_recovery,
+    bench_storm,
+    bench_submit,
+    bench_tick,
+)
 from tests.benchmarks.timing import Row
 
 #: A cluster of its own: a thousand queued jobs are nobody's idea of a quiet development cluster.
 _FOLDER = Path("/var/tmp/hpcflow-bench-cluster")
 
+_ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
+    "help": bench_help.rows,
+    "ledger": bench_ledger.rows,
+    "tick": bench_tick.rows,
+}
+_ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
+    "submit": bench_submit.rows,
+    "recovery": bench_recovery.rows,
+    "storm": bench_storm.rows,
+}
+
 
 def main() -> int:
-    """Measure everything; 0 if every goal is met that is more than an aim."""
-    rows: list[Row] = [*bench_help.rows(), *bench_ledger.rows()]
-    cluster = Cluster(_FOLDER, progress=Progress(sys.stderr))
-    cluster.up()
-    try:
-        rows += bench_submit.rows(cluster)
-    finally:
-        cluster.down()
+    """Measure what was named, or everything; 0 if every goal is met that is more than an aim."""
+    names = sys.argv[1:] or [*_ALONE, *_ON_CLUSTER]
+    if unknown := set(names) - {*_ALONE, *_ON_CLUSTER}:
+        print(f"no benchmark {', '.join(sorted(unknown))}; there are: "
+              f"{', '.join([*_ALONE, *_ON_CLUSTER])}", file=sys.stderr)  # fmt: skip
+        return 2
+    rows = [row for name, bench in _ALONE.items() if name in names for row in bench()]
+    if on_cluster := [bench for name, bench in _ON_CLUSTER.items() if name in names]:
+        cluster = Cluster(_FOLDER, progress=Progress(sys.stderr))
+        cluster.up()
+        try:
+            rows += [row for bench in on_cluster for row in bench(cluster)]
+        finally:
+            cluster.down()
     print("| what | measured | goal | met |")
     print("|---|---|---|---|")
     for row in rows:
