@@ -204,6 +204,16 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     return found
 
 
+def running(connection: Connection, user: str, limit: int) -> list[tuple[str, int]]:
+    """Run directory and number of attempts of this user that run, or are being cleared away."""
+    states = (AttemptState.RUNNING.value, AttemptState.COMPLETING.value)
+    sql = (
+        "SELECT run.run_dir, attempt.attempt FROM attempt JOIN run ON run.run_id = attempt.run_id "  # noqa: S608 - our names, and marks
+        f"WHERE run.user_name = ? AND attempt.state IN ({_marks(states)}) LIMIT ?"
+    )
+    return [(run_dir, number) for run_dir, number in connection.rows(sql, [user, *states, limit])]
+
+
 def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     """Ids of a user's runs that are neither under way nor over, and whose time has come."""
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)

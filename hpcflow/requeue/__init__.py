@@ -8,6 +8,7 @@
 - :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job avoids
 - :mod:`.lease`: at most one daemon acts for a ledger
 - :mod:`.install`: keeping it at work where nobody is logged in; :mod:`.job`: as a job of Slurm
+- :mod:`.departures`: which jobs say that they are about to leave
 - :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again
 
 Nothing here looks at Slurm by itself (:mod:`hpcflow.observe`) or sends (:mod:`hpcflow.launch`).

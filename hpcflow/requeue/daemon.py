@@ -16,6 +16,7 @@ from typing import Final
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
+from hpcflow.requeue.departures import MOST, Departures
 from hpcflow.requeue.tick import Report, Surroundings, tick
 from hpcflow.sites.slurm_conf import configured_name
 
@@ -24,6 +25,9 @@ from hpcflow.sites.slurm_conf import configured_name
 TTL_S: Final = 300.0
 #: Between two ticks. Slurm's manual pages ask for "some seconds".
 INTERVAL_S: Final = 10.0
+#: Where a job has said that it is about to leave; never closer together than this.
+SOON_S: Final = 2.0
+_LISTEN_S: Final = 0.5
 _PIECE_S: Final = 0.2
 
 
@@ -76,6 +80,7 @@ class Daemon:
         self._told = told
         self._on_report, self._on_text = on_report, on_text
         self._interval_s = interval_s
+        self._departures = Departures(around.clock)
         self._name = lease_name(around.settings.user)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self._lease: Lease | None = None
@@ -99,9 +104,17 @@ class Daemon:
         try:
             while not self._told.is_over:
                 self._round()
-                self._told.sleep(self._interval_s)
+                self._rest()
         finally:
             self._give_back()
+
+    def _rest(self) -> None:
+        """Until the next round is due: sooner where a job has said that it is about to leave."""
+        self._told.sleep(min(self._interval_s, SOON_S))
+        left_s = self._interval_s - SOON_S
+        while left_s > 0 and not self._told.is_over and not self._departures.is_near():
+            self._told.sleep(min(left_s, _LISTEN_S))
+            left_s -= _LISTEN_S
 
     def _round(self) -> None:
         try:
@@ -109,6 +122,9 @@ class Daemon:
                 self._say_who()
                 return
             report = tick(self._around)
+            self._departures.listen_to(
+                self._around.ledger.running(user=self._around.settings.user, limit=MOST + 1)
+            )
         except LedgerError as error:
             self._lease = None
             # Where waiting alone mends nothing, whoever reads this must know what does.
