@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import lru_cache
-from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
@@ -41,16 +41,34 @@ def encode(row: Any, *, since: int = 0) -> list[object]:
     Args:
         since: leave out as many columns.
     """
-    values: list[object] = []
-    for name, kind in islice(_kinds(row.__class__).items(), since, None):
-        value = getattr(row, name)
-        if value is not None:
-            if kind == "json":
-                value = json.dumps(value)
-            elif kind == "time":
-                value = to_text(value)
-        values.append(value)
+    get, todo = _encoders(row.__class__, since)
+    values = list(get(row))
+    for index, encoder in todo:
+        if values[index] is not None:
+            values[index] = encoder(values[index])
     return values
+
+
+@lru_cache(maxsize=64)
+def _encoders(
+    row_type: Any, since: int
+) -> tuple[Callable[[Any], tuple[Any, ...]], list[tuple[int, Callable[[Any], object]]]]:
+    """What reads the columns of a row at once, and what is to be done with some of them."""
+    names = columns(row_type)[since:]
+    kinds = [_kinds(row_type)[name] for name in names]
+    todo = [(index, _ENCODERS[kind]) for index, kind in enumerate(kinds) if kind in _ENCODERS]
+    return attrgetter(*names), todo
+
+
+_ENCODERS: Final[dict[str, Callable[[Any], object]]] = {"json": json.dumps, "time": to_text}
+
+
+def copied(row: Row) -> Row:
+    """Another row with the same values."""
+    row_type: Any = row.__class__
+    get, _ = _encoders(row_type, 0)
+    made: Row = row_type(*get(row))
+    return made
 
 
 def decode_all(
@@ -119,6 +137,9 @@ _STORED: Final[dict[str, frozenset[type]]] = {
 }
 
 
+_parse: Final = json.JSONDecoder().decode
+
+
 def _decoder(kind: str, python: str) -> Callable[[Any], Any]:
     return _JSON[python] if kind == "json" else _DECODERS[kind]
 
@@ -128,7 +149,7 @@ def _decode_time(value: str | datetime) -> datetime:
 
 
 def _decode_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+    value = _parse(text)
     if type(value) is not dict:
         raise ValueError(f"no JSON object: {text[:40]!r}")
     return value
@@ -142,7 +163,7 @@ def _decode_numbers(text: str) -> dict[str, Any]:
 
 
 def _decode_texts(text: str) -> list[Any]:
-    value = json.loads(text)
+    value = _parse(text)
     if type(value) is not list or not set(map(type, value)) <= {str}:
         raise ValueError(f"no list of texts: {text[:40]!r}")
     return value

@@ -71,14 +71,16 @@ class Connection:
             cursor: Cursor = self._raw.execute(self._native(sql), tuple(parameters))
             return cursor
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run one statement for every row.
+    def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> int:
+        """Run one statement for every row; how many rows it changed in all.
 
         Raises:
             LedgerError: the database failed.
         """
         with self._errors():
-            self._raw.cursor().executemany(self._native(sql), list(rows))
+            cursor = self._raw.cursor()
+            cursor.executemany(self._native(sql), list(rows))
+            return int(cursor.rowcount)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
         """All rows that a statement gives.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from enum import Enum
 from functools import cache
+from itertools import groupby
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -182,7 +184,7 @@ class Ledger:
         with connection.transaction(write=True):
             # In one order, for two writers that hold what the other waits for would wait for ever.
             in_order = sorted(changes, key=lambda change: change.run.run_id)
-            mine = [change for change in in_order if _claim(connection, change)]
+            mine = _claim(connection, in_order)
             for change in mine:
                 if change.from_zero:
                     for table in ("attempt", "checkpoint", "source"):
@@ -209,15 +211,48 @@ class Ledger:
             raise self.damaged(str(error)) from None
 
 
-def _claim(connection: Connection, change: Change) -> bool:
-    """Write the run's own row, if it still is as it was; whether it was."""
+def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
+    """Write the runs' own rows, in this order, those that still are as they were; which were."""
+    mine: list[Change] = []
+    for kind, some in groupby(changes, _kind):
+        if kind is _Kind.NEW:
+            sql = _insert("run") + " ON CONFLICT DO NOTHING"
+            mine += [
+                each for each in some if connection.execute(sql, encode(each.run)).rowcount == 1
+            ]
+        else:
+            # What run.json said is there, and stays, unless everything was read anew.
+            begin = 0 if kind is _Kind.ANEW else _FIRST_DERIVED
+            mine += _claim_known(connection, begin, list(some))
+    return mine
+
+
+class _Kind(Enum):
+    NEW = "new"
+    ANEW = "anew"
+    ON = "on"
+
+
+def _kind(change: Change) -> _Kind:
     if change.bytes_before is None:
-        sql = _insert("run") + " ON CONFLICT DO NOTHING"
-        return connection.execute(sql, encode(change.run)).rowcount == 1
-    begin = 0 if change.from_zero else _FIRST_DERIVED  # what run.json said is there, and stays
-    values = encode(change.run, since=begin)
-    parameters = [*values, change.run.run_id, change.bytes_before]
-    return connection.execute(_update_run(begin), parameters).rowcount == 1
+        return _Kind.NEW
+    return _Kind.ANEW if change.from_zero else _Kind.ON
+
+
+def _claim_known(connection: Connection, begin: int, changes: list[Change]) -> list[Change]:
+    """All at once, as nearly always nobody else was faster; else one by one."""
+    sql = _update_run(begin)
+    values = [
+        [*encode(change.run, since=begin), change.run.run_id, change.bytes_before]
+        for change in changes
+    ]
+    connection.execute("SAVEPOINT claims")
+    if connection.execute_many(sql, values) != len(changes):
+        connection.execute("ROLLBACK TO SAVEPOINT claims")
+        pairs = zip(changes, values, strict=True)
+        changes = [each for each, row in pairs if connection.execute(sql, row).rowcount == 1]
+    connection.execute("RELEASE SAVEPOINT claims")
+    return changes
 
 
 #: Where in a run's row that begins which follows from journal and events.

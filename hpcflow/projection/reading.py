@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from hpcflow.errors import StorageError
+from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal
 from hpcflow.ledger.rows import Change, Known, SourceRow
@@ -140,7 +141,7 @@ class RunReader:
             if row.run_id != fold.run_id:
                 raise StorageError(f"{self._run_dir.run_json} is of another run: {row.run_id}")
         else:
-            row = replace(known.run)
+            row = copied(known.run)
         attempts = {old.attempt: old for old in known.attempts} if known else {}
         for number in fold.changed_attempts:
             attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])

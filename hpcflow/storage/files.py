@@ -124,9 +124,11 @@ def read_from(path: Path, offset: int, max_bytes: int) -> bytes:
         StorageError: it exists and cannot be read.
     """
     try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(max_bytes) or b""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, max_bytes, offset)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return b""
     except OSError as error:
