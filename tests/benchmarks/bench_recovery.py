@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -25,7 +24,8 @@ from hpcflow.testing.cluster import Cluster, Software, User, poll
 from tests.benchmarks.timing import Row
 
 _PREEMPTIONS: Final = 8
-_WITHOUT_NOTICE: Final = 3
+_NO_GRACE: Final = 3
+_CRASHES: Final = 3
 #: Train steps between two checkpoints: some seconds of them.
 _CHECKPOINT_EVERY: Final = 500
 _TOGETHER_S: Final = 300
@@ -41,16 +41,19 @@ def rows(cluster: Cluster) -> list[Row]:
         for number in range(1, _PREEMPTIONS + 1):
             training.preempt(number, by=grace)
         with _no_grace(cluster):
-            for number in range(_PREEMPTIONS + 1, _PREEMPTIONS + _WITHOUT_NOTICE + 1):
+            for number in range(_PREEMPTIONS + 1, _PREEMPTIONS + _NO_GRACE + 1):
                 training.preempt(number, by=grace)
+        taken = _PREEMPTIONS + _NO_GRACE
+        for number in range(taken + 1, taken + _CRASHES + 1):
+            training.crash(number, cluster)
         told = training.history()
     importing_s = _importing_s(ada, software)
     recoveries = [
-        _recovery(training, told[number - 1], told[number])
-        for number in range(1, _PREEMPTIONS + _WITHOUT_NOTICE + 1)
+        _recovery(training, told[number - 1], told[number]) for number in range(1, taken + 1)
     ]
-    with_notice = [chapter["lost_train_steps"] for chapter in told[:_PREEMPTIONS]]
-    without = [chapter["lost_train_steps"] for chapter in told[_PREEMPTIONS:-1]]
+    lost = [chapter["lost_train_steps"] for chapter in told]
+    with_notice, without = lost[:_PREEMPTIONS], lost[taken:-1]
+    no_grace = lost[_PREEMPTIONS:taken]
     return [
         *_times(recoveries, importing_s),
         Row(
@@ -66,10 +69,11 @@ def rows(cluster: Cluster) -> list[Row]:
             max(with_notice) == 0,
         ),
         Row(
-            f"train steps lost in {len(without)} preemptions with a grace time of zero",
-            f"{max(without)} at most, {median(without):.0f} in the median",
+            f"train steps lost in {len(no_grace)} preemptions with a grace time of zero, where "
+            f"Slurm still waits KillWait; in {len(without)} crashes of the node",
+            f"{max(no_grace)} at most; {', '.join(map(str, without))}",
             f"at most the checkpoint interval, {_CHECKPOINT_EVERY}",
-            max(without) <= _CHECKPOINT_EVERY,
+            max(*no_grace, *without) <= _CHECKPOINT_EVERY,
         ),
     ]
 
@@ -123,12 +127,23 @@ class _Training:
 
     def preempt(self, attempt: int, *, by: User) -> None:
         """Take the node of ``attempt`` some time after its first checkpoint; wait for the next."""
+        _take(by, self._node(attempt))
+        poll(lambda: self.events(attempt + 1, "progress"), _TOGETHER_S, "it goes on")
+
+    def crash(self, attempt: int, cluster: Cluster) -> None:
+        """Let the node of ``attempt`` die some time after its first checkpoint."""
+        node = self._node(attempt)
+        cluster.crash_node(node)
+        poll(lambda: self.events(attempt + 1, "progress"), _TOGETHER_S, "it goes on")
+        cluster.revive_node(node)
+
+    def _node(self, attempt: int) -> str:
+        """Where ``attempt`` runs, at a moment when it has something to lose."""
         poll(lambda: self.events(attempt, "checkpoint"), _TOGETHER_S, f"attempt {attempt} saves")
         # At any moment between two rounds of the daemon, and between two checkpoints.
         time.sleep(self._chance.uniform(0, INTERVAL_S))
-        (node,) = self.events(attempt, "started")[0]["nodes"]
-        _take(by, node)
-        poll(lambda: self.events(attempt + 1, "progress"), _TOGETHER_S, "it goes on")
+        node: str = self.events(attempt, "started")[0]["nodes"][0]
+        return node
 
     def events(self, attempt: int, kind: str) -> list[dict[str, Any]]:
         """What the job of ``attempt`` has said so far, of this kind."""
@@ -166,6 +181,7 @@ def _training(user: User, software: Software) -> Iterator[_Training]:
     )
     settings = (
         "resources.partition=spot", "params.epochs=1000000", "checkpoint.interval=1h",
+        "retry.backoff=1s",
         f"checkpoint.every_train_steps={_CHECKPOINT_EVERY}",
     )  # fmt: skip
     try:
@@ -184,7 +200,7 @@ def _recovery(training: _Training, before: dict[str, Any], after: dict[str, Any]
     ended_at = from_text(before["ended_at"])
 
     def since(text: str) -> float:
-        return max(0.0, (_moment(text) - ended_at).total_seconds())
+        return max(0.0, (from_text(text) - ended_at).total_seconds())
 
     number = after["attempt"]
     return _Recovery(
@@ -193,10 +209,6 @@ def _recovery(training: _Training, before: dict[str, Any], after: dict[str, Any]
         started_s=since(training.events(number, "started")[0]["at"]),
         trained_s=since(training.events(number, "progress")[0]["at"]),
     )
-
-
-def _moment(text: str) -> datetime:
-    return from_text(text)
 
 
 def _take(user: User, node: str) -> str:
@@ -239,6 +251,8 @@ class _Requeued:
             env={"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"},
         ).stdout.split()  # fmt: skip
         self._user.run(["scancel", self._job])
+        queued = ["squeue", "--noheader", f"--jobs={self._job}", "--states=running,completing"]
+        poll(lambda: not self._user.run(queued).stdout.strip(), 60, "it leaves its node")
         return self._started()[1] - int(said[0])
 
     def _started(self) -> list[int]:
