@@ -58,12 +58,18 @@ echo $((last + 1))
 def rows() -> list[Row]:
     """Measure SQLite and Postgres, in a folder on the disk of this machine."""
     root = Path(tempfile.mkdtemp(prefix="hpcflow-bench-"))
+    root.chmod(0o755)  # Postgres runs as a user of its own
     try:
         world = _World(root)
-        found = _measure(world, f"sqlite:///{root}/ledger.sqlite", "SQLite")
         with _postgres(root / "postgres") as url:
-            found += _measure(world, url, "Postgres", is_short=True)
-        return found
+            postgres = _Daemon(world, url)
+            elsewhere = _usual(world, postgres, "Postgres")
+            postgres.end()
+        sqlite = _Daemon(world, f"sqlite:///{root}/ledger.sqlite")
+        found = _usual(world, sqlite, "SQLite")
+        found += _eventful(world, sqlite)
+        sqlite.end()
+        return [*found, *elsewhere]
     finally:
         shutil.rmtree(root)
 
@@ -107,6 +113,7 @@ class _World:
         now = SystemClock().now().replace(microsecond=0)
         self.runs = [self._make(number, now) for number in range(_RUNS)]
         self.show(self.runs)
+        self._train_step = 0
 
     def _make(self, number: int, now: datetime) -> _Active:
         """The files as they would be, written without fsync."""
@@ -158,11 +165,12 @@ class _World:
                 )  # fmt: skip
                 file.write(FIELD_END.join(fields) + ROW_END + "\n")
 
-    def progress(self, train_step: int) -> None:
-        """Every job writes what it writes within ten seconds."""
+    def progress(self) -> None:
+        """Every job writes some of what it writes within ten seconds."""
+        self._train_step += 3
         now = to_text(SystemClock().now())
         text = "".join(
-            f'{{"at": "{now}", "event": "progress", "train_step": {train_step + more}, '
+            f'{{"at": "{now}", "event": "progress", "train_step": {self._train_step + more}, '
             '"epoch": 0.5, "metrics": {"loss": 0.25, "lr": 0.001}}\n'
             for more in range(3)
         )
@@ -226,33 +234,25 @@ class _Daemon:
         self._process.communicate(timeout=60)
 
 
-def _measure(world: _World, ledger_url: str, database: str, *, is_short: bool = False) -> list[Row]:
-    daemon = _Daemon(world, ledger_url)
+def _usual(world: _World, daemon: _Daemon, database: str) -> list[Row]:
+    """What a daemon does all day."""
     where = f"over {_RUNS:,} active runs, {database}"
-    try:
-        world.calls()
-        daemon.tick()  # reads everything, once
-        found = [
-            _row(
-                f"a tick {where}, in which nothing happened",
-                [daemon.tick() for _ in range(_ROUNDS)],
-                0.5,
-            )
-        ]
-        ticks = []
-        for number in range(_ROUNDS):
-            world.progress(10 * (number + 1))
-            ticks.append(daemon.tick())
-        found.append(_row(f"a tick {where}, each of which wrote three lines of progress", ticks, 2))
-        if not is_short:
-            found += _eventful(world, daemon, where)
-        return found
-    finally:
-        daemon.end()
+    world.calls()
+    daemon.tick()  # reads everything, once
+    quiet = [daemon.tick() for _ in range(_ROUNDS)]
+    busy = []
+    for _ in range(_ROUNDS):
+        world.progress()
+        busy.append(daemon.tick())
+    return [
+        _row(f"a tick {where}, in which nothing happened", quiet, 0.5),
+        _row(f"a tick {where}, each of which wrote three lines of progress", busy, 2),
+    ]
 
 
-def _eventful(world: _World, daemon: _Daemon, where: str) -> list[Row]:
+def _eventful(world: _World, daemon: _Daemon) -> list[Row]:
     """What happens once: it is measured once."""
+    where = f"over {_RUNS:,} active runs, SQLite"
     world.show(world.runs[:_ENDED], state="PREEMPTED")
     sending = daemon.tick()
     assert sending.sent == _ENDED, sending
