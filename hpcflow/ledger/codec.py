@@ -137,7 +137,15 @@ _STORED: Final[dict[str, frozenset[type]]] = {
 }
 
 
-_parse: Final = json.JSONDecoder().decode
+_raw_decode: Final = json.JSONDecoder().raw_decode
+
+
+def _parse(text: str) -> Any:
+    """JSON as it is written here: without blanks around it, which would be looked for."""
+    value, end = _raw_decode(text)
+    if end != len(text):
+        raise ValueError(f"more than JSON: {text[:40]!r}")
+    return value
 
 
 def _decoder(kind: str, python: str) -> Callable[[Any], Any]:

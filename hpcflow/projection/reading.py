@@ -98,7 +98,7 @@ class RunReader:
         return self._change()
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
-        path = self._run_dir.path / name
+        path = f"{self._run_dir.path}/{name}"
         source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
         end = size_of(path)
         if self._limits is not None:

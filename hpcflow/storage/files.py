@@ -117,7 +117,7 @@ def append_line_durably(path: Path, line: bytes | str) -> None:
         raise storage_error("append to", path, error) from error
 
 
-def read_from(path: Path, offset: int, max_bytes: int) -> bytes:
+def read_from(path: Path | str, offset: int, max_bytes: int) -> bytes:
     """Up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or when missing.
 
     Raises:
@@ -132,21 +132,21 @@ def read_from(path: Path, offset: int, max_bytes: int) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise storage_error("read", path, error) from error
+        raise storage_error("read", Path(path), error) from error
 
 
-def size_of(path: Path) -> int | None:
+def size_of(path: Path | str) -> int | None:
     """Size of ``path`` in bytes; None when it does not exist.
 
     Raises:
         StorageError: that cannot be found out.
     """
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size  # noqa: PTH116 - texts, where it is done by the thousand
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise storage_error("look at", path, error) from error
+        raise storage_error("look at", Path(path), error) from error
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -26,7 +26,7 @@ from hpcflow.clock import SystemClock, to_text
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Observed, Submitted
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
+from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, QUEUE_FORMAT, ROW_END
 from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
@@ -39,6 +39,8 @@ _FIRST_JOB: Final = 1_000_000
 _ROUNDS: Final = 5
 _USER: Final = "ada"
 _RESOURCES: Final = {"nodes": 2, "gpus_per_node": 4, "time_limit": "4h"}
+
+_QUEUE_FIELDS: Final = [field.partition(":")[0] for field in QUEUE_FORMAT.split(",")]
 
 _SQUEUE = """#!/bin/sh
 echo squeue >>{folder}/calls
@@ -159,11 +161,14 @@ class _World:
                 is_shown = each.job in shown
                 nodes = f"{rack if is_shown else 'n'}[{2 * each.number + 1}-{2 * each.number + 2}]"
                 sent, since = map(format_time, (each.sent_at, each.started_at))
-                fields = (
-                    each.job, state if is_shown else "RUNNING", "0", "0", sent, since, since,
-                    "gpu", "physics", nodes, each.job_name, "None",
-                )  # fmt: skip
-                file.write(FIELD_END.join(fields) + ROW_END + "\n")
+                fields = {
+                    "JobArrayID": each.job, "State": state if is_shown else "RUNNING",
+                    "SubmitTime": sent, "StartTime": since, "EndTime": since, "Partition": "gpu",
+                    "Account": "physics", "NodeList": nodes, "Name": each.job_name,
+                    "Reason": "None",
+                }  # fmt: skip
+                values = (fields.get(name, "0") for name in _QUEUE_FIELDS)
+                file.write(FIELD_END.join(values) + ROW_END + "\n")
 
     def progress(self) -> None:
         """Every job writes some of what it writes within ten seconds."""
