@@ -204,7 +204,7 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     return found
 
 
-def running(connection: Connection, user: str, limit: int) -> list[tuple[str, int]]:
+def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, int]]:
     """Run directory and number of attempts of this user that run, or are being cleared away."""
     states = (AttemptState.RUNNING.value, AttemptState.COMPLETING.value)
     sql = (

@@ -134,9 +134,9 @@ class Ledger:
         """How far the files of these runs were read; unknown ones are missing."""
         return queries.how_far(self.connection(), run_ids)
 
-    def running(self, *, user: str, limit: int) -> list[tuple[str, int]]:
+    def at_work(self, *, user: str, limit: int) -> list[tuple[str, int]]:
         """Run directory and number of the user's attempts that run; no more than ``limit``."""
-        return queries.running(self.connection(), user, limit)
+        return queries.at_work(self.connection(), user, limit)
 
     def undecided(self, now: datetime, *, user: str) -> list[str]:
         """Ids of the user's runs about which something is to be decided, oldest first."""

@@ -123,7 +123,7 @@ class Daemon:
                 return
             report = tick(self._around)
             self._departures.listen_to(
-                self._around.ledger.running(user=self._around.settings.user, limit=MOST + 1)
+                self._around.ledger.at_work(user=self._around.settings.user, limit=MOST + 1)
             )
         except LedgerError as error:
             self._lease = None

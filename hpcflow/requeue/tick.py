@@ -132,7 +132,8 @@ class _Round:
         self._around = around
         self._report = Report()
         self._silent_sites: set[str] = set()
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, list[JobInfo]] = {}
+        self._by_run: dict[str, _ByRun] = {}
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
 
@@ -255,7 +256,7 @@ class _Round:
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action is Action.RESUBMIT:
-            queue = self._queue(run.site).of(run.run_id)
+            queue = self._jobs_of(run)
             avoid = self._to_avoid(run, site)
             if avoid:
                 why = f"{decision.why}; avoiding {', '.join(avoid)}"
@@ -315,11 +316,17 @@ class _Round:
             self._sites[name] = self._around.find_site(name)
         return self._sites[name]
 
-    def _queue(self, site: str) -> _Queue:
+    def _queue(self, site: str) -> list[JobInfo]:
         """What is in the queue of a site: asked once, before the first run is sent there."""
         if site not in self._queues:
-            self._queues[site] = _Queue(self._around.connect(site).queue())
+            self._queues[site] = list(self._around.connect(site).queue())
         return self._queues[site]
+
+    def _jobs_of(self, run: Run) -> list[JobInfo]:
+        """Those of them that may be of this run."""
+        if run.site not in self._by_run:
+            self._by_run[run.site] = _ByRun(self._queue(run.site))
+        return self._by_run[run.site].of(run.run_id)
 
     def _to_avoid(self, run: Run, site: Site) -> list[str]:
         """The nodes that the next attempt of ``run`` had better not get; read once in a round.
@@ -357,7 +364,7 @@ class _Round:
         return True
 
 
-class _Queue:
+class _ByRun:
     """The jobs of a queue, by the runs whose names they bear."""
 
     def __init__(self, jobs: Iterable[JobInfo]) -> None:

@@ -122,10 +122,10 @@ def test_the_ledger_knows_who_runs(desk: Watched, ledger: Ledger) -> None:
     job_id, _ = running(desk)
     _, stays = running(desk)
     desk.tick()
-    assert len(ledger.running(user=desk.settings.user, limit=10)) == 2
-    assert len(ledger.running(user=desk.settings.user, limit=1)) == 1
-    assert ledger.running(user="grace", limit=10) == []
+    assert len(ledger.at_work(user=desk.settings.user, limit=10)) == 2
+    assert len(ledger.at_work(user=desk.settings.user, limit=1)) == 1
+    assert ledger.at_work(user="grace", limit=10) == []
     desk.slurm.end(job_id, "COMPLETED")
     desk.tick()
     run_dir = str(stays.path.parents[1])
-    assert ledger.running(user=desk.settings.user, limit=10) == [(run_dir, 1)]
+    assert ledger.at_work(user=desk.settings.user, limit=10) == [(run_dir, 1)]
