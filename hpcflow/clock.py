@@ -44,7 +44,8 @@ def to_text(moment: datetime) -> str:
     """RFC 3339 with milliseconds and ``Z``, as it stands in every file that hpcflow writes."""
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
-    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    utc = moment if moment.tzinfo is timezone.utc else moment.astimezone(timezone.utc)
+    return utc.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def from_text(text: str) -> datetime:

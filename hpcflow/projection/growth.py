@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from hpcflow.ledger.rows import HowFar
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import JOURNAL, events_of
-from hpcflow.storage.layout import Home
+from hpcflow.storage.layout import Home, RunDir
 
 
-def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[str]:
-    """Those of ``ids`` whose files are not exactly as long as what was read of them.
+def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
+    """Where those of ``ids`` are whose files are not exactly as long as what was read of them.
 
     Also those that the ledger does not know, and those that cannot be looked at: whoever reads
     them finds out.
@@ -25,15 +26,20 @@ def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[str]:
     """
     known = ledger.how_far(ids)
     links = str(home.runs)
-    return [
-        each for each in ids if each not in known or not _is_read(f"{links}/{each}", known[each])
-    ]
+    found = []
+    for run_id in ids:
+        # Texts, not paths: this is done ten thousand times in a round.
+        try:
+            folder = os.readlink(f"{links}/{run_id}")  # noqa: PTH115
+        except OSError:
+            continue  # it was thrown away meanwhile
+        if run_id not in known or not _is_read(folder, known[run_id]):
+            found.append(RunDir(Path(folder)))
+    return found
 
 
-def _is_read(link: str, far: HowFar) -> bool:
-    # Texts, not paths: this is done ten thousand times in a round.
+def _is_read(folder: str, far: HowFar) -> bool:
     try:
-        folder = os.readlink(link)  # noqa: PTH115
         return _is_as_long(f"{folder}/{JOURNAL}", far.offsets.get(JOURNAL, 0)) and all(
             _is_as_long(f"{folder}/{name}", far.offsets.get(name, 0))
             for name in map(events_of, far.attempts)

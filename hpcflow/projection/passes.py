@@ -14,7 +14,7 @@ from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
 from hpcflow.projection.growth import grown
 from hpcflow.projection.reading import MISFITS, FileShrankError, RunReader
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
+from hpcflow.storage.runs import is_gone, is_purged, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
 
 _BATCH_RUNS = 200
@@ -89,7 +89,7 @@ def catch_up_home(
     known = ledger.run_ids()
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
-    run_dirs = linked(home, grown(ledger, home, ids))
+    run_dirs = grown(ledger, home, ids)
     summary = catch_up(ledger, run_dirs)
     summary.runs = len(ids)
     gone = set(summary.gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -125,11 +124,12 @@ class RunReader:
             self.lines += at.skipped_lines
             self.skipped_lines += bad
             self._moved.add(name)
-            self._sources[name] = replace(
-                source,
-                offset_bytes=at.offset_bytes,
-                in_long_line=at.in_long_line,
-                skipped_lines=source.skipped_lines + bad,
+            self._sources[name] = SourceRow(
+                source.run_id,
+                name,
+                at.offset_bytes,
+                at.in_long_line,
+                source.skipped_lines + bad,
             )
 
     def _change(self) -> Change:
