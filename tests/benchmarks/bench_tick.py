@@ -289,6 +289,7 @@ def _row(what: str, ticks: list[_Tick], at_most_s: float) -> Row:
         f"{took_s:.2f} s, {peak_mb:.0f} MB, {_called(calls)}",
         f"at most {at_most_s:g} s, 300 MB, two Slurm calls",
         took_s <= at_most_s and peak_mb <= 300 and len(calls) <= 2,
+        is_aim="Postgres" in what,
     )
 
 
