@@ -86,15 +86,18 @@ class RunReader:
         """
         self._read_file(JOURNAL, partial(fold_journal, self._fold))
         for number in sorted(self._fold.attempts):
-            try:
-                self._read_file(events_of(number), partial(fold_events, self._fold, number))
-            except StorageError as error:
-                if not self._is_lenient:
-                    raise
-                self.problems.append(error.message)
+            self._read_events(number)
         if self._known is not None and not self._moved:
             return None
         return self._change()
+
+    def _read_events(self, number: int) -> None:
+        try:
+            self._read_file(events_of(number), partial(fold_events, self._fold, number))
+        except StorageError as error:
+            if not self._is_lenient:
+                raise
+            self.problems.append(error.message)
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         path = f"{self._run_dir.path}/{name}"
