@@ -146,7 +146,7 @@ class _Log:
         self._warnings, self._problems = report.warnings, report.problems
         if not self._as_json:
             self._say_decisions(report)
-        elif report.decisions or report.sent or report.lifted or report.stalls or problems:
+        elif _has_news(report) or problems:
             click.echo(_json_line(self._session, report))
 
     def _say_decisions(self, report: Report) -> None:
@@ -165,11 +165,20 @@ class _Log:
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
                 f"  ({decision.rule}: {safe(decision.why)}){then}"
             )
+        for run_id, job_id in report.standbys.items():
+            click.echo(
+                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  standby"
+                f"  (wanted: it waits for the end of the attempt that runs), job {job_id}"
+            )
         for run_id, verdict in report.stalls.items():
             click.echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
                 f"  ({verdict.rule}: {safe(verdict.why)})"
             )
+
+
+def _has_news(report: Report) -> bool:
+    return any((report.decisions, report.sent, report.lifted, report.standbys, report.stalls))
 
 
 def _json_line(session: Session, report: Report) -> str:

@@ -13,6 +13,7 @@ import click
 from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, safe
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
+from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
@@ -108,11 +109,16 @@ def _look(session: Session, run_dir: RunDir, *, ask: bool) -> RunDetail:
 
 
 def _goes_on(session: Session, run: RunView) -> bool:
-    """Whether a daemon lives that has not given the run up: it will decide in a moment, or has."""
+    """Whether a daemon lives that has not given the run up: it will decide in a moment, or has.
+
+    Or a standby waits, which needs none.
+    """
     if run.state in (RunState.COMPLETED, RunState.CANCELLED):
         return False
     if run.next_action is not None and run.next_action.startswith(("stop:", "held")):
         return False
+    if run.next_action == STANDBY_DUE:
+        return True
     from hpcflow.ledger.lease import look
     from hpcflow.requeue.daemon import lease_name
 

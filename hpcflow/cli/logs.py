@@ -14,6 +14,7 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
 from hpcflow.model.state import AttemptState
+from hpcflow.storage.layout import RunDir
 
 #: A log is looked at every second, the scheduler every tenth time.
 _POLL_S = 1.0
@@ -38,7 +39,7 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
             f"run {run_dir.path.name} has no attempt {attempt or 1}",
             next_action=f"hpcflow show {run_dir.path.name}",
         )
-    number = attempt or numbers[-1]
+    number = attempt or _last(run_dir, numbers)
     log = run_dir.attempt(number).log
     if follow:
         _follow(session, run_dir.path.name, number, log)
@@ -48,6 +49,17 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
     else:
         _say_nothing(number)
     return 0
+
+
+def _last(run_dir: RunDir, numbers: list[int]) -> int:
+    """The last attempt; a standby that has not begun is none yet."""
+    if run_dir.attempt(numbers[-1]).events.exists():
+        return numbers[-1]
+    from hpcflow.launch.submission import last_attempt  # pydantic
+    from hpcflow.storage import journal
+
+    last = last_attempt(journal.read(run_dir))
+    return last.number if last.standby is not None and last.number in numbers else numbers[-1]
 
 
 def _follow(session: Session, run_id: str, number: int, log: Path) -> None:

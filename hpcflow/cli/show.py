@@ -59,6 +59,7 @@ def _print(detail: RunDetail) -> None:
         "command": safe(" ".join(detail.command)),
         "progress": progress,
         "metrics": safe(metric_text(run.metrics)),
+        "next": run.next_action or "",
         "cost": f"estimated {run.estimated_cost_usd} USD" if run.estimated_cost_usd else "",
         "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
     }

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.output import print_json
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 
 if TYPE_CHECKING:
     from hpcflow.model.journal import Held, Released
+    from hpcflow.storage.layout import RunDir
 
 
 def write_wishes(
@@ -19,7 +20,7 @@ def write_wishes(
     """Journal ``record`` for each of ``runs``, and say so."""
     from hpcflow.errors import InputError
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
-    from hpcflow.model.journal import Released
+    from hpcflow.model.journal import Held, Released
     from hpcflow.storage import journal
     from hpcflow.storage.locks import submit_lock
     from hpcflow.storage.unread import mark_unread
@@ -39,6 +40,8 @@ def write_wishes(
                     next_action=f"send it again: hpcflow resume {run_dir.path.name}",
                 )
             mark_unread(session.settings.home, run_dir)
+            if record is Held:
+                _end_standby(session, run_dir)
             journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
         if not as_json:
             click.echo(f"{run_dir.path.name}: {word}")
@@ -47,3 +50,28 @@ def write_wishes(
     for run_dir in run_dirs:
         session.catch_up(run_dir)
     return 0
+
+
+def _end_standby(session: Session, run_dir: RunDir) -> None:
+    """A run that is held shall not go on by itself; the caller holds its lock.
+
+    First of all the standby is kept from ever executing anything. Its job is cancelled if Slurm can
+    be asked: otherwise a daemon does that, or it leaves when it starts.
+    """
+    from hpcflow.errors import HpcflowError
+    from hpcflow.launch.jobs import other_cluster
+    from hpcflow.launch.standby import discard, give_up
+    from hpcflow.launch.submission import last_attempt
+    from hpcflow.storage import journal
+    from hpcflow.storage.rundir import read_run
+
+    last = last_attempt(journal.read(run_dir))
+    if not last.has_standby or give_up(run_dir, last) is not None:
+        return
+    site = read_run(run_dir).site
+    try:
+        scheduler = session.scheduler(site)
+        if not other_cluster(session.site(site), scheduler):
+            discard(run_dir, scheduler=scheduler, clock=session.clock, why="the run is held")
+    except HpcflowError as error:
+        warn(f"{run_dir.path.name}: {error.message}; its standby leaves when it starts")

@@ -8,6 +8,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
+from hpcflow.launch.standby import discard
 from hpcflow.model.journal import CancelRequested, JournalRecord
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
@@ -66,17 +67,26 @@ def end_jobs(
     if not is_gone(run_dir):
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
             submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+            last = submission.last_attempt(journal.read(run_dir))
+            is_out = last.intent is not None and (last.is_live or last.has_standby)
+            cluster = last.intent.cluster if last.intent is not None and is_out else None
+            _require_cluster(run_dir, scheduler, cluster)
+            # First, for the end of the running job is what it waits for.
+            discard(run_dir, scheduler=scheduler, clock=clock, why="the run was cancelled")
             records = journal.read(run_dir)
-        last = submission.last_attempt(records)
-        cluster = last.intent.cluster if last.intent is not None and last.is_live else None
+    _require_cluster(run_dir, scheduler, cluster)
+    alive = alive_jobs(run_dir.path.name, scheduler, records)
+    if not alive:
+        return None
+    scheduler.cancel(alive)
+    return alive[0]
+
+
+def _require_cluster(run_dir: RunDir, scheduler: Scheduler, cluster: str | None) -> None:
+    """Raises SchedulerUnavailable: ids of jobs mean something else on this cluster."""
     here = scheduler.cluster()
     if here and cluster and here.lower() != cluster.lower():
         raise SchedulerUnavailable(
             f"its job is on cluster {cluster}, and this is {here}",
             next_action=f"say it there: hpcflow cancel {run_dir.path.name}",
         )
-    alive = alive_jobs(run_dir.path.name, scheduler, records)
-    if not alive:
-        return None
-    scheduler.cancel(alive)
-    return alive[0]

@@ -13,6 +13,7 @@ from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt
 from hpcflow.model.journal import Submitted
 from hpcflow.model.run import Run
+from hpcflow.rendering.context import Standby
 from hpcflow.rendering.job import render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
@@ -29,9 +30,11 @@ class NextAttempt:
 
     Args:
         avoid: nodes to keep away from, if Slurm takes it so.
+        is_standby: the last attempt runs, and this is to wait for its end.
 
     Raises:
         SpecError: the run does not fit its site any more.
+        ValueError: the id of the job to be waited for is none of Slurm's.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class NextAttempt:
         site: Site,
         mem_mb: int | None = None,
         avoid: Sequence[str] = (),
+        is_standby: bool = False,
     ) -> None:
         spec = run.spec
         if mem_mb is not None:
@@ -54,6 +58,7 @@ class NextAttempt:
         self._placement = place(spec, site)
         self._resume_from = newest_complete(run_dir)
         self._avoid = tuple(avoid)
+        self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._script = self._render(self._avoid)
 
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
@@ -66,9 +71,10 @@ class NextAttempt:
         Raises:
             SchedulerError: it could not be sent; journaled.
         """
-        submitted = adopt_claimed(self._run_dir, self._last, clock) or self._send_somehow(
-            scheduler, clock, lock
-        )
+        claimed = None
+        if self._standby is None:
+            claimed = adopt_claimed(self._run_dir, self._last, clock)
+        submitted = claimed or self._send_somehow(scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
         return Launched(
             self._run.run_id,
@@ -86,6 +92,7 @@ class NextAttempt:
             attempt=self._number,
             resume_from=self._resume_from,
             excluded=excluded,
+            standby=self._standby,
             template_dirs=template_dirs(self._settings),
             compiled=self._settings.home.compiled_templates,
         )
@@ -120,4 +127,5 @@ class NextAttempt:
             resume_from=self._resume_from,
             mem_mb=self._placement.mem_mb,
             excluded=excluded,
+            after=self._standby.after if self._standby else None,
         )

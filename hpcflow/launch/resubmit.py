@@ -10,6 +10,7 @@ from hpcflow.launch.jobs import alive_jobs, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
+from hpcflow.launch.standby import go_on_with_standby, without_standby
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -45,9 +46,9 @@ def resubmit(
         avoid: nodes to keep away from.
 
     Returns:
-        None where somebody else has moved the run on or wants it to stop, or a job of it is alive
-        that had ended (an admin requeued it, a node came back). One that was restarted is the next
-        attempt from now on.
+        The next attempt: its standby, where it has one. None where somebody else has moved the run
+        on or wants it to stop, or a job of it is alive that had ended (an admin requeued it, a node
+        came back). One that was restarted is the next attempt from now on.
 
     Raises:
         StorageError: its journal is gone, and with it what became of its jobs.
@@ -58,6 +59,12 @@ def resubmit(
     require_journal(run_dir, records, known_attempts=after)
     if found is not None or run_dir.cancel.exists() or not _is_over(records, after):
         return None
+    waited = go_on_with_standby(
+        run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
+    )
+    if waited is not None:
+        return Launched(run.run_id, waited.attempt, waited.job_id, run_dir.path, run.site)
+    queue, records = without_standby(records, queue), journal.read(run_dir)
     if alive_jobs(run.run_id, scheduler, records, queue=queue):
         adopt_restarted(run_dir, records, queue, clock)
         return None

@@ -11,6 +11,7 @@ from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster, requir
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
+from hpcflow.launch.standby import go_on_with_standby, without_standby
 from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
@@ -70,6 +71,14 @@ def resume(
                 next_action="train it again as a new run: hpcflow run CONFIG",
             )
         queue = scheduler.queue()
+        mem_mb = last.intent.mem_mb if last.intent else None
+        waited = go_on_with_standby(
+            run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
+        )
+        if waited is not None:
+            _go_on(run_dir, settings, clock)
+            return _launched(run, run_dir, waited)
+        queue, records = without_standby(records, queue), journal.read(run_dir)
         if strays := alive_jobs(run.run_id, scheduler, records, queue=queue):
             restarted = adopt_restarted(run_dir, records, queue, clock)
             if restarted is not None:
@@ -81,10 +90,10 @@ def resume(
         attempt = NextAttempt(
             run,
             run_dir,
-            last,
+            submission.last_attempt(records),
             settings=settings,
             site=site,
-            mem_mb=last.intent.mem_mb if last.intent else None,
+            mem_mb=mem_mb,
             avoid=avoid,
         )
         _go_on(run_dir, settings, clock)

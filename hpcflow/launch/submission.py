@@ -32,7 +32,15 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.model.ids import job_name, parse_job_name
-from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Submitted, Withdrawn
+from hpcflow.model.journal import (
+    Ended,
+    Intended,
+    JournalRecord,
+    Refused,
+    Standby,
+    Submitted,
+    Withdrawn,
+)
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
@@ -59,7 +67,8 @@ class LastAttempt:
     job exists. ``is_void``: there is no job of it and never will be; a refused attempt's number is
     free again, that of a withdrawn one is sealed, for its job may still appear. ``cause``:
     why it ended, once it has. ``restarts``: how often its job had been restarted when it became
-    this attempt.
+    this attempt. ``standby``: the newest job that was to wait for the end of this attempt, in the
+    same words; its number is taken as that of any attempt.
     """
 
     number: int = 0
@@ -69,6 +78,7 @@ class LastAttempt:
     is_withdrawn: bool = False
     cause: Cause | None = None
     restarts: int = 0
+    standby: LastAttempt | None = None
 
     @property
     def is_open(self) -> bool:
@@ -79,26 +89,46 @@ class LastAttempt:
         return self.job_id is not None and self.cause is None
 
     @property
+    def has_standby(self) -> bool:
+        """Whether a standby waits, or may; or has begun, and nobody has written that down."""
+        return self.standby is not None and not self.standby.is_void
+
+    @property
     def next_number(self) -> int:
         is_free = self.is_void and not self.is_withdrawn
-        return max(1, self.number if is_free else self.number + 1)
+        number = max(1, self.number if is_free else self.number + 1)
+        return max(number, self.standby.next_number) if self.standby else number
 
 
 def last_attempt(records: list[JournalRecord]) -> LastAttempt:
     """The newest attempt of a journal."""
     last = LastAttempt()
+    standby: LastAttempt | None = None
     lives: dict[str, tuple[int, int]] = {}
     for record in records:
-        if isinstance(record, Intended):
-            last = LastAttempt(record.attempt, record)
-        elif isinstance(record, Submitted) and record.attempt == last.number:
-            restarts = _restarts(record, lives)
-            last = LastAttempt(last.number, last.intent, record.job_id, restarts=restarts)
-        elif isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
-            withdrawn = isinstance(record, Withdrawn)
-            last = LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
-        elif isinstance(record, Ended) and record.attempt == last.number:
-            last = replace(last, cause=record.cause)
+        if isinstance(record, Standby):
+            standby = _follow(standby or LastAttempt(), record.says, {})
+            continue
+        last = _follow(last, record, lives)
+        if standby is not None and last.number >= standby.number:
+            standby = None  # it is this attempt, or its number was free again
+    return replace(last, standby=standby)
+
+
+def _follow(
+    last: LastAttempt, record: JournalRecord, lives: dict[str, tuple[int, int]]
+) -> LastAttempt:
+    """What ``record`` makes of the newest attempt."""
+    if isinstance(record, Intended):
+        return LastAttempt(record.attempt, record)
+    if isinstance(record, Submitted) and record.attempt == last.number:
+        restarts = _restarts(record, lives)
+        return LastAttempt(last.number, last.intent, record.job_id, restarts=restarts)
+    if isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
+        withdrawn = isinstance(record, Withdrawn)
+        return LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
+    if isinstance(record, Ended) and record.attempt == last.number:
+        return replace(last, cause=record.cause)
     return last
 
 
@@ -112,7 +142,7 @@ def _restarts(submitted: Submitted, lives: dict[str, tuple[int, int]]) -> int:
         lives: job id -> the last attempt that it was, and its restarts by then; is added to.
     """
     number, restarts = lives.get(submitted.job_id, (submitted.attempt, 0))
-    is_new = submitted.how in ("sbatch", "inside")
+    is_new = submitted.how in ("sbatch", "inside", "standby")
     restarts = 0 if is_new else restarts + max(0, submitted.attempt - number)
     lives[submitted.job_id] = (submitted.attempt, restarts)
     return restarts
@@ -131,8 +161,12 @@ def send(
     resume_from: str | None,
     mem_mb: int | None = None,
     excluded: Sequence[str] = (),
+    after: int | None = None,
 ) -> Submitted:
     """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
+
+    Args:
+        after: it is to be a standby, which waits for the end of this attempt.
 
     Raises:
         SubmissionRefused, SubmissionDelayed, SchedulerUnavailable: no job exists; journaled.
@@ -152,8 +186,10 @@ def send(
         host=socket.gethostname(),
         mem_mb=mem_mb,
         excluded=list(excluded) or None,
+        standby=run.spec.retry.standby or None,
+        after=after,
     )
-    journal.append(run_dir, intent)
+    _put_down(run_dir, intent, intent)
     return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
 
 
@@ -176,7 +212,31 @@ def settle(
     Raises:
         SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
     """
-    last = last_attempt(journal.read(run_dir))
+    return _settle(run_dir, last_attempt(journal.read(run_dir)), scheduler, clock, lock, lookup)
+
+
+def settle_standby(
+    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
+) -> Submitted | None:
+    """The same for the standby of a run; what it is found to be stays a standby.
+
+    Raises:
+        SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
+    """
+    standby = last_attempt(journal.read(run_dir)).standby
+    if standby is None:
+        return None
+    return _settle(run_dir, standby, scheduler, clock, lock, None)
+
+
+def _settle(
+    run_dir: RunDir,
+    last: LastAttempt,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock: SubmitLock,
+    lookup: Lookup | None,
+) -> Submitted | None:
     if not last.is_open or last.intent is None:
         return None
     found = _find(run_dir, last.intent, scheduler, clock, lookup)
@@ -188,6 +248,14 @@ def settle(
         where = last.intent.host or "another node"
         raise _doubt(last.intent, f"sbatch may still be trying on {where}, for up to three minutes")
     return _withdraw(run_dir, last.intent, clock)
+
+
+def _put_down(
+    run_dir: RunDir, intent: Intended, record: Intended | Submitted | Refused | Withdrawn
+) -> None:
+    """Journal what became of ``intent``: that of an attempt, or of a standby."""
+    is_standby = intent.after is not None
+    journal.append(run_dir, Standby(at=record.at, says=record) if is_standby else record)
 
 
 def _submit(
@@ -212,15 +280,15 @@ def _submit(
         if found is not None:
             return found
         retryable = error.retryable
-        journal.append(run_dir, _refusal(intent, clock, error.message, retryable=retryable))
+        _put_down(run_dir, intent, _refusal(intent, clock, error.message, retryable=retryable))
         raise
     except SchedulerUnavailable as error:
-        journal.append(run_dir, _refusal(intent, clock, error.message, retryable=True))
+        _put_down(run_dir, intent, _refusal(intent, clock, error.message, retryable=True))
         raise
     submitted = Submitted(
         at=clock.now(), attempt=intent.attempt, job_id=ref.job_id, cluster=ref.cluster
     )
-    journal.append(run_dir, submitted)
+    _put_down(run_dir, intent, submitted)
     return submitted
 
 
@@ -250,7 +318,7 @@ def _find(
         submitted = Submitted(
             at=clock.now(), attempt=intent.attempt, job_id=jobs[-1].job_id, how="found"
         )
-        journal.append(run_dir, submitted)
+        _put_down(run_dir, intent, submitted)
         return submitted
     if not lookup.is_certain:
         raise _doubt(intent, "accounting does not answer, and the queue forgets")
@@ -280,7 +348,7 @@ def another_cluster(intent: Intended, scheduler: Scheduler) -> str | None:
 
 def _claimed(run_dir: RunDir, intent: Intended, job_id: str, clock: Clock) -> Submitted:
     submitted = Submitted(at=clock.now(), attempt=intent.attempt, job_id=job_id, how="claimed")
-    journal.append(run_dir, submitted)
+    _put_down(run_dir, intent, submitted)
     return submitted
 
 
@@ -290,14 +358,26 @@ def _withdraw(run_dir: RunDir, intent: Intended, clock: Clock) -> Submitted | No
     However late an sbatch that gave up turns out to have made a job after all: the job finds the
     attempt claimed and leaves.
     """
+    holder = seal(run_dir, intent)
+    if holder is not None:
+        return _claimed(run_dir, intent, holder, clock)
+    reason = "neither the queue nor accounting has a job of this name"
+    _put_down(run_dir, intent, Withdrawn(at=clock.now(), attempt=intent.attempt, reason=reason))
+    return None
+
+
+def seal(run_dir: RunDir, intent: Intended) -> str | None:
+    """Claim the attempt of ``intent`` for nobody; the id of the job that has it already, if any.
+
+    Raises:
+        SubmissionInDoubt: the claim could not be written.
+    """
     claim = run_dir.attempt(intent.attempt).claim
     try:
         descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        holder = read_claim(run_dir, intent.attempt)
-        if holder is not None:
-            return _claimed(run_dir, intent, holder, clock)
         # What is empty was left by one of us on a full disk; it keeps every job away, too.
+        return read_claim(run_dir, intent.attempt)
     except OSError as error:
         raise _unsealed(intent, claim, error) from error
     else:
@@ -308,8 +388,6 @@ def _withdraw(run_dir: RunDir, intent: Intended, clock: Clock) -> Submitted | No
                 os.fsync(file.fileno())
         except OSError as error:
             raise _unsealed(intent, claim, error) from error
-    reason = "neither the queue nor accounting has a job of this name"
-    journal.append(run_dir, Withdrawn(at=clock.now(), attempt=intent.attempt, reason=reason))
     return None
 
 

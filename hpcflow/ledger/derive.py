@@ -7,7 +7,7 @@ scheduler wins; the events fill in what it has not said, or not said yet. See do
 from __future__ import annotations
 
 import math
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,11 @@ _LIVE: Final = {
     AttemptState.SUSPENDED: RunState.RUNNING,
     AttemptState.COMPLETING: RunState.RUNNING,
 }
+
+
+#: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
+STANDBY_WANTED: Final = "standby: wanted"
+STANDBY_DUE: Final = "standby: due"
 
 
 def run_row(run: Run) -> RunRow:
@@ -189,14 +194,43 @@ def _next(
     wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]
 ) -> tuple[str | None, datetime | None]:
     """What is to come of a run that waits, and not before when."""
+    if _is_standby_due(wishes, state, executed):
+        return STANDBY_DUE, None
     if "held_at" in wishes and not state.is_final:
         return "held", None
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):
         return f"{stall['action']}: stalled", None
+    if state in _LIVE.values() and executed:
+        return _next_of_live(wishes, executed[-1])
     decided = _decision(wishes, executed)
     if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
         return None, None
     return _text(f"{decided['action']}: {decided['rule']}"), _moment(decided.get("not_before"))
+
+
+def _is_standby_due(wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:
+    """Whether something is to be done about a standby: what it waits for is over, or unwanted."""
+    standby = wishes.get("standby", {})
+    if not standby or "void_at" in standby:
+        return False
+    waits = state in _LIVE.values() and executed and executed[-1].attempt < standby["attempt"]
+    return "held_at" in wishes or "cancel_requested_at" in wishes or not waits
+
+
+def _next_of_live(wishes: dict[str, Any], last: AttemptRow) -> tuple[str | None, datetime | None]:
+    """What is to come of a run that is under way: only of a standby is anything known."""
+    standby = wishes.get("standby", {})
+    if "job_id" in standby and "void_at" not in standby:
+        return _text(f"standby: job {standby['job_id']} waits"), None
+    is_wanted = last.journal.get("intended", {}).get("standby")
+    if not is_wanted or last.state != AttemptState.RUNNING.value:
+        return None, None
+    if "void_at" not in standby or standby.get("after") != last.attempt:
+        return STANDBY_WANTED, None
+    if standby["void_for_good"]:
+        return None, None
+    wait_s = min(30.0 * 2.0 ** min(standby["delays"] - 1, 10), 600.0)
+    return STANDBY_WANTED, from_text(standby["void_at"]) + timedelta(seconds=wait_s)
 
 
 def _completed_at(

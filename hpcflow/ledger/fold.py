@@ -91,10 +91,29 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
         for what in ("held_at", "decided", "delays"):
             journal.pop(what, None)
         journal["counted_from"] = last + 1 if is_over else last
+    elif kind == "standby":
+        _fold_standby(journal, said["says"])
     elif kind == "held":
         journal["held_at"] = said["at"]
     elif kind == "decided":
         journal["decided"] = said
+
+
+def _fold_standby(journal: dict[str, Any], says: dict[str, Any]) -> None:
+    """What is known of the newest standby that is no attempt; ``delays`` as for attempts."""
+    kind, before = says["record"], journal.get("standby", {})
+    if kind == "intended":
+        standby = {"attempt": says["attempt"], "after": says.get("after")}
+        if before.get("after") == standby["after"]:
+            standby["delays"] = before.get("delays", 0)
+        journal["standby"] = standby
+    elif before.get("attempt") == says["attempt"]:
+        known = {name: value for name, value in before.items() if not name.startswith("void")}
+        if kind == "submitted":
+            journal["standby"] = {**known, "job_id": says["job_id"]}
+        else:
+            void = {"void_at": says["at"], "void_for_good": not says.get("retryable", True)}
+            journal["standby"] = {**known, **void, "delays": known.get("delays", 0) + 1}
 
 
 def _is_void(attempt: AttemptFold) -> bool:
@@ -110,6 +129,8 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         attempt.journal = {"intended": said}  # a number is used again after a refusal
         fold.journal.pop("resumed_at", None)
         fold.journal.pop("decided", None)
+        if fold.journal.get("standby", {}).get("attempt", number + 1) <= number:
+            fold.journal.pop("standby")
     elif kind == "observed":
         # A later observation may know less (accounting has no reason, the queue no end).
         attempt.journal["observed"] = {

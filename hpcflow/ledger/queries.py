@@ -232,6 +232,15 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     ]
 
 
+def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
+    """Ids of a user's runs whose next action is this one, and whose time has come."""
+    sql = (
+        "SELECT run_id FROM run WHERE user_name = ? AND next_action = ? "
+        "AND (next_at IS NULL OR next_at <= ?) ORDER BY created_at, run_id"
+    )
+    return [run_id for (run_id,) in connection.rows(sql, [user, action, to_text(now)])]
+
+
 def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
     """Ids of a user's runs of which an attempt waits in the queue for this reason."""
     sql = (

@@ -142,6 +142,10 @@ class Ledger:
         """Ids of the user's runs about which something is to be decided, oldest first."""
         return queries.undecided(self.connection(), now, user)
 
+    def due(self, action: str, now: datetime, *, user: str) -> list[str]:
+        """Ids of the user's runs whose next action is ``action``, oldest first."""
+        return queries.due(self.connection(), now, action, user)
+
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""
         with self._reading() as connection:

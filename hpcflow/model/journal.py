@@ -63,6 +63,12 @@ class Intended(_Record):
         description="Slurm restarted the job of the attempt before, under its own id, and this is "
         "what became of it: how often that job had been restarted by then.",
     )
+    standby: bool | None = Field(
+        None, description="While this attempt runs, another job is to wait for its end."
+    )
+    after: int | None = Field(
+        None, description="Of a standby: the attempt whose end it waits for in the queue."
+    )
 
 
 class Submitted(_Record):
@@ -72,10 +78,10 @@ class Submitted(_Record):
     attempt: int
     job_id: str
     cluster: str | None = None
-    how: Literal["sbatch", "found", "claimed", "inside", "restarted"] = Field(
+    how: Literal["sbatch", "found", "claimed", "inside", "restarted", "standby"] = Field(
         "sbatch",
         description="sbatch said so; found by its name; its claim file said so; sent by hand; "
-        "restarted by Slurm under the id that it had.",
+        "restarted by Slurm under the id that it had; it had waited as a standby.",
     )
 
 
@@ -94,6 +100,19 @@ class Withdrawn(_Record):
     record: Literal["withdrawn"] = "withdrawn"
     attempt: int
     reason: str
+
+
+class Standby(_Record):
+    """What an attempt's record would say, said of a standby: a job that is no attempt of the run.
+
+    It becomes one, with records of its own, when it is what the run goes on with.
+    """
+
+    record: Literal["standby"] = "standby"
+    says: Annotated[
+        Intended | Submitted | Refused | Withdrawn,
+        Field(discriminator="record"),
+    ]
 
 
 class Observed(_Record):
@@ -195,6 +214,7 @@ JournalRecord = Annotated[
     | Submitted
     | Refused
     | Withdrawn
+    | Standby
     | Observed
     | Ended
     | BeginLifted

@@ -349,6 +349,17 @@ class Retry(Section):
         "several runs of late (`hpcflow nodes` shows which, and why).",
         examples=[False],
     )
+    standby: bool = Field(
+        False,
+        description="While an attempt runs, let the next one wait in the queue for its end "
+        "(`--dependency=afterany`), so that the run goes on after a preemption, a time limit or a "
+        "lost node even where no daemon lives by then. A daemon sends it, once an attempt runs. It "
+        "is one more job in the queue for each run, and counts toward limits of submitted jobs. "
+        "Meanwhile its priority grows with age only where the site has set "
+        "`PriorityFlags=ACCRUE_ALWAYS`; elsewhere it begins to age when the attempt ends. It "
+        "leaves at once where the attempt completed, failed or was cancelled. Slurm only.",
+        examples=[True],
+    )
     deadline_s: Seconds | None = Field(
         None,
         alias="deadline",

@@ -21,6 +21,7 @@ from hpcflow.errors import (
     SubmissionInDoubt,
 )
 from hpcflow.launch.restarts import adopt_restarted
+from hpcflow.launch.standby import follow_standby
 from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
@@ -45,6 +46,7 @@ _ACCOUNTING_MARGIN = timedelta(days=1)
 
 def observe(
     live: Iterable[tuple[LiveRun, AttemptView]],
+    standbys: Iterable[tuple[str, RunDir]] = (),
     *,
     connect: Callable[[str], Scheduler],
     clock: Clock,
@@ -55,6 +57,7 @@ def observe(
 
     Args:
         live: attempts that have not ended, with their runs.
+        standbys: sites and folders of runs with a standby that has nothing to wait for any more.
         connect: site name -> scheduler.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
@@ -62,15 +65,20 @@ def observe(
     by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
         by_site[run.site].append((run, attempt))
+    standing: dict[str, list[RunDir]] = defaultdict(list)
+    for site, run_dir in standbys:
+        standing[site].append(run_dir)
 
-    def look(site: str, pairs: list[tuple[LiveRun, AttemptView]]) -> list[RunDir]:
+    def look(site: str) -> list[RunDir]:
         try:
-            return _Watch(connect(site), clock, home, Silence(home, site), warnings).look(pairs)
+            watch = _Watch(connect(site), clock, home, Silence(home, site), warnings)
+            return watch.look(by_site.get(site, []), standing.get(site, []))
         except HpcflowError as error:
             warnings.append(f"{site}: {error.message}; showing what was known before")
             return []
 
-    return [run_dir for site, pairs in by_site.items() for run_dir in look(site, pairs)]
+    sites = dict.fromkeys([*by_site, *standing])
+    return [run_dir for site in sites for run_dir in look(site)]
 
 
 @dataclass(frozen=True)
@@ -101,14 +109,16 @@ class _Watch:
         self._accounting_answered = True
         self._past: dict[str, list[JobInfo]] = {}
 
-    def look(self, pairs: list[tuple[LiveRun, AttemptView]]) -> list[RunDir]:
+    def look(
+        self, pairs: list[tuple[LiveRun, AttemptView]], standing: list[RunDir]
+    ) -> list[RunDir]:
         """Ask once, and journal what is new; the runs about which anything was."""
         sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
         with ExitStack() as locks:
             # Asked after the locks are taken: whoever submits at this moment is let be, and what
             # is absent then was not sent by anybody.
             unsettled = self._lock_open(pairs, locks)
-            if not unsettled and not sent:
+            if not unsettled and not sent and not standing:
                 return []
             queued = self._scheduler.queue()
             known, names = _by_id(queued), {job.job_name for job in queued}
@@ -117,6 +127,7 @@ class _Watch:
                 [each.intent for each in unsettled if each.intent.job_name not in names],
             )
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
+        changed += [each for each in standing if self._write_standby(each, queued)]
         self._past = _by_id(job for job in told if job.source == "accounting")
         for job_id, ended in _by_id(job for job in told if _is_end(job)).items():
             known[job_id] = [*ended, *known.get(job_id, ())]
@@ -206,6 +217,14 @@ class _Watch:
                 return adopt_restarted(run_dir, records, queued, self._clock) is not None
         except StorageError:
             return False  # it is being sent at this moment, or its folder is gone
+
+    def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
+        try:
+            with submit_lock(run_dir, wait_s=0):
+                mark_unread(self._home, run_dir)
+                return follow_standby(run_dir, queued, self._scheduler, self._clock)
+        except (StorageError, SubmissionInDoubt):
+            return False  # it is being sent at this moment, or its folder is gone or closed
 
     def _journal(
         self, sent: list[tuple[LiveRun, AttemptView]], known: dict[str, list[JobInfo]]

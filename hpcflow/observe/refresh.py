@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
+from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
@@ -66,11 +67,16 @@ def _refresh_live(
     ledger: Ledger, home: Home, user: str, connect: Callable[[str], Scheduler], clock: Clock
 ) -> list[str]:
     live = [(run, attempt) for run, attempt in ledger.live_attempts() if run.user == user]
+    # Without a daemon, whoever looks first writes down which standbys have begun.
+    due = ledger.due(STANDBY_DUE, clock.now(), user=user)
+    standbys = [(row.run.site, RunDir(Path(row.run.run_dir))) for row in ledger.known(due).values()]
     warnings: list[str] = []
-    if live:
+    if live or standbys:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
 
-        changed = observe(live, connect=connect, clock=clock, home=home, warnings=warnings)
+        changed = observe(
+            live, standbys, connect=connect, clock=clock, home=home, warnings=warnings
+        )
         catch_up(ledger, changed)
     return warnings

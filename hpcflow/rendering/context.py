@@ -25,6 +25,26 @@ _OF_BASH: Final = re.compile(
 )
 
 
+#: All that Slurm says for a job, or for one task of an array.
+_JOB_ID: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Standby:
+    """What a job waits for that is to go on with a run: the end of attempt ``after``.
+
+    Raises:
+        ValueError: ``job_id`` is not an id of Slurm's.
+    """
+
+    after: int
+    job_id: str
+
+    def __post_init__(self) -> None:
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise ValueError(f"not the id of a Slurm job: {self.job_id!r}")
+
+
 @dataclass(frozen=True)
 class Job:
     """One attempt, made ready for the templates.
@@ -42,6 +62,7 @@ class Job:
         variables: of the site, its fabric and the run; the run's win.
         notice_s: seconds that the program has to save once it is told to.
         resubmit_exit_codes: which mean "send me again".
+        standby: what this job waits for, if it is a standby.
     """
 
     attempt: int
@@ -59,6 +80,7 @@ class Job:
     container: JobContainer | None
     notice_s: int
     resubmit_exit_codes: tuple[int, ...]
+    standby: Standby | None
 
 
 def make_job(
@@ -69,6 +91,7 @@ def make_job(
     attempt: int,
     resume_from: str | None,
     excluded: Sequence[str] = (),
+    standby: Standby | None = None,
 ) -> Job:
     """What the templates are given as ``job``.
 
@@ -86,6 +109,7 @@ def make_job(
         attempt=attempt,
         tasks_per_node=tasks_per_node,
         excluded=excluded,
+        waits_for=standby.job_id if standby else None,
     )
     _check_variables(run, site)
     environment = run.spec.environment
@@ -110,6 +134,7 @@ def make_job(
         resubmit_exit_codes=tuple(
             sorted({RESUBMIT_EXIT_CODE, *run.spec.retry.resubmit_exit_codes})
         ),
+        standby=standby,
     )
 
 

@@ -27,6 +27,7 @@ def directives(
     attempt: int,
     tasks_per_node: int,
     excluded: Sequence[str] = (),
+    waits_for: str | None = None,
 ) -> list[str]:
     """Every option, one an item, such as ``--nodes=2``.
 
@@ -36,6 +37,7 @@ def directives(
     Args:
         tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
         excluded: nodes to keep away from, beside those that the run, or else the site, names.
+        waits_for: id of the job whose end is to be waited for.
     """
     found: list[str] = list(site.dialect.options)
     placed = {
@@ -59,6 +61,8 @@ def directives(
         "--no-requeue",
         f"--signal=B:USR2@{notice_s(run, placement)}",
     ]
+    if waits_for is not None:
+        found.append(f"--dependency=afterany:{waits_for}")
     if site.dialect.export:
         found.append("--export=NONE")
     return found

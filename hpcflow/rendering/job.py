@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.model.run import Run
-from hpcflow.rendering.context import make_job
+from hpcflow.rendering.context import Standby, make_job
 from hpcflow.rendering.templates import render
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
@@ -23,6 +23,7 @@ def render_job(
     attempt: int,
     resume_from: str | None,
     excluded: Sequence[str] = (),
+    standby: Standby | None = None,
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
@@ -33,6 +34,7 @@ def render_job(
         resume_from: the newest complete checkpoint known now, relative to the run directory. The
             script itself prefers a newer one that it finds when it starts.
         excluded: nodes to keep away from, beside those that the run names.
+        standby: what the job is to wait for before it may start; None for nothing.
         template_dirs: folders whose files go before the shipped templates of the same name.
         compiled: file with templates that were compiled before.
 
@@ -42,7 +44,13 @@ def render_job(
         InputError: a template is wrong.
     """
     job = make_job(
-        run, site, placement, attempt=attempt, resume_from=resume_from, excluded=excluded
+        run,
+        site,
+        placement,
+        attempt=attempt,
+        resume_from=resume_from,
+        excluded=excluded,
+        standby=standby,
     )
     context = {"run": run, "site": site, "placement": placement, "job": job}
     return render(LAYOUT, context, template_dirs, compiled)

@@ -18,7 +18,7 @@ class Chapter:
     """One attempt, as a person asks for it afterwards.
 
     Attributes:
-        waited_s: from its submission to its start.
+        waited_s: from its submission to its start, or from the end before it, if it was a standby.
         ran_s: from its start to its end.
         began_at_train_step, reached_train_step: where training began, and how far it is known to
             have come.
@@ -67,6 +67,9 @@ def history(
         if _restarts(row) and len(chapters) > 1:
             told = f"Slurm restarted job {row.job_id} as attempt {row.attempt}"
             chapters[-2] = replace(chapters[-2], decided=told)
+        elif _was_standby(row) and len(chapters) > 1 and chapters[-2].decided is None:
+            told = f"standby job {row.job_id} went on as attempt {row.attempt}"
+            chapters[-2] = replace(chapters[-2], decided=told)
     return chapters
 
 
@@ -74,6 +77,10 @@ def _restarts(row: AttemptRow) -> int:
     """How often the job of an attempt had been restarted when it became that attempt."""
     restarts: int = row.journal.get("intended", {}).get("restarts") or 0
     return restarts
+
+
+def _was_standby(row: AttemptRow) -> bool:
+    return bool(row.journal.get("submitted", {}).get("how") == "standby")
 
 
 def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -> Chapter:
@@ -94,7 +101,7 @@ def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -
         submitted_at=row.submitted_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
-        waited_s=_between(row.submitted_at, row.started_at),
+        waited_s=_between(_waits_since(row, before), row.started_at),
         ran_s=_between(row.started_at, row.ended_at),
         began_at_train_step=began,
         reached_train_step=reached,
@@ -104,6 +111,14 @@ def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -
         stall=row.journal["stall"]["why"] if "stall" in row.journal else None,
         decided=f"{decided.action} ({decided.rule}): {decided.why}" if decided else None,
     )
+
+
+def _waits_since(row: AttemptRow, before: Chapter | None) -> datetime | None:
+    """Since when it could have started; what a standby waits for is the end of another attempt."""
+    ended_at = before.ended_at if before is not None and _was_standby(row) else None
+    if ended_at is None or row.submitted_at is None:
+        return row.submitted_at
+    return max(row.submitted_at, ended_at)
 
 
 def _between(first: datetime | None, second: datetime | None) -> float | None:

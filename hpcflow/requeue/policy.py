@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -155,6 +155,16 @@ def decide(facts: Facts, policy: Retry, now: datetime) -> Decision:
         if decision is not None:
             return decision
     raise AssertionError("the last rule has an answer for everything")
+
+
+def after_preemption(facts: Facts, policy: Retry, now: datetime) -> Decision:
+    """What would become of a run if the attempt that runs were preempted now."""
+    last = facts.last
+    if last is None or last.stage is not Stage.OPEN:
+        return decide(facts, policy, now)
+    ended = replace(last, stage=Stage.OVER, cause=Cause.PREEMPTED, ended_at=now)
+    attempts = [ended if each is last else each for each in facts.attempts]
+    return decide(replace(facts, attempts=attempts), policy, now)
 
 
 def _under_way(facts: Facts, _: Retry, __: datetime) -> Decision | None:

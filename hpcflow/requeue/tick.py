@@ -35,6 +35,7 @@ from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, say_purged
 from hpcflow.requeue.begin import REASON, to_be_lifted
+from hpcflow.requeue.behind import is_behind
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
@@ -42,6 +43,7 @@ from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.stalls import look_for_stalls
+from hpcflow.requeue.standbys import look_after_standbys
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
@@ -65,6 +67,7 @@ class Report:
         decisions: run id -> what was decided now, and was not decided before, or done.
         sent: run id -> job id, of the attempts that were sent.
         lifted: run id -> job id, of the attempts that Slurm has restarted and that need not wait.
+        standbys: run id -> job id, of the standbys that were sent.
         stalls: run id -> what was found about an attempt that shows no progress.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
@@ -75,6 +78,7 @@ class Report:
     decisions: dict[str, Decision] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
     lifted: dict[str, str] = field(default_factory=dict)
+    standbys: dict[str, str] = field(default_factory=dict)
     stalls: dict[str, Verdict] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
@@ -153,6 +157,12 @@ class _Round:
             if not self._batch(due[begin : begin + _BATCH]):
                 self._report.is_ousted = True
                 return self._report
+        standbys = look_after_standbys(around, self._to_avoid)
+        self._report.standbys = standbys.sent
+        self._report.problems.update(standbys.problems)
+        if standbys.is_ousted:
+            self._report.is_ousted = True
+            return self._report
         stalls = look_for_stalls(around, self._queue)
         self._report.stalls = stalls.verdicts
         self._report.problems.update(stalls.problems)
@@ -271,7 +281,7 @@ class _Round:
             # Only now: whoever was stopped while the others took over stops before it writes.
             if not around.may_act():
                 raise _OustedError
-            if _is_behind(known, run_dir):
+            if is_behind(known, run_dir):
                 return True
             is_new = self._write_down(run_dir, facts, known, decision)
             if decision.action is not Action.RESUBMIT:
@@ -376,23 +386,3 @@ class _ByRun:
     def of(self, run_id: str) -> list[JobInfo]:
         """Those that may be of a run: they bear its name, or none that hpcflow gave."""
         return [*self._named.get(run_id, ()), *self._named.get(None, ())]
-
-
-def _is_behind(known: Known, run_dir: RunDir) -> bool:
-    """Whether the journal says more than the ledger has read: somebody has just wished something.
-
-    Raises:
-        StorageError: it says less, so it is not the journal that the ledger has read.
-    """
-    name = run_dir.journal.name
-    read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
-    try:
-        there = run_dir.journal.read_bytes().rfind(b"\n") + 1
-    except FileNotFoundError:
-        there = 0
-    if there < read:
-        raise StorageError(
-            "its journal is shorter than it was; what became of its jobs is lost",
-            next_action="scratch may have been purged; start a new run: hpcflow run CONFIG",
-        )
-    return there > read

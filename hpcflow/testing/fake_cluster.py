@@ -19,6 +19,7 @@ from hpcflow.schedulers.base import JobInfo
 #: How long Slurm lets a job wait that it has requeued.
 REQUEUE_WAIT = timedelta(seconds=121)
 
+_DEPENDENCY = re.compile(r"^#SBATCH --dependency=afterany:(\S+)$", re.MULTILINE)
 _HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
 
 
@@ -49,6 +50,7 @@ class FakeCluster:
         self.nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4")
         self._jobs: dict[str, JobInfo] = {}
         self._plans: dict[str, _Plan] = {}
+        self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
@@ -140,7 +142,11 @@ class FakeCluster:
             int(words["signal"]) if "signal" in words else None,
         )
         self._jobs[job_id] = _pending(job_id, job_name, partition, self._clock.now())
-        if self._starts_at_once:
+        other = _DEPENDENCY.search(script)
+        if other and not self._is_over(other[1]):
+            self._waits_for[job_id] = other[1]
+            self.wait_for(job_id, "Dependency")
+        elif self._starts_at_once:
             self.start(job_id, nodes[:1])
         return job_id
 
@@ -159,6 +165,11 @@ class FakeCluster:
         """Let happen what should have happened since the last call."""
         now = self._clock.now()
         for job_id, job in list(self._jobs.items()):
+            waits_for = self._waits_for.get(job_id)
+            if waits_for is not None and self._is_over(waits_for):
+                del self._waits_for[job_id]
+                self._may_begin(job_id)
+                continue
             if job.state is AttemptState.QUEUED and job.begins_at and job.begins_at <= now:
                 self._may_begin(job_id)
                 continue
@@ -178,7 +189,14 @@ class FakeCluster:
                     job_id, raw_state, ended_at=due, exit_code=exit_code, signal=plan.signal
                 )
 
+    def _is_over(self, job_id: str) -> bool:
+        """A job that nobody knows is over as well. One that is requeued is not."""
+        job = self._jobs.get(job_id)
+        return job is None or job.state is AttemptState.ENDED
+
     def _may_begin(self, job_id: str) -> None:
+        if self._jobs[job_id].state is not AttemptState.QUEUED:
+            return
         self._jobs[job_id] = replace(self._jobs[job_id], reason=None, begins_at=None)
         if self._starts_at_once:
             self.start(job_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.model.spec import Launcher
+from hpcflow.rendering.context import Standby
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import load_site
 from hpcflow.sites.schema import SchedulerKind, Site
@@ -42,6 +43,12 @@ def cases() -> dict[str, Callable[[], str]]:
         command=["./simulate"],
         launch={},
     )
+    found["devcluster-standby.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.NONE,
+        standby=Standby(1, "4711"),
+    )
     for runtime in ("apptainer", "pyxis"):
         found[f"devcluster-{runtime}.sbatch"] = partial(
             _script,
@@ -60,7 +67,7 @@ def cases() -> dict[str, Callable[[], str]]:
     return found
 
 
-def _script(path: Path, launcher: Launcher, **changes: Any) -> str:
+def _script(path: Path, launcher: Launcher, standby: Standby | None = None, **changes: Any) -> str:
     site = load_site(str(path), search=[])
     spec = a_spec(
         **{
@@ -73,7 +80,9 @@ def _script(path: Path, launcher: Launcher, **changes: Any) -> str:
             **changes,
         }
     )
-    return script_of(a_run(spec), site, attempt=2, resume_from="checkpoints/000100")
+    return script_of(
+        a_run(spec), site, attempt=2, resume_from="checkpoints/000100", standby=standby
+    )
 
 
 def _resources(site: Site, launcher: Launcher) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""A standby: a job that waits in the queue for the end of the running attempt, to go on after it.
+
+It is no attempt of the run until the run goes on with it: what is journaled about it is a
+``standby`` record. It is sent exactly once like an attempt, and its number is taken like one's.
+Whether it may execute is decided by one file, its claim: the job makes it when it starts, and
+whoever gives the standby up claims it for nobody first. So neither needs to know what the other
+does at that moment, and a job that was given up leaves at once, however late it starts
+(templates/parts/standby.j2).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from hpcflow.clock import Clock
+from hpcflow.launch import submission
+from hpcflow.launch.jobs import require_journal
+from hpcflow.launch.next_attempt import NextAttempt
+from hpcflow.launch.run import Launched
+from hpcflow.launch.submission import LastAttempt, read_claim
+from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
+from hpcflow.model.run import Run
+from hpcflow.model.state import AttemptState
+from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import SubmitLock
+
+
+def send_standby(
+    run_dir: RunDir,
+    run: Run,
+    *,
+    after: int,
+    settings: Settings,
+    scheduler: Scheduler,
+    site: Site,
+    clock: Clock,
+    lock: SubmitLock,
+    avoid: Sequence[str] = (),
+) -> Launched | None:
+    """Send a standby for the running attempt ``after``, if there is none and that is still so.
+
+    The caller holds ``lock``, and has made sure that ``scheduler`` is that of the run's cluster.
+
+    Returns:
+        None where somebody else has moved the run on, or wants it to stop; or where it is there.
+
+    Raises:
+        StorageError: its journal is gone.
+        SchedulerError: it could not be sent; journaled, and to be tried later.
+    """
+    submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+    records = journal.read(run_dir)
+    require_journal(run_dir, records, known_attempts=after)
+    last = submission.last_attempt(records)
+    if run_dir.cancel.exists() or last.number != after or not last.is_live or last.has_standby:
+        return None
+    if run_dir.attempt(last.next_number).claim.exists():
+        return None  # Slurm has restarted the job, and it goes on by itself
+    attempt = NextAttempt(
+        run,
+        run_dir,
+        last,
+        settings=settings,
+        site=site,
+        mem_mb=last.intent.mem_mb if last.intent else None,
+        avoid=avoid,
+        is_standby=True,
+    )
+    return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
+
+
+def go_on_with_standby(
+    run_dir: RunDir,
+    *,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock: SubmitLock,
+    queue: Sequence[JobInfo],
+    mem_mb: int | None,
+) -> Submitted | None:
+    """Make the standby of a run whose last attempt is over its next attempt; journaled.
+
+    One that does not execute the run, and never will as it is wanted now, is given up instead. The
+    caller holds ``lock``.
+
+    Args:
+        queue: what the scheduler said a moment ago.
+        mem_mb: memory on every node that the next attempt is to have.
+
+    Returns:
+        None when there is no standby (any more).
+
+    Raises:
+        SchedulerError: Slurm could not be asked what became of it, or not to end it.
+    """
+    found = submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+    last = submission.last_attempt(journal.read(run_dir))
+    standby = last.standby
+    if standby is None or standby.intent is None or not last.has_standby:
+        return None
+    if (holder := read_claim(run_dir, standby.number)) is not None:
+        return adopt(run_dir, last, holder, clock)
+    is_sealed = run_dir.attempt(standby.number).claim.exists()
+    is_there = found is not None or is_in_queue(standby, queue)
+    if is_there and not is_sealed and standby.job_id and standby.intent.mem_mb == mem_mb:
+        return adopt(run_dir, last, standby.job_id, clock)
+    return discard(run_dir, scheduler=scheduler, clock=clock, why="it is not what is wanted now")
+
+
+def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Submitted:
+    """Journal that the standby, as this job, is the next attempt; the caller holds the lock."""
+    assert last.standby is not None
+    assert last.standby.intent is not None
+    here = socket.gethostname()
+    intent = last.standby.intent.model_copy(update={"at": clock.now(), "after": None, "host": here})
+    submitted = Submitted(
+        at=clock.now(),
+        attempt=intent.attempt,
+        job_id=job_id,
+        cluster=intent.cluster,
+        how="standby",
+    )
+    journal.append_all(run_dir, [intent, submitted])
+    return submitted
+
+
+def discard(run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, why: str) -> Submitted | None:
+    """Give the standby of a run up, and cancel its job; the caller holds the run's lock.
+
+    Returns:
+        The next attempt, if the standby has become that meanwhile.
+
+    Raises:
+        SchedulerUnavailable: the job could not be cancelled. It leaves when it starts; and as long
+            as that is not journaled, the next one who comes this way tries again.
+    """
+    last = submission.last_attempt(journal.read(run_dir))
+    if not last.has_standby:
+        return None
+    if (holder := give_up(run_dir, last)) is not None:
+        return adopt(run_dir, last, holder, clock)
+    if last.standby is not None and last.standby.job_id is not None:
+        scheduler.cancel([last.standby.job_id])
+    write_off(run_dir, last, clock, why)
+    return None
+
+
+def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:
+    """Make sure that the standby will never execute anything; the id of its job if it does already.
+
+    Raises:
+        SubmissionInDoubt: it could not be made sure.
+    """
+    assert last.standby is not None
+    assert last.standby.intent is not None
+    return submission.seal(run_dir, last.standby.intent)
+
+
+def write_off(run_dir: RunDir, last: LastAttempt, clock: Clock, why: str) -> None:
+    """Journal that the standby, which was given up, is gone from the queue."""
+    assert last.standby is not None
+    gone = Withdrawn(at=clock.now(), attempt=last.standby.number, reason=why)
+    journal.append(run_dir, Standby(at=gone.at, says=gone))
+
+
+def follow_standby(
+    run_dir: RunDir, queue: Sequence[JobInfo], scheduler: Scheduler, clock: Clock
+) -> bool:
+    """Journal what a standby has done by itself: it has begun, or left; whether it has.
+
+    The caller holds the run's lock.
+
+    Raises:
+        SubmissionInDoubt: it has left, and its number could not be closed.
+    """
+    last = submission.last_attempt(journal.read(run_dir))
+    standby = last.standby
+    if standby is None or standby.intent is None or not last.has_standby:
+        return False
+    if (holder := read_claim(run_dir, standby.number)) is not None:
+        adopt(run_dir, last, holder, clock)
+        return True
+    is_elsewhere = submission.another_cluster(standby.intent, scheduler) is not None
+    if standby.is_open or is_elsewhere or is_in_queue(standby, queue):
+        return False
+    if (holder := give_up(run_dir, last)) is not None:
+        adopt(run_dir, last, holder, clock)
+    else:
+        write_off(run_dir, last, clock, "it left without executing anything")
+    return True
+
+
+def without_standby(records: Sequence[JournalRecord], queue: Sequence[JobInfo]) -> list[JobInfo]:
+    """``queue`` without the job of the standby of which ``records`` tell: it was given up since."""
+    standby = submission.last_attempt(list(records)).standby
+    gone = standby.job_id if standby is not None else None
+    return [job for job in queue if gone is None or job.job_id != gone]
+
+
+def is_in_queue(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
+    """Whether the job of a standby waits or runs. By its name, too, for ids are used again."""
+    return standby.intent is not None and any(
+        job.job_id == standby.job_id
+        and job.job_name.strip() == standby.intent.job_name
+        and job.state is not AttemptState.ENDED
+        for job in queue
+    )

@@ -1,0 +1,27 @@
+"""Whether what was decided from the ledger may be acted on: nobody has said anything since."""
+
+from __future__ import annotations
+
+from hpcflow.errors import StorageError
+from hpcflow.ledger.rows import Known
+from hpcflow.storage.layout import RunDir
+
+
+def is_behind(known: Known, run_dir: RunDir) -> bool:
+    """Whether the journal says more than the ledger has read: somebody has just wished something.
+
+    Raises:
+        StorageError: it says less, so it is not the journal that the ledger has read.
+    """
+    name = run_dir.journal.name
+    read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
+    try:
+        there = run_dir.journal.read_bytes().rfind(b"\n") + 1
+    except FileNotFoundError:
+        there = 0
+    if there < read:
+        raise StorageError(
+            "its journal is shorter than it was; what became of its jobs is lost",
+            next_action="scratch may have been purged; start a new run: hpcflow run CONFIG",
+        )
+    return there > read

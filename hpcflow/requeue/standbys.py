@@ -1,0 +1,213 @@
+"""Standbys: one for each run that wants it while an attempt runs, and none that nobody needs.
+
+What a standby is, and why it may be given up at any moment: :mod:`hpcflow.launch.standby`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
+from hpcflow.launch import submission
+from hpcflow.launch.jobs import other_cluster
+from hpcflow.launch.standby import adopt, give_up, send_standby, write_off
+from hpcflow.ledger.derive import STANDBY_DUE, STANDBY_WANTED
+from hpcflow.ledger.rows import Known
+from hpcflow.model.run import Run
+from hpcflow.projection import catch_up
+from hpcflow.requeue.behind import is_behind
+from hpcflow.requeue.facts import facts_of
+from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
+from hpcflow.sites.schema import SchedulerKind, Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone
+from hpcflow.storage.unread import mark_unread
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.tick import Surroundings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Kept:
+    """What was done.
+
+    Attributes:
+        sent: run id -> job id.
+        problems: run id -> what went wrong with it; it is tried again.
+        is_ousted: whether another process has taken the lease meanwhile.
+    """
+
+    sent: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    is_ousted: bool = False
+
+
+def look_after_standbys(
+    around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]]
+) -> Kept:
+    """Send those that are wanted, and end those that are not any more.
+
+    Args:
+        to_avoid: the nodes that the next attempt of a run had better not get.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    return _Round(around, to_avoid).go()
+
+
+@dataclass(frozen=True)
+class _Doomed:
+    """A standby that will never execute anything, and whose job is still to be cancelled."""
+
+    run_dir: RunDir
+    number: int
+    job_id: str | None
+    why: str
+
+
+class _Round:
+    def __init__(
+        self, around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]]
+    ) -> None:
+        self._around = around
+        self._to_avoid = to_avoid
+        self._kept = Kept()
+        self._silent_sites: set[str] = set()
+        self._doomed: dict[str, list[_Doomed]] = defaultdict(list)
+
+    def go(self) -> Kept:
+        self._each(STANDBY_DUE, self._give_up)
+        for site, doomed in self._doomed.items():
+            if self._may_act():
+                self._end(site, doomed)
+        self._each(STANDBY_WANTED, self._send)
+        return self._kept
+
+    def _may_act(self) -> bool:
+        self._kept.is_ousted = self._kept.is_ousted or not self._around.may_act()
+        return not self._kept.is_ousted
+
+    def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
+        """``act`` for every run whose next action this is; each has its own troubles."""
+        around = self._around
+        run_ids = around.ledger.due(action, around.clock.now(), user=around.settings.user)
+        known = around.ledger.known(run_ids) if run_ids else {}
+        changed = []
+        try:
+            for run_id in run_ids:
+                if run_id not in known or known[run_id].run.site in self._silent_sites:
+                    continue
+                if self._kept.is_ousted:
+                    return
+                run_dir = RunDir(Path(known[run_id].run.run_dir))
+                if not is_gone(run_dir):
+                    self._guarded(known[run_id], run_dir, act)
+                    changed.append(run_dir)
+        finally:
+            catch_up(around.ledger, changed)
+
+    def _guarded(self, known: Known, run_dir: RunDir, act: Callable[[Known, RunDir], None]) -> None:
+        try:
+            act(known, run_dir)
+        except LedgerError:
+            raise
+        except SchedulerUnavailable as error:
+            self._silent_sites.add(known.run.site)
+            self._kept.problems[known.run.run_id] = error.message
+        except HpcflowError as error:
+            if not error.retryable or not isinstance(error, StorageError):
+                self._kept.problems[known.run.run_id] = error.message
+        except Exception as error:  # a bug, or files that nobody foresaw: it ends no other run
+            _log.debug("run %s", known.run.run_id, exc_info=True)
+            self._kept.problems[known.run.run_id] = f"{type(error).__name__}: {error}"
+
+    def _is_here(self, site: Site) -> bool:
+        return not other_cluster(site, self._around.connect(site.name))
+
+    def _decided(self, known: Known, run: Run, site: Site, *, is_over: bool) -> Decision:
+        partition = site.partitions.get(run.partition)
+        facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
+        rule = decide if is_over else after_preemption
+        return rule(facts, run.spec.retry, self._around.clock.now())
+
+    def _send(self, known: Known, run_dir: RunDir) -> None:
+        around, run = self._around, read_run(run_dir)
+        site = around.find_site(run.site)
+        if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
+            return
+        if self._decided(known, run, site, is_over=False).action is not Action.RESUBMIT:
+            return
+        avoid = self._to_avoid(run, site)
+        with submit_lock(run_dir, wait_s=0) as lock:
+            if not self._may_act() or is_behind(known, run_dir):
+                return
+            sent = send_standby(
+                run_dir,
+                run,
+                after=max(attempt.attempt for attempt in known.attempts),
+                settings=around.settings,
+                scheduler=around.connect(run.site),
+                site=site,
+                clock=around.clock,
+                lock=lock,
+                avoid=avoid,
+            )
+        if sent is not None:
+            self._kept.sent[run.run_id] = sent.job_id
+
+    def _give_up(self, known: Known, run_dir: RunDir) -> None:
+        """From now on the standby executes nothing; or, if it does already, it is an attempt."""
+        run = read_run(run_dir)
+        site = self._around.find_site(run.site)
+        if not self._is_here(site):
+            return
+        decision = self._decided(known, run, site, is_over=True)
+        if decision.action is Action.RESUBMIT:
+            return  # it is what the run goes on with
+        with submit_lock(run_dir, wait_s=0):
+            if not self._may_act() or is_behind(known, run_dir):
+                return
+            last = submission.last_attempt(journal.read(run_dir))
+            if last.standby is None or not last.has_standby:
+                return
+            if (holder := give_up(run_dir, last)) is not None:
+                mark_unread(self._around.settings.home, run_dir)
+                adopt(run_dir, last, holder, self._around.clock)
+                return
+        self._doomed[run.site].append(
+            _Doomed(run_dir, last.standby.number, last.standby.job_id, decision.why)
+        )
+
+    def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
+        """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
+        try:
+            job_ids = [each.job_id for each in doomed if each.job_id is not None]
+            if job_ids:
+                self._around.connect(site).cancel(job_ids)
+            for each in doomed:
+                self._write_off(each)
+        except LedgerError:
+            raise
+        except HpcflowError as error:
+            self._kept.problems[doomed[0].run_dir.path.name] = error.message
+        catch_up(self._around.ledger, [each.run_dir for each in doomed])
+
+    def _write_off(self, each: _Doomed) -> None:
+        with submit_lock(each.run_dir, wait_s=0):
+            last = submission.last_attempt(journal.read(each.run_dir))
+            if last.standby is not None and last.has_standby:
+                if last.standby.number != each.number:
+                    return
+                mark_unread(self._around.settings.home, each.run_dir)
+                write_off(each.run_dir, last, self._around.clock, each.why)

@@ -1,0 +1,182 @@
+"""A job that has waited for another's end goes on if that was interrupted; else it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from hpcflow.rendering.context import Standby
+from tests.rendering.executed import NONE, Bench, written
+from tests.rendering.samples import a_site, a_spec, script_of
+
+JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+STANDBY = {"SLURM_JOB_ID": "8", "SLURM_JOB_NODELIST": "n1"}
+WHO = ("sh", "-c", 'echo "$HPCFLOW_ATTEMPT" >> lives; exit "${CODE:-3}"')
+
+
+@pytest.fixture
+def waiting(bench: Bench) -> Bench:
+    """Attempt 1 and its standby are sent; nothing was executed yet."""
+    written(bench, *WHO, site=a_site())
+    spec = a_spec(script=None, command=list(WHO), launch=NONE)
+    attempt = bench.run_dir.attempt(2)
+    attempt.path.mkdir()
+    script = script_of(bench.run(spec), a_site(), attempt=2, standby=Standby(1, "7"))
+    attempt.script.write_text(script)
+    return bench
+
+
+def begin_standby(bench: Bench, **variables: str) -> tuple[int, str]:
+    """Its exit code, and what it said."""
+    attempt = bench.run_dir.attempt(2)
+    done = subprocess.run(
+        ["bash", str(attempt.script)],
+        cwd=attempt.path,
+        env=bench.environment(**STANDBY, **variables),
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def lives(bench: Bench) -> list[str]:
+    path = bench.work / "lives"
+    return path.read_text().split() if path.exists() else []
+
+
+def assert_it_left(bench: Bench, why: str) -> None:
+    """It executed nothing, and nothing says that it did."""
+    before = lives(bench)
+    code, said = begin_standby(bench)
+    assert (code, lives(bench)) == (1, before), said
+    assert why in said
+    assert not bench.run_dir.attempt(2).claim.exists()
+    assert not bench.run_dir.attempt(2).events.exists()
+
+
+def assert_it_goes_on(bench: Bench) -> None:
+    code, said = begin_standby(bench)
+    assert code == 3, said
+    assert lives(bench)[-1] == "2"
+    assert bench.run_dir.attempt(2).claim.read_text() == "8\n"
+    assert not (bench.run_dir.attempt(1).path / "claim.8").exists()
+
+
+def end(bench: Bench, *events: dict[str, object]) -> None:
+    """Attempt 1 started, and then said this."""
+    started = {"event": "started", "job_id": "7", "nodes": ["n1"], "restarts": 0}
+    lines = [json.dumps({"at": "2026-03-01T12:00:00Z", **each}) for each in (started, *events)]
+    bench.attempt.claim.write_text("7\n")
+    bench.attempt.events.write_text("\n".join(lines) + "\n")
+
+
+def slurm_says(bench: Bench, state: str) -> None:
+    line = f"JobId=7 JobName=x UserId=ada(1000) JobState={state} Reason=None Dependency=(null)"
+    bench.program("scontrol", f'#!/bin/sh\n[ "$*" = "--oneliner show job 7" ] && echo "{line}"\n')
+
+
+def exited(code: int) -> dict[str, object]:
+    return {"event": "exited", "exit_code": code}
+
+
+NOTICE: dict[str, object] = {"event": "notice", "signal": "TERM"}
+FINISHED: dict[str, object] = {"event": "finished", "train_step": 9}
+
+
+def test_where_nothing_was_said_of_an_end_slurm_took_the_node(waiting: Bench) -> None:
+    end(waiting)
+    assert_it_goes_on(waiting)
+
+
+@pytest.mark.parametrize("events", [[exited(75)], [NOTICE, exited(143)], [NOTICE, exited(0)]])
+def test_what_was_told_to_leave_or_saved_and_left_goes_on(
+    waiting: Bench, events: list[dict[str, object]]
+) -> None:
+    end(waiting, *events)
+    assert_it_goes_on(waiting)
+
+
+def test_an_attempt_that_never_began_is_no_reason_to_stop(waiting: Bench) -> None:
+    assert_it_goes_on(waiting)
+
+
+def test_what_failed_by_itself_is_not_tried_again_by_a_standby(waiting: Bench) -> None:
+    assert waiting.execute(**JOB) == 3
+    assert lives(waiting) == ["1"]
+    assert_it_left(waiting, "attempt 1 was not interrupted")
+
+
+@pytest.mark.parametrize(
+    "events", [[exited(0)], [FINISHED, exited(0)], [NOTICE, FINISHED, exited(0)]]
+)
+def test_of_a_completed_run_it_executes_nothing(
+    waiting: Bench, events: list[dict[str, object]]
+) -> None:
+    end(waiting, *events)
+    assert_it_left(waiting, "standby 8")
+
+
+def test_of_a_cancelled_run_it_executes_nothing(waiting: Bench) -> None:
+    end(waiting, NOTICE)
+    waiting.run_dir.cancel.touch()
+    assert_it_left(waiting, "the run was cancelled")
+
+
+def test_one_that_was_given_up_leaves(waiting: Bench) -> None:
+    end(waiting)
+    waiting.run_dir.attempt(2).claim.write_text("withdrawn\n")
+    assert begin_standby(waiting)[0] == 1
+    assert lives(waiting) == []
+
+
+@pytest.mark.parametrize("state", ["PREEMPTED", "TIMEOUT", "NODE_FAIL"])
+def test_slurms_word_for_an_interruption_counts_before_an_exit_code(
+    waiting: Bench, state: str
+) -> None:
+    """A rank on another node sees its peer die, and fails of that."""
+    end(waiting, exited(1))
+    slurm_says(waiting, state)
+    assert_it_goes_on(waiting)
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "OUT_OF_MEMORY"])
+def test_what_somebody_cancelled_or_needs_another_request_is_left_alone(
+    waiting: Bench, state: str
+) -> None:
+    end(waiting, NOTICE)
+    slurm_says(waiting, state)
+    assert_it_left(waiting, "attempt 1 was not interrupted")
+
+
+@pytest.mark.parametrize("state", ["FAILED", "COMPLETING", "of a newer Slurm"])
+def test_any_other_word_leaves_it_to_the_attempts_own(waiting: Bench, state: str) -> None:
+    end(waiting, exited(1))
+    slurm_says(waiting, state)
+    assert_it_left(waiting, "attempt 1 was not interrupted")
+    end(waiting, exited(75))
+    assert_it_goes_on(waiting)
+
+
+def test_a_restart_of_what_it_waits_for_leaves_the_run_to_it(waiting: Bench) -> None:
+    assert waiting.execute(**JOB) == 3
+    assert waiting.execute(**JOB, SLURM_RESTART_COUNT="1") == 1
+    assert lives(waiting) == ["1"]
+    assert "attempt 2 was sent since" in waiting.log()
+
+
+def test_a_standby_that_slurm_restarts_is_judged_by_its_own_attempt(waiting: Bench) -> None:
+    """By then Slurm has forgotten how the one before it ended."""
+    end(waiting, exited(1))
+    slurm_says(waiting, "NODE_FAIL")
+    assert_it_goes_on(waiting)
+    waiting.program("scontrol", "#!/bin/sh\nexit 1\n")
+    assert begin_standby(waiting, SLURM_RESTART_COUNT="1")[0] == 3
+    assert lives(waiting) == ["2", "3"]
+
+
+@pytest.mark.parametrize("job_id", ["", "x", "1,2", "1:2", "0", "1\n#SBATCH --uid=0", "1 2"])
+def test_only_the_id_of_a_job_is_waited_for(job_id: str) -> None:
+    with pytest.raises(ValueError, match="not the id"):
+        Standby(1, job_id)

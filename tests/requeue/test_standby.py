@@ -1,0 +1,517 @@
+"""A standby waits in the queue for the end of the running attempt: the run goes on by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.clock import to_text
+from hpcflow.errors import SchedulerUnavailable
+from hpcflow.launch.run import Launched
+from hpcflow.launch.submission import last_attempt, seal
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Held, JournalRecord, Released, Standby, Submitted
+from hpcflow.model.state import Cause, RunState
+from hpcflow.model.views import RunDetail
+from hpcflow.projection import rebuild
+from hpcflow.requeue.history import history
+from hpcflow.requeue.policy import Action, after_preemption
+from hpcflow.requeue.table import EXAMPLES, NOW
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.requeue.watched import Watched
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Watched:
+    desk = Watched(tmp_path)
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    return desk
+
+
+def begins(desk: Watched, launched: Launched, number: int, job_id: str, *events: Any) -> None:
+    """What the script does when it starts: its claim, unless it has another's, and its events."""
+    attempt = RunDir(launched.run_dir).attempt(number)
+    with attempt.claim.open("x") as file:
+        file.write(f"{job_id}\n")
+    started = {"event": "started", "job_id": job_id, "nodes": ["n1"], "restarts": 0}
+    with attempt.events.open("a") as file:
+        for event in (started, *events):
+            file.write(json.dumps({"at": to_text(desk.clock.now()), **event}) + "\n")
+
+
+def with_standby(desk: Watched) -> tuple[Launched, str]:
+    """A run whose first attempt runs, and the job that waits for its end."""
+    launched = desk.launch()
+    begins(desk, launched, 1, launched.job_id)
+    return launched, desk.tick().standbys[launched.run_id]
+
+
+def told(seen: RunDetail) -> list[tuple[int, str | None, Cause | None]]:
+    return [(each.attempt, each.job_id, each.cause) for each in seen.attempts]
+
+
+def assert_rebuilt_alike(desk: Watched, launched: Launched) -> None:
+    """From an empty database the files tell the same."""
+    seen = desk.seen(launched.run_id)
+    with open_ledger(f"sqlite:///{desk.folder / 'rebuilt.sqlite'}") as ledger:
+        rebuild(ledger, [RunDir(launched.run_dir)])
+        assert ledger.run(launched.run_id) == seen
+
+
+def job(desk: Watched, job_id: str) -> Any:
+    return next(each for each in desk.slurm.queue() if each.job_id == job_id)
+
+
+def test_a_run_has_one_standby_while_it_runs_and_it_is_no_attempt(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    script = RunDir(launched.run_dir).attempt(2).script.read_text()
+    assert f"#SBATCH --dependency=afterany:{launched.job_id}\n" in script
+    assert (job(desk, standby).raw_state, job(desk, standby).reason) == ("PENDING", "Dependency")
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    for _ in range(3):
+        report = desk.tick()
+        assert (report.standbys, report.sent, report.problems) == ({}, {}, {})
+        desk.clock.advance(60)
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, seen.run.attempts) == (RunState.RUNNING, 1)
+    assert seen.run.next_action == f"standby: job {standby} waits"
+    assert seen.run.job_id == launched.job_id
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_nobody_has_one_who_did_not_ask_for_it(desk: Watched) -> None:
+    desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
+    desk.launch()
+    desk.slurm.calls.clear()
+    assert desk.tick().standbys == {}
+    assert desk.slurm.calls == ["queue"]
+
+
+def test_an_attempt_that_waits_itself_has_none(desk: Watched) -> None:
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    launched = desk.launch()
+    assert desk.tick().standbys == {}
+    desk.slurm.start(launched.job_id)
+    assert list(desk.tick().standbys) == [launched.run_id]
+
+
+def test_after_a_preemption_the_standby_is_the_next_attempt_and_has_one_itself(
+    desk: Watched,
+) -> None:
+    launched, standby = with_standby(desk)
+    desk.clock.advance(600)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    report = desk.tick()
+    assert report.sent == {launched.run_id: standby}
+    assert report.decisions[launched.run_id].rule == "go_on"
+    desk.clock.advance(5)
+    begins(desk, launched, 2, standby)
+    (following,) = desk.tick().standbys.values()
+    assert following not in (standby, launched.job_id)
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.RUNNING
+    assert told(seen) == [(1, launched.job_id, Cause.PREEMPTED), (2, standby, None)]
+    assert len(desk.alive()) == 2
+    assert_rebuilt_alike(desk, launched)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        rows = ledger.known([launched.run_id])[launched.run_id].attempts
+    _, second = history(rows, journal.read(RunDir(launched.run_dir)))
+    assert second.waited_s is not None
+    assert second.waited_s <= 5, "what it waited for before was the end of attempt 1"
+
+
+def test_without_a_daemon_whoever_looks_first_writes_down_what_happened(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.queue()  # Slurm goes on
+    begins(desk, launched, 2, standby)
+    for _ in range(2):
+        desk.look()
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.RUNNING
+    assert told(seen) == [(1, launched.job_id, Cause.PREEMPTED), (2, standby, None)]
+    submitted = [
+        each for each in journal.read(RunDir(launched.run_dir)) if isinstance(each, Submitted)
+    ]
+    assert [each.how for each in submitted] == ["sbatch", "standby"]
+    desk.end(standby, "COMPLETED", exit_code=0)
+    assert desk.seen(launched.run_id).run.state is RunState.COMPLETED
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_days_later_the_files_tell_that_the_standby_has_completed_the_run(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    desk.clock.advance(60)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.slurm.queue()
+    begins(desk, launched, 2, standby, {"event": "exited", "exit_code": 0})
+    desk.slurm.end(standby, "COMPLETED", exit_code=0)
+    for job_id in (launched.job_id, standby):
+        desk.slurm.forget(job_id)
+    desk.clock.advance(3 * 24 * 3600)
+    for _ in range(3):
+        desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.COMPLETED
+    assert told(seen) == [
+        (1, launched.job_id, Cause.PREEMPTED),
+        (2, standby, Cause.COMPLETED),
+    ]
+    assert desk.alive() == []
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_a_completed_run_needs_none_and_it_costs_nothing(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    desk.clock.advance(3600)
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.tick()
+    assert job(desk, standby).raw_state.startswith("CANCELLED")
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, seen.run.attempts) == (RunState.COMPLETED, 1)
+    assert (seen.run.gpu_hours, seen.run.next_action) == (0.0, None)
+    assert told(seen) == [(1, launched.job_id, Cause.COMPLETED)]
+    before = RunDir(launched.run_dir).journal.read_bytes()
+    desk.tick()
+    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_one_that_found_the_run_completed_left_and_costs_nothing(desk: Watched) -> None:
+    """No daemon lives; it ended with exit code 1, claimed nothing and said nothing."""
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.queue()
+    desk.end(standby, "FAILED", exit_code=1)
+    for _ in range(3):
+        desk.look()
+    seen = desk.seen(launched.run_id)
+    assert told(seen) == [(1, launched.job_id, Cause.COMPLETED)]
+    assert (seen.run.state, seen.run.next_action) == (RunState.COMPLETED, None)
+    assert_rebuilt_alike(desk, launched)
+
+
+@pytest.mark.parametrize(("retry", "action"), [("", "wait"), (", failures: 0", "stop")])
+def test_after_a_failure_the_rules_say_when_and_the_standby_goes(
+    desk: Watched, retry: str, action: str
+) -> None:
+    desk.config.write_text(
+        desk.config.read_text().replace("standby: true", f"standby: true{retry}")
+    )
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "FAILED", exit_code=1, checkpoint=100)
+    assert desk.tick().decisions[launched.run_id].action.value == action
+    assert desk.alive() == []
+    with pytest.raises(FileExistsError):  # and if it starts all the same, it executes nothing
+        begins(desk, launched, 2, standby)
+    desk.clock.advance(60)
+    sent = desk.tick().sent
+    assert bool(sent) == (action == "wait")
+    if sent:
+        assert sent[launched.run_id] in desk.alive()
+        seen = desk.seen(launched.run_id)
+        assert [each.attempt for each in seen.attempts] == [1, 3], (
+            "the number of the standby is used up"
+        )
+    assert_rebuilt_alike(desk, launched)
+
+
+def test_one_that_began_before_the_rules_had_their_say_is_the_next_attempt(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    desk.slurm.queue()
+    begins(desk, launched, 2, standby)
+    for _ in range(3):
+        assert desk.tick().sent == {}
+    seen = desk.seen(launched.run_id)
+    assert told(seen) == [(1, launched.job_id, Cause.FAILED), (2, standby, None)]
+    assert seen.run.state is RunState.RUNNING
+    assert standby in desk.alive()
+
+
+def test_hpcflow_cancel_ends_both_in_that_order(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched, standby = with_standby(desk)
+    cancelled: list[str] = []
+    cancel = FakeScheduler.cancel
+
+    def noted(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
+        cancelled.extend(job_ids)
+        cancel(slurm, job_ids)
+
+    monkeypatch.setattr(FakeScheduler, "cancel", noted)
+    desk.cancel(RunDir(launched.run_dir))
+    assert cancelled[0] == standby
+    assert launched.job_id in cancelled
+    assert desk.alive() == []
+    for _ in range(3):
+        assert desk.tick().sent == {}
+    assert desk.seen(launched.run_id).run.state is RunState.CANCELLED
+    again = desk.resume(RunDir(launched.run_dir))
+    assert desk.alive() == [again.job_id]
+
+
+def test_a_run_that_is_held_has_none_and_after_its_release_has_one_again(desk: Watched) -> None:
+    launched, _ = with_standby(desk)
+    desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
+    for _ in range(2):
+        desk.tick()
+    assert desk.alive() == [launched.job_id]
+    assert desk.seen(launched.run_id).run.next_action == "held"
+    desk.clock.advance(60)
+    assert desk.tick().standbys == {}
+    desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
+    assert list(desk.tick().standbys) == [launched.run_id]
+    assert len(desk.alive()) == 2
+
+
+def test_after_scancel_by_hand_the_run_stays_cancelled(desk: Watched) -> None:
+    launched, _ = with_standby(desk)
+    desk.slurm.cancel([launched.job_id])
+    for _ in range(3):
+        assert desk.tick().sent == {}
+    assert desk.alive() == []
+    assert desk.seen(launched.run_id).run.state is RunState.CANCELLED
+
+
+def test_whoever_scancels_the_standby_alone_takes_nothing_from_the_run(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    desk.slurm.cancel([standby])
+    desk.tick()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    sent = desk.tick().sent
+    assert desk.alive() == [sent[launched.run_id]]
+    assert sent[launched.run_id] != standby
+
+
+def test_a_person_who_resumes_gets_the_standby(desk: Watched) -> None:
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    again = desk.resume(RunDir(launched.run_dir))
+    assert (again.attempt, again.job_id) == (2, standby)
+    assert desk.alive() == [standby]
+
+
+def test_more_memory_needs_another_job_than_the_standby(desk: Watched) -> None:
+    desk.config.write_text(desk.config.read_text().replace("10m,", "10m, mem: 1G,"))
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "OUT_OF_MEMORY", exit_code=137, checkpoint=100)
+    desk.tick()
+    desk.clock.advance(60)
+    (sent,) = desk.tick().sent.values()
+    assert sent != standby
+    assert desk.alive() == [sent]
+    assert "--mem=1536M" in RunDir(launched.run_dir).attempt(3).script.read_text()
+
+
+@pytest.mark.parametrize("fault", [Fault.DELAYED, Fault.UNAVAILABLE, Fault.LOST_REQUEST])
+def test_what_slurm_does_not_take_now_is_tried_later_and_harms_nobody(
+    desk: Watched, fault: Fault
+) -> None:
+    launched = desk.launch()
+    desk.slurm.faults.append(fault)
+    assert desk.tick().standbys == {}
+    desk.slurm.calls.clear()
+    desk.tick()
+    assert "submit" not in desk.slurm.calls
+    assert desk.seen(launched.run_id).run.state is RunState.RUNNING
+    desk.clock.advance(31)
+    assert list(desk.tick().standbys) == [launched.run_id]
+    assert len(desk.alive()) == 2
+
+
+def test_what_slurm_will_never_take_is_asked_for_once_an_attempt(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.faults.append(Fault.REFUSED)
+    desk.tick()
+    desk.slurm.calls.clear()
+    for _ in range(5):
+        desk.clock.advance(3600)
+        desk.tick()
+    assert "submit" not in desk.slurm.calls
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    assert list(desk.tick().sent) == [launched.run_id], "the run itself is not refused"
+    assert [each.attempt for each in desk.seen(launched.run_id).attempts] == [1, 2]
+
+
+def test_an_answer_that_is_lost_doubles_nothing(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    assert desk.tick().standbys == {}
+    desk.tick()
+    desk.slurm.is_controller_down = False
+    for _ in range(3):
+        desk.clock.advance(60)
+        desk.tick()
+    assert len(desk.alive()) == 2
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    for _ in range(2):
+        desk.tick()
+    assert len(desk.alive()) == 1 + 1, "the standby, and its own"
+
+
+def test_while_slurm_cannot_cancel_it_the_standby_can_execute_nothing(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+
+    def silent(*_: Any) -> None:
+        raise SchedulerUnavailable("Unable to contact slurm controller (connect failure)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeScheduler, "cancel", silent)
+        assert launched.run_id in desk.tick().problems
+    assert standby in desk.alive()
+    with pytest.raises(FileExistsError):
+        begins(desk, launched, 2, standby)
+    desk.tick()
+    assert desk.alive() == []
+    assert desk.seen(launched.run_id).run.next_action is None
+
+
+def test_a_job_that_slurm_restarts_has_no_attempt_beside_its_standby(desk: Watched) -> None:
+    """Its script finds that attempt 2 was sent, and leaves; then the standby begins."""
+    launched, standby = with_standby(desk)
+    desk.slurm.requeue(launched.job_id)
+    for _ in range(2):
+        desk.tick()
+    assert job(desk, standby).reason == "Dependency"
+    desk.clock.advance(130)
+    desk.slurm.queue()
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    desk.slurm.queue()
+    begins(desk, launched, 2, standby)
+    for _ in range(3):
+        desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert told(seen)[:2] == [(1, launched.job_id, Cause.REQUEUED), (2, standby, None)]
+    assert seen.run.state is RunState.RUNNING
+
+
+def test_one_scancel_for_all_that_are_not_needed(desk: Watched) -> None:
+    runs = [with_standby(desk)[0] for _ in range(5)]
+    for launched in runs:
+        desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.calls.clear()
+    desk.tick()
+    assert desk.alive() == []
+    assert desk.slurm.calls.count("cancel") == 1
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each.facts.last], ids=str)
+def test_what_would_stop_after_a_preemption_has_no_standby(example: Any) -> None:
+    """The attempt that runs now is not over, whatever the ones before it were."""
+    facts = example.facts
+    running = replace(facts.attempts[-1], number=facts.attempts[-1].number + 1, cause=None)
+    running = replace(running, stage=type(running.stage)("open"), checkpoint=10**6)
+    facts = replace(facts, attempts=[*facts.attempts, running], was_stopped=False)
+    decision = after_preemption(facts, example.policy, NOW)
+    wanted = not (facts.is_held or facts.is_cancelled or "deadline" in example.retry)
+    wanted = wanted and "preemptions" not in example.retry and facts.delayed_until is None
+    assert (decision.action is Action.RESUBMIT) == wanted, decision
+
+
+class Killed(BaseException):
+    """As kill -9: nobody catches it."""
+
+
+def test_killed_at_any_moment_there_is_one_standby_and_then_one_attempt(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moments: before and after each journal record, submission, cancellation and seal."""
+    moments = kill_at = 0
+
+    def moment() -> None:
+        nonlocal moments
+        moments += 1
+        if moments == kill_at:
+            raise Killed
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            moment()
+            result = function(*args, **options)
+            moment()
+            return result
+
+        return wrapped
+
+    def tick() -> bool:
+        try:
+            desk.tick()
+        except Killed:
+            return True
+        return False
+
+    monkeypatch.setattr(journal, "append", around(journal.append))
+    monkeypatch.setattr(journal, "append_all", around(journal.append_all))
+    monkeypatch.setattr(FakeScheduler, "submit", around(FakeScheduler.submit))
+    monkeypatch.setattr(FakeScheduler, "cancel", around(FakeScheduler.cancel))
+    monkeypatch.setattr("hpcflow.launch.submission.seal", around(seal))
+    for ends_as, alive in (("PREEMPTED", 2), ("COMPLETED", 0), ("FAILED", 0)):
+        kill, was_killed = 0, True
+        while was_killed:
+            kill, kill_at, moments = kill + 1, 0, 0
+            launched = desk.launch()
+            moments, kill_at = 0, kill
+            was_killed = tick()
+            kill_at = 0 if was_killed else kill
+            for _ in range(2):
+                was_killed = tick() or was_killed
+                kill_at = 0 if was_killed else kill
+            rest, kill_at = kill_at, 0
+            desk.clock.advance(31)
+            desk.tick()
+            assert len(desk.alive()) == 2, f"{ends_as}: killed at moment {kill}"
+            desk.end(launched.job_id, ends_as, exit_code=0 if ends_as == "COMPLETED" else 1)
+            kill_at = rest
+            was_killed = tick() or was_killed
+            kill_at = 0
+            for _ in range(3):
+                desk.tick()
+                desk.clock.advance(5)
+            assert len(desk.alive()) == alive, f"{ends_as}: killed at moment {kill}"
+            desk.cancel(RunDir(launched.run_dir))
+            assert desk.alive() == []
+        assert kill > 8
+
+
+def test_a_claim_that_is_made_in_the_last_moment_counts(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon gives the standby up, and at that moment it begins."""
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "FAILED", exit_code=1)
+    desk.look()
+
+    def late(*args: Any) -> Any:
+        begins(desk, launched, 2, standby)
+        return seal(*args)
+
+    monkeypatch.setattr("hpcflow.launch.submission.seal", late)
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert told(seen) == [(1, launched.job_id, Cause.FAILED), (2, standby, None)]
+    assert standby in desk.alive()
+
+
+def test_of_standby_records_the_last_attempt_knows_nothing(desk: Watched) -> None:
+    launched, _ = with_standby(desk)
+    records: list[JournalRecord] = journal.read(RunDir(launched.run_dir))
+    assert sum(isinstance(each, Standby) for each in records) == 2
+    last = last_attempt(records)
+    assert (last.number, last.is_live, last.has_standby, last.next_number) == (1, True, True, 3)
+    assert desk.clock.now() - records[-1].at < timedelta(minutes=1)
