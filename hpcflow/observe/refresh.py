@@ -69,7 +69,8 @@ def _refresh_live(
     live = [(run, attempt) for run, attempt in ledger.live_attempts() if run.user == user]
     # Without a daemon, whoever looks first writes down which standbys have begun.
     due = ledger.due(STANDBY_DUE, clock.now(), user=user)
-    standbys = [(row.run.site, RunDir(Path(row.run.run_dir))) for row in ledger.known(due).values()]
+    known = ledger.known(due) if due else {}
+    standbys = [(each.run.site, RunDir(Path(each.run.run_dir))) for each in known.values()]
     warnings: list[str] = []
     if live or standbys:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.

@@ -49,6 +49,10 @@ class SchedulerContract:
         """Lines of a script that is to begin in an hour."""
         return "#SBATCH --begin=now+3600"
 
+    def waiting_lines(self, job_id: str) -> str:
+        """Lines of a script that is to wait for the end of a job."""
+        return f"#SBATCH --dependency=afterany:{job_id}"
+
     def let_pass(self, seconds: float) -> None:
         """Let time pass for the scheduler."""
         time.sleep(seconds)
@@ -205,6 +209,21 @@ class SchedulerContract:
         scheduler.cancel([later.job_id])
         self.ended(scheduler, later.job_id)
         assert scheduler.start_now([later.job_id]) == {}
+
+    def test_a_job_that_waits_for_anothers_end_begins_then_however_that_ends(
+        self, scheduler: Scheduler, directory: Path
+    ) -> None:
+        first = scheduler.submit(self.request(directory, SLEEPS))
+        self.running(scheduler, first.job_id)
+        lines = self.waiting_lines(first.job_id)
+        second = scheduler.submit(self.request(directory, SLEEPS, lines=lines))
+        waits = scheduler.queue([second.job_id])[0]
+        if waits.state is AttemptState.QUEUED:  # where nothing waits, it runs
+            self.until(scheduler, second.job_id, lambda job: job.reason == "Dependency")
+        scheduler.cancel([first.job_id])
+        self.running(scheduler, second.job_id)
+        scheduler.cancel([second.job_id])
+        self.ended(scheduler, second.job_id)
 
     def test_accounting_tells_of_jobs_oldest_first(
         self, scheduler: Scheduler, directory: Path
