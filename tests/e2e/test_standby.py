@@ -87,3 +87,23 @@ def test_the_standby_of_a_run_that_completes_executes_nothing(hpcflow: Hpcflow) 
         assert execution.has_ended
         assert "the run has completed" not in hpcflow("logs", run.run_id).stdout
         assert hpcflow("ledger", "check").returncode == 0
+
+
+def test_hold_takes_the_standby_out_of_the_queue_and_leaves_the_running_job(
+    hpcflow: Hpcflow,
+) -> None:
+    run = start(hpcflow, "--set", "retry.standby=true")
+    run.wait_training()
+    with killed_once_a_standby_waits(hpcflow, run):
+        assert hpcflow.json("show", run.run_id)["next_action"].startswith("standby: job ")
+        hpcflow("hold", run.run_id)
+        poll(
+            lambda: any(each.startswith("CANCELLED") for each in in_queue(hpcflow, run).values()),
+            60,
+            lambda: f"the standby is still there: {in_queue(hpcflow, run)}",
+        )
+        shown = hpcflow.json("show", run.run_id)
+        assert (shown["state"], shown["next_action"]) == ("running", "held")
+        run.tell("finish")
+        assert hpcflow("wait", run.run_id).returncode == 0
+        assert len(run.executions) == 1

@@ -69,6 +69,9 @@ def _wait_for(path: Path) -> None:
 
 
 class TestContract(SchedulerContract):
+    def waiting_lines(self, job_id: str) -> str:  # noqa: ARG002
+        return ""
+
     @pytest.fixture
     def scheduler(self, home: Path) -> Scheduler:
         return LocalScheduler(home)
