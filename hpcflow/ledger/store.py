@@ -157,6 +157,8 @@ class Ledger:
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing."""
+        if not run_ids:  # an empty list is no SQL everywhere
+            return {}
         with self._reading() as connection, connection.transaction(write=False):
             found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
             for row in _load(connection, "attempt", run_ids):
