@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -45,16 +46,26 @@ def lease_name(user: str, cluster: str | None = None) -> str:
 
 
 class Told:
-    """Whether somebody wants the daemon to end; it sleeps in small pieces, to hear of it soon."""
+    """Whether somebody wants the daemon to end; it sleeps in small pieces, to hear of it soon.
+
+    Attributes:
+        wakes: asked now and then in its sleep: whether there is something to do already.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.is_over = False
+        self.wakes: Callable[[], bool] = lambda: False
         self._clock = clock
 
     def sleep(self, seconds: float) -> None:
-        """Return after ``seconds``, or soon after it was told to end."""
-        end = self._clock.monotonic() + seconds
-        while not self.is_over and (left := end - self._clock.monotonic()) > 0:
+        """Return after ``seconds``, soon after it was told to end, or when something wakes it."""
+        begin = self._clock.monotonic()
+        ask_at = begin + SOON_S
+        while not self.is_over and (left := begin + seconds - self._clock.monotonic()) > 0:
+            if self._clock.monotonic() >= ask_at:
+                if self.wakes():
+                    return
+                ask_at += _LISTEN_S
             self._clock.sleep(min(left, _PIECE_S))
 
 
@@ -81,6 +92,7 @@ class Daemon:
         self._on_report, self._on_text = on_report, on_text
         self._interval_s = interval_s
         self._departures = Departures(around.clock)
+        told.wakes = self._departures.is_near
         self._name = lease_name(around.settings.user)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self._lease: Lease | None = None
@@ -104,17 +116,9 @@ class Daemon:
         try:
             while not self._told.is_over:
                 self._round()
-                self._rest()
+                self._told.sleep(self._interval_s)
         finally:
             self._give_back()
-
-    def _rest(self) -> None:
-        """Until the next round is due: sooner where a job has said that it is about to leave."""
-        self._told.sleep(min(self._interval_s, SOON_S))
-        left_s = self._interval_s - SOON_S
-        while left_s > 0 and not self._told.is_over and not self._departures.is_near():
-            self._told.sleep(min(left_s, _LISTEN_S))
-            left_s -= _LISTEN_S
 
     def _round(self) -> None:
         try:
@@ -122,9 +126,6 @@ class Daemon:
                 self._say_who()
                 return
             report = tick(self._around)
-            self._departures.listen_to(
-                self._around.ledger.at_work(user=self._around.settings.user, limit=MOST + 1)
-            )
         except LedgerError as error:
             self._lease = None
             # Where waiting alone mends nothing, whoever reads this must know what does.
@@ -139,6 +140,10 @@ class Daemon:
             self._lease = None
             self._say("another process has taken over")
         self._on_report(report)
+        with suppress(LedgerError):  # the next round says so; until then it is as it was
+            self._departures.listen_to(
+                self._around.ledger.at_work(user=self._around.settings.user, limit=MOST + 1)
+            )
 
     def _take(self) -> bool:
         """Whether the lease is ours, for :data:`TTL_S` from now."""
