@@ -89,11 +89,18 @@ class Session:
         """The run directory of a run id, or of an unambiguous beginning of one.
 
         Args:
-            newest: a name that several runs have means the newest of them.
+            newest: a name that several runs have means the newest of them; for commands that only
+                look.
+
+        Raises:
+            NotFoundError: there is none, or there are several.
+            StorageError: it belongs to somebody else, and is to be acted upon.
         """
+        from hpcflow.storage.own_runs import require_own
         from hpcflow.storage.runs import find_run
 
-        return find_run(self.settings.home, text, newest=newest)
+        run_dir = find_run(self.settings.home, text, newest=newest)
+        return run_dir if newest else require_own(run_dir)
 
     def site_of(self, run_dir: RunDir) -> str:
         """Name of the site of a run; the ledger remembers it where scratch was purged.

@@ -36,6 +36,7 @@ from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.runs import linked
 from hpcflow.storage.unread import mark_unread
 
@@ -207,7 +208,8 @@ class _Watch:
             if job.restarts and job.state is not AttemptState.ENDED and job.job_id not in watched
             if (named := parse_job_name(job.job_name.strip())) is not None
         ]
-        return [each for each in linked(self._home, strays) if self._adopt_one(each, queued)]
+        own = [each for each in linked(self._home, strays) if not is_others(each)]
+        return [each for each in own if self._adopt_one(each, queued)]
 
     def _adopt_one(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
         try:

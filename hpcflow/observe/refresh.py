@@ -12,6 +12,7 @@ from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.own_runs import OwnRuns
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import Scheduler
@@ -24,12 +25,14 @@ def refresh(
     user: str,
     connect: Callable[[str], Scheduler],
     clock: Clock,
+    own: OwnRuns | None = None,
 ) -> list[str]:
     """Bring the ledger up to what the files and the schedulers say now.
 
     Args:
         user: only this user's runs are asked about; others' are theirs to watch.
         connect: site name -> scheduler.
+        own: which runs these are, if the caller goes on to look at them.
 
     Returns:
         What could not be asked or read, and what is gone, for people; everything else is in the
@@ -40,7 +43,7 @@ def refresh(
     """
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
     said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
-    return said + _refresh_live(ledger, home, user, connect, clock)
+    return said + _refresh_live(ledger, home, user, connect, clock, own or OwnRuns(home))
 
 
 def refresh_without_ledger(
@@ -60,18 +63,31 @@ def refresh_without_ledger(
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
     ):
         catch_up(ledger, [run_dir])
-        return _refresh_live(ledger, home, user, connect, clock)
+        return _refresh_live(ledger, home, user, connect, clock, OwnRuns(home))
 
 
 def _refresh_live(
-    ledger: Ledger, home: Home, user: str, connect: Callable[[str], Scheduler], clock: Clock
+    ledger: Ledger,
+    home: Home,
+    user: str,
+    connect: Callable[[str], Scheduler],
+    clock: Clock,
+    own: OwnRuns,
 ) -> list[str]:
-    live = [(run, attempt) for run, attempt in ledger.live_attempts() if run.user == user]
+    live = [
+        (run, attempt)
+        for run, attempt in ledger.live_attempts()
+        if run.user == user and own.dir_of(run.run_id, run.run_dir) is not None
+    ]
     # Without a daemon, whoever looks first writes down which standbys have begun.
     due = ledger.due(STANDBY_DUE, clock.now(), user=user)
     known = ledger.known(due) if due else {}
-    standbys = [(each.run.site, RunDir(Path(each.run.run_dir))) for each in known.values()]
-    warnings: list[str] = []
+    standbys = [
+        (each.run.site, run_dir)
+        for each in known.values()
+        if (run_dir := own.dir_of(each.run.run_id, each.run.run_dir)) is not None
+    ]
+    warnings = own.warnings()
     if live or standbys:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe

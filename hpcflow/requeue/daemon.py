@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -20,6 +21,7 @@ from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
 from hpcflow.requeue.tick import Report, Surroundings, tick
 from hpcflow.sites.slurm_conf import configured_name
+from hpcflow.storage.own_runs import OwnRuns
 
 #: Whoever has not renewed for so long is taken for dead. Longer than any one act of a tick: sbatch
 #: may take three minutes, and the lease is looked at before every act.
@@ -141,9 +143,13 @@ class Daemon:
             self._say("another process has taken over")
         self._on_report(report)
         with suppress(LedgerError):  # the next round says so; until then it is as it was
-            self._departures.listen_to(
-                self._around.ledger.at_work(user=self._around.settings.user, limit=MOST + 1)
-            )
+            self._departures.listen_to(self._at_work())
+
+    def _at_work(self) -> list[tuple[str, int]]:
+        """Run directory and number of the attempts that run; of our own runs only."""
+        settings, own = self._around.settings, OwnRuns(self._around.settings.home)
+        found = self._around.ledger.at_work(user=settings.user, limit=MOST + 1)
+        return [each for each in found if own.dir_of(Path(each[0]).name, each[0]) is not None]
 
     def _take(self) -> bool:
         """Whether the lease is ours, for :data:`TTL_S` from now."""

@@ -46,6 +46,7 @@ from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage import journal
 from hpcflow.storage.files import read_from, size_of, storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 
 if TYPE_CHECKING:
@@ -74,16 +75,19 @@ class Seen:
     is_ousted: bool = False
 
 
-def look_for_stalls(around: Surroundings, queue: Callable[[str], Sequence[JobInfo]]) -> Seen:
+def look_for_stalls(
+    around: Surroundings, queue: Callable[[str], Sequence[JobInfo]], own: OwnRuns
+) -> Seen:
     """Look at all attempts that run, unless that was done a moment ago, and act.
 
     Args:
         queue: site name -> what is in its queue; asked only before an act.
+        own: the runs that may be touched.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Look(around, queue).go()
+    return _Look(around, queue, own).go()
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,11 @@ class _Suspect:
 
 
 class _Look:
-    def __init__(self, around: Surroundings, queue: Callable[[str], Sequence[JobInfo]]) -> None:
+    def __init__(
+        self, around: Surroundings, queue: Callable[[str], Sequence[JobInfo]], own: OwnRuns
+    ) -> None:
         self._around = around
+        self._own = own
         self._queue = queue
         self._seen = Seen()
         self._changed: list[RunDir] = []
@@ -155,7 +162,11 @@ class _Look:
 
     def _running(self) -> list[RunningRow]:
         """The attempts that run by the scheduler's own word, on the cluster that is here."""
-        rows = self._around.ledger.running(user=self._around.settings.user)
+        rows = [
+            row
+            for row in self._around.ledger.running(user=self._around.settings.user)
+            if self._own.dir_of(row.run_id, row.run_dir) is not None
+        ]
         is_here = {site: self._is_here(site) for site in {row.site for row in rows}}
         return [
             row

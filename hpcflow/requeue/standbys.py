@@ -9,7 +9,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
@@ -27,6 +26,7 @@ from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
@@ -53,17 +53,18 @@ class Kept:
 
 
 def look_after_standbys(
-    around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]]
+    around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]], own: OwnRuns
 ) -> Kept:
     """Send those that are wanted, and end those that are not any more.
 
     Args:
         to_avoid: the nodes that the next attempt of a run had better not get.
+        own: the runs that may be touched.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Round(around, to_avoid).go()
+    return _Round(around, to_avoid, own).go()
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,10 @@ class _Doomed:
 
 class _Round:
     def __init__(
-        self, around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]]
+        self, around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]], own: OwnRuns
     ) -> None:
         self._around = around
+        self._own = own
         self._to_avoid = to_avoid
         self._kept = Kept()
         self._silent_sites: set[str] = set()
@@ -110,8 +112,8 @@ class _Round:
                     continue
                 if self._kept.is_ousted:
                     return
-                run_dir = RunDir(Path(known[run_id].run.run_dir))
-                if not is_gone(run_dir):
+                run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
+                if run_dir is not None and not is_gone(run_dir):
                     self._guarded(known[run_id], run_dir, act)
                     changed.append(run_dir)
         finally:

@@ -50,6 +50,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.unread import mark_unread
@@ -140,6 +141,7 @@ class _Round:
         self._by_run: dict[str, _ByRun] = {}
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
+        self._own = OwnRuns(around.settings.home)
 
     def go(self) -> Report:
         around = self._around
@@ -149,25 +151,33 @@ class _Round:
             user=around.settings.user,
             connect=around.connect,
             clock=around.clock,
+            own=self._own,
         )
+        try:
+            self._act()
+        finally:
+            self._report.warnings += self._own.warnings()
+        return self._report
+
+    def _act(self) -> None:
+        around = self._around
         self._lift_begin_times()
         due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
             if not self._batch(due[begin : begin + _BATCH]):
                 self._report.is_ousted = True
-                return self._report
-        standbys = look_after_standbys(around, self._to_avoid)
+                return
+        standbys = look_after_standbys(around, self._to_avoid, self._own)
         self._report.standbys = standbys.sent
         self._report.problems.update(standbys.problems)
         if standbys.is_ousted:
             self._report.is_ousted = True
-            return self._report
-        stalls = look_for_stalls(around, self._queue)
+            return
+        stalls = look_for_stalls(around, self._queue, self._own)
         self._report.stalls = stalls.verdicts
         self._report.problems.update(stalls.problems)
         self._report.is_ousted = stalls.is_ousted
-        return self._report
 
     def _lift_begin_times(self) -> None:
         """Let the jobs that Slurm has restarted start now. Killed on the way, it is done again."""
@@ -176,6 +186,8 @@ class _Round:
         by_site: dict[str, list[AttemptRow]] = {}
         known = ledger.known(run_ids) if run_ids else {}
         for each in known.values():
+            if self._dir_of(each) is None:
+                continue
             if (attempt := to_be_lifted(each, clock.now())) is not None:
                 by_site.setdefault(each.run.site, []).append(attempt)
         for site, attempts in by_site.items():
@@ -221,13 +233,19 @@ class _Round:
         changed = []
         try:
             for run_id in run_ids:
-                if run_id in known and self._one(known[run_id]):
-                    changed.append(RunDir(Path(known[run_id].run.run_dir)))  # noqa: PERF401
+                if run_id not in known or self._dir_of(known[run_id]) is None:
+                    continue
+                if self._one(known[run_id]):
+                    changed.append(RunDir(Path(known[run_id].run.run_dir)))
         except _OustedError:
             return False
         finally:
             catch_up(self._around.ledger, changed)
         return True
+
+    def _dir_of(self, known: Known) -> RunDir | None:
+        """Where a run of our own is; None for what only says that it is ours."""
+        return self._own.dir_of(known.run.run_id, known.run.run_dir)
 
     def _one(self, known: Known) -> bool:
         """Decide about one run and act; whether its journal may have grown."""

@@ -1,0 +1,127 @@
+"""Which rows of a ledger are about runs of this home; what is done to a run, is done to these only.
+
+A ledger can be common to many, and whose a run is stands in its row because its own ``run.json``
+says so: anybody can write a name there. Whoever went where such a row leads would read, write and
+send, as themselves, what somebody else has put there. So the links in ``HPCFLOW_HOME/runs`` say
+which runs are ours and where they are; a row that says otherwise is not acted upon.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import StorageError
+from hpcflow.model.ids import is_run_id
+from hpcflow.storage.layout import Home, RunDir
+
+#: How many lost links are told one by one.
+_TOLD: Final = 3
+
+
+class OwnRuns:
+    """The runs of a home, for the length of one look: each link and its directory is seen once."""
+
+    def __init__(self, home: Home) -> None:
+        self._home, self._folder = home, str(home.runs)
+        self._links: dict[str, RunDir | None] = {}
+        self._lost: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+
+    def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:
+        """The run directory that the link of a run leads to; None if the run is not to be touched.
+
+        Args:
+            in_ledger: where the ledger says that it is.
+        """
+        if run_id not in self._links:
+            self._links[run_id] = self._look(run_id, in_ledger)
+        run_dir = self._links[run_id]
+        if run_dir is None or in_ledger == str(run_dir.path) or Path(in_ledger) == run_dir.path:
+            return run_dir
+        # Not where: that is for whoever wrote the row to choose.
+        self._said[run_id] = (
+            f"{run_id}: the ledger has it in another place than {self._home.runs / run_id} leads "
+            "to, so nothing is done about it; if the link is right: hpcflow ledger rebuild"
+        )
+        return None
+
+    def warnings(self) -> list[str]:
+        """What people should know of runs that were not touched; each is told once."""
+        lost, self._lost = list(self._lost.items()), {}
+        said, self._said = list(self._said.values()), {}
+        for run_id, path in lost[:_TOLD]:
+            said.append(
+                f"{run_id}: it is yours, but {self._home.runs} has no link to it, so nothing is "
+                f"done about it; to have it back: ln -s {shlex.quote(path)} "
+                f"{shlex.quote(str(self._home.runs))}/"
+            )
+        if len(lost) > _TOLD:
+            said.append(
+                f"{len(lost) - _TOLD} more runs of yours have no link; see which: "
+                "hpcflow ledger check"
+            )
+        return said
+
+    def _look(self, run_id: str, in_ledger: str) -> RunDir | None:
+        if not is_run_id(run_id):
+            return None
+        try:
+            # Of ten thousand runs in every round; pathlib takes three times as long.
+            run_dir = RunDir(Path(os.readlink(f"{self._folder}/{run_id}")))  # noqa: PTH115
+        except OSError:
+            if _is_certainly_ours(run_id, Path(in_ledger)):
+                self._lost[run_id] = in_ledger
+            return None
+        if is_others(run_dir):
+            self._said[run_id] = f"{_say_others(run_dir)}; nothing is done about it"
+            return None
+        return run_dir
+
+
+def is_others(run_dir: RunDir) -> bool:
+    """Whether a run directory is somebody else's: made anew in the place of one that was purged.
+
+    One that is gone, or cannot be looked at, is nobody's.
+    """
+    try:
+        return os.lstat(run_dir.path).st_uid != os.geteuid()
+    except OSError:
+        return False
+
+
+def require_own(run_dir: RunDir) -> RunDir:
+    """``run_dir``, if it may be acted upon.
+
+    Raises:
+        StorageError: it belongs to somebody else.
+    """
+    if is_others(run_dir):
+        raise StorageError(
+            _say_others(run_dir),
+            next_action=f"see whose: ls -ld {shlex.quote(str(run_dir.path))}; jobs of yours that "
+            "still run: squeue --me",
+        )
+    return run_dir
+
+
+def _say_others(run_dir: RunDir) -> str:
+    return f"{run_dir.path.name}: its run directory belongs to somebody else now"
+
+
+def _is_certainly_ours(run_id: str, path: Path) -> bool:
+    """Whether a run that has no link is ours all the same: its files belong to this user."""
+    with suppress(OSError, ValueError):
+        folder, frozen = os.lstat(path), os.lstat(RunDir(path).run_json)
+        return (
+            path.name == run_id
+            and path.is_absolute()
+            and stat.S_ISDIR(folder.st_mode)
+            and stat.S_ISREG(frozen.st_mode)
+            and {folder.st_uid, frozen.st_uid} == {os.geteuid()}
+        )
+    return False

@@ -1,0 +1,196 @@
+"""A ledger is common to many, and anybody can write another's name into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Ended, Observed
+from hpcflow.model.state import AttemptState, Cause
+from hpcflow.projection import catch_up, rebuild
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from tests.requeue.test_stalls import MINUTE, Training
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Training:
+    return Training(tmp_path)
+
+
+class Mallory:
+    """Somebody with a home and a run of their own, who says that it is ``victim``'s."""
+
+    def __init__(self, folder: Path, victim: Training, *, job_id: str = "77") -> None:
+        folder.mkdir()
+        self.desk = Training(folder)
+        self.launched = self.desk.launch()
+        self.run_dir = RunDir(self.launched.run_dir)
+        self.victim = victim
+        self.freeze(user=victim.settings.user)
+        self.write("intended", job_name="mywork")
+        self.write("submitted", job_id=job_id)
+
+    def freeze(self, **fields: str) -> None:
+        frozen = json.loads(self.run_dir.run_json.read_text())
+        self.run_dir.run_json.write_text(json.dumps({**frozen, **fields}))
+
+    def write(self, record: str, **fields: Any) -> None:
+        """Into the record of this kind in the journal."""
+        lines = [json.loads(line) for line in self.run_dir.journal.read_text().splitlines()]
+        changed = [{**line, **fields} if line["record"] == record else line for line in lines]
+        self.run_dir.journal.write_text("".join(json.dumps(line) + "\n" for line in changed))
+
+    def preempted(self) -> None:
+        at = self.victim.clock.now()
+        end = Ended(
+            at=at, attempt=1, cause=Cause.PREEMPTED, raw_state="PREEMPTED", ended_at=at, rule="x"
+        )
+        journal.append(self.run_dir, end)
+
+    def project(self) -> None:
+        """Into the ledger that both use."""
+        with open_ledger(self.victim.settings.ledger_url) as ledger:
+            catch_up(ledger, [self.run_dir])
+
+    def files(self) -> dict[str, bytes]:
+        paths = sorted(self.run_dir.path.rglob("*"))
+        return {str(path): path.read_bytes() for path in paths if path.is_file()}
+
+
+def test_what_others_say_is_ours_is_not_sent_by_us(desk: Training, tmp_path: Path) -> None:
+    mallory = Mallory(tmp_path / "mallory", desk)
+    mallory.preempted()
+    mallory.project()
+    before = mallory.files()
+    for _ in range(3):
+        desk.clock.advance(MINUTE)
+        report = desk.tick()
+        assert (report.sent, report.decisions, report.problems) == ({}, {}, {})
+    assert mallory.files() == before
+    assert desk.alive() == []
+
+
+def test_a_job_of_ours_that_others_claim_is_not_ended(desk: Training, tmp_path: Path) -> None:
+    job_id = desk.slurm._add("mywork", "#!/bin/bash\n", "gpu", list(desk.slurm.nodes))
+    desk.slurm._advance()
+    mallory = Mallory(tmp_path / "mallory", desk, job_id=job_id)
+    seen = Observed(
+        at=desk.clock.now(),
+        attempt=1,
+        job_id=job_id,
+        state=AttemptState.RUNNING,
+        raw_state="RUNNING",
+        nodes=["n1"],
+        source="queue",
+    )
+    journal.append(mallory.run_dir, seen)
+    mallory.desk.event(mallory.launched, "started", job_id=job_id, nodes=["n1"])
+    mallory.desk.event(mallory.launched, "progress", train_step=1, metrics={})
+    mallory.project()
+    before = mallory.files()
+    assert desk.waits(40) == []
+    assert mallory.files() == before
+    assert desk.alive() == [job_id]
+
+
+def test_a_begin_time_of_ours_that_others_claim_stays(desk: Training, tmp_path: Path) -> None:
+    mallory = Mallory(tmp_path / "mallory", desk, job_id="5")
+    mallory.write("intended", restarts=1)
+    now = desk.clock.now()
+    waits = Observed(
+        at=now,
+        attempt=1,
+        job_id="5",
+        state=AttemptState.QUEUED,
+        raw_state="PENDING",
+        reason="BeginTime",
+        submitted_at=now,
+        begins_at=now + timedelta(seconds=121),
+        source="queue",
+    )
+    journal.append(mallory.run_dir, waits)
+    mallory.project()
+    assert desk.tick().lifted == {}
+    assert "start_now" not in desk.slurm.calls
+
+
+def test_a_run_of_ours_that_others_say_is_elsewhere_is_not_looked_for_there(
+    desk: Training, tmp_path: Path
+) -> None:
+    mine = desk.launch()
+    desk.look()
+    mallory = Mallory(tmp_path / "mallory", desk)
+    taken = mallory.run_dir.path.with_name(mine.run_id)
+    mallory.run_dir.path.rename(taken)
+    mallory.run_dir = RunDir(taken)
+    mallory.freeze(run_id=mine.run_id, run_dir=str(taken))
+    mallory.preempted()
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        rebuild(ledger, [mallory.run_dir])
+    before = mallory.files()
+    desk.clock.advance(MINUTE)
+    report = desk.tick()
+    assert report.sent == {}
+    assert mallory.files() == before
+    (warning,) = report.warnings
+    assert "in another place" in warning
+    assert "hpcflow ledger rebuild" in warning
+    assert str(taken) not in warning, "where, is what they chose"
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        rebuild(ledger, [RunDir(mine.run_dir)])
+    desk.slurm.end(mine.job_id, "PREEMPTED")
+    assert list(desk.tick().sent) == [mine.run_id]
+
+
+def test_what_others_put_in_the_place_of_a_run_directory_is_left_alone(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    us = os.geteuid()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: us + 1)
+        for _ in range(3):
+            desk.clock.advance(MINUTE)
+            report = desk.tick()
+            assert report.sent == {}
+        assert report.warnings == [
+            f"{launched.run_id}: its run directory belongs to somebody else now; nothing is done "
+            "about it"
+        ]
+    assert list(desk.tick().sent) == [launched.run_id]
+
+
+def test_a_run_whose_link_is_lost_is_named_with_what_to_type(desk: Training) -> None:
+    launched = desk.launch()
+    desk.look()
+    link = desk.settings.home.runs / launched.run_id
+    link.unlink()
+    (warning,) = desk.tick().warnings
+    assert launched.run_id in warning
+    command = warning.split("to have it back: ")[1]
+    assert command == f"ln -s {shlex.quote(str(launched.run_dir))} {desk.settings.home.runs}/"
+    assert os.system(command) == 0
+    assert link.readlink() == launched.run_dir
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    report = desk.tick()
+    assert (report.warnings, list(report.sent)) == ([], [launched.run_id])
+
+
+def test_many_lost_links_are_counted(desk: Training) -> None:
+    for _ in range(5):
+        link = desk.settings.home.runs / desk.launch().run_id
+        desk.look()
+        link.unlink()
+    warnings = desk.look()
+    assert len(warnings) == 4
+    assert "2 more runs of yours have no link; see which: hpcflow ledger check" in warnings[-1]
