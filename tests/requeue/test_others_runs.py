@@ -102,23 +102,14 @@ def test_a_job_of_ours_that_others_claim_is_not_ended(desk: Training, tmp_path: 
 
 
 def test_a_begin_time_of_ours_that_others_claim_stays(desk: Training, tmp_path: Path) -> None:
-    mallory = Mallory(tmp_path / "mallory", desk, job_id="5")
+    job_id = desk.slurm._add("mywork", "#!/bin/bash\n", "gpu", list(desk.slurm.nodes))
+    desk.slurm.begin_at(job_id, desk.clock.now() + timedelta(seconds=121))
+    mallory = Mallory(tmp_path / "mallory", desk, job_id=job_id)
     mallory.write("intended", restarts=1)
-    now = desk.clock.now()
-    waits = Observed(
-        at=now,
-        attempt=1,
-        job_id="5",
-        state=AttemptState.QUEUED,
-        raw_state="PENDING",
-        reason="BeginTime",
-        submitted_at=now,
-        begins_at=now + timedelta(seconds=121),
-        source="queue",
-    )
-    journal.append(mallory.run_dir, waits)
     mallory.project()
-    assert desk.tick().lifted == {}
+    for _ in range(2):
+        desk.clock.advance(1)
+        assert desk.tick().lifted == {}
     assert "start_now" not in desk.slurm.calls
 
 
