@@ -113,12 +113,15 @@ def _lines(session: Session) -> Iterator[_Line]:
     evidence = read_evidence(session.ledger, session.settings.home, session.clock.now())
     for name, standings in sorted(evidence.standings.items()):
         site = _site(session, name)
-        excluded = excluded_in(standings, site)
+        excluded = excluded_in(evidence, name, site)
         spared = "not excluded, for the partition would lose too many nodes"
         if site is not None and not excludes(site):
             spared = "nothing is excluded on this site"
         for each in standings:
-            yield _line(name, each, excluded[each.node], spared)
+            if each.node in excluded:
+                yield _line(name, each, excluded[each.node], spared)
+            else:
+                yield _line(name, each, [], "not excluded, for most nodes there look as bad")
 
 
 def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> _Line:

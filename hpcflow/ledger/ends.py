@@ -27,6 +27,7 @@ class End:
         reached: the last train step that is known; None for none.
         has_saved: whether it made a checkpoint.
         counted_from: number of the run's first attempt after a person last wished it to go on.
+        user: whose run it is, as it says itself.
     """
 
     site: str
@@ -39,6 +40,7 @@ class End:
     reached: int | None = None
     has_saved: bool = False
     counted_from: int = 1
+    user: str = ""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class _EndRow:
     """The columns of an end; ``wishes`` is the run's ``journal``."""
 
     site: str
+    user_name: str
     run_id: str
     attempt: int
     partition: str | None
@@ -58,7 +61,10 @@ class _EndRow:
 
 _COLUMNS: Final = columns(_EndRow)
 _SELECTED: Final = ", ".join(
-    {"site": "run.site", "wishes": "run.journal"}.get(name, f"attempt.{name}") for name in _COLUMNS
+    {"site": "run.site", "user_name": "run.user_name", "wishes": "run.journal"}.get(
+        name, f"attempt.{name}"
+    )
+    for name in _COLUMNS
 )
 
 
@@ -90,6 +96,7 @@ def _marks(values: list[str]) -> str:
 
 def _end(
     site: str,
+    user_name: str,
     run_id: str,
     attempt: int,
     partition: str | None,
@@ -110,6 +117,7 @@ def _end(
         reached=_number(report.get("train_step", report.get("saved"))),
         has_saved="saved" in report,
         counted_from=_number(wishes.get("counted_from")) or 1,
+        user=user_name,
     )
 
 

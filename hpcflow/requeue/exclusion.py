@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hpcflow.model.run import Run
-from hpcflow.requeue.nodes import Evidence, Standing
+from hpcflow.requeue.nodes import BAD_FROM, Evidence, Standing
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
 
 #: How much of a partition may be excluded where its size is known, and how many nodes where not.
 _PART: Final = 10
 _OF_UNKNOWN: Final = 2
+#: A partition of unknown size has more nodes than the few that were seen in it of late.
+_LEAST_SIZE: Final = 8
 
 
 def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> int:
@@ -32,11 +34,42 @@ def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> 
     return max(0, min(max(1, size // _PART), left))
 
 
+def outliers(evidence: Evidence, site_name: str, site: Site | None) -> list[Standing]:
+    """The bad nodes that are clearly worse than the others of each partition in which they failed.
+
+    What fails on most nodes of a partition is a program, a file system or a network: keeping away
+    from some of them would help nobody. So a node is compared with the middle one.
+    """
+    standings = evidence.standings.get(site_name, ())
+    usual = _usual(standings, evidence.seen.get(site_name, {}), site)
+    return [
+        each
+        for each in standings
+        if each.is_bad and all(each.score - usual[name] >= BAD_FROM for name in each.partitions)
+    ]
+
+
+def _usual(
+    standings: Sequence[Standing], seen: Mapping[str, int], site: Site | None
+) -> dict[str, float]:
+    """Partition -> the score of the middle one of its nodes; of most, nothing is known: zero."""
+    found = {}
+    for name in {name for each in standings for name in each.partitions}:
+        scores = sorted((each.score for each in standings if name in each.partitions), reverse=True)
+        partition = site.partitions.get(name) if site is not None else None
+        size = partition.nodes_max if partition is not None else None
+        middle = max(size or _LEAST_SIZE, seen.get(name, 0), len(scores)) // 2
+        found[name] = scores[middle] if middle < len(scores) else 0.0
+    return found
+
+
 def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str]:
     """The bad nodes to keep away from, ``most`` at most: first those of this partition, for those
     of others do no harm there; among them the worst."""
     bad = [each for each in standings if each.is_bad]
-    bad.sort(key=lambda each: (partition not in each.partitions, -each.score, each.node))
+    bad.sort(
+        key=lambda each: (partition not in each.partitions, -each.score, -each.total, each.node)
+    )
     return sorted(each.node for each in bad[:most])
 
 
@@ -48,8 +81,9 @@ def excludes(site: Site) -> bool:
     return site.scheduler is SchedulerKind.SLURM and not named
 
 
-def excluded_in(standings: Sequence[Standing], site: Site | None) -> dict[str, list[str]]:
+def excluded_in(evidence: Evidence, site_name: str, site: Site | None) -> dict[str, list[str]]:
     """Node -> the partitions in which a job on one node is kept away from it now."""
+    standings = outliers(evidence, site_name, site)
     found: dict[str, list[str]] = {each.node: [] for each in standings}
     if site is not None and not excludes(site):
         return found
@@ -71,7 +105,7 @@ def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
         already = set(expand(run.spec.resources.exclude or ""))
     except ValueError:
         return []  # Slurm will say what is wrong with it
-    standings = [each for each in evidence.standings.get(run.site, ()) if each.node not in already]
+    standings = [each for each in outliers(evidence, run.site, site) if each.node not in already]
     most = most_excluded(site.partitions.get(run.partition), run.spec.resources.nodes, len(already))
     chosen = choose(standings, most, run.partition)
     own = evidence.own.get(run.run_id)

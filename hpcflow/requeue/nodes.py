@@ -11,7 +11,8 @@ each failure, or run everything but a training. Pure: what there is to weigh is 
 - It weighs half as much after every :data:`HALF_LIFE`, and half as much after every attempt that
   ran well on the node since.
 - A run speaks against a node as loudly as one failure on that node alone, however often it failed:
-  a program with a bug of its own excludes nothing for others.
+  a program with a bug of its own excludes nothing for others. All runs of one user together speak
+  no louder than that: the sixty trials of a sweep are sixty runs of one program.
 - A node is *bad* when :data:`RUNS_AGAINST` runs speak against it, together with :data:`BAD_FROM`.
 - What happened before a person said ``hpcflow nodes forgive NODE`` says nothing.
 """
@@ -71,7 +72,8 @@ class Standing:
     """What is known of one node of a site.
 
     Attributes:
-        score: all that speaks against it, by its weight now.
+        score: all that speaks against it, by its weight now, each user with 1 at most.
+        total: the same, however much one user says: for the order of those with the same score.
         runs: the runs that failed on it; ``heard``: how many still say enough to count.
         failures: how many attempts.
         causes: their causes, the most frequent first.
@@ -88,10 +90,11 @@ class Standing:
     last_failure: datetime
     ran_well: int = 0
     partitions: frozenset[str] = frozenset()
+    total: float = 0.0
 
     @property
     def is_bad(self) -> bool:
-        """Whether new attempts had better keep away from it."""
+        """Whether new attempts had better keep away from it, if others are better."""
         return self.heard >= RUNS_AGAINST and self.score >= BAD_FROM
 
     @property
@@ -115,15 +118,18 @@ class Evidence:
     Attributes:
         standings: site -> its nodes that have failed a run, the worst first.
         own: run -> the node on which its last attempt, alone there, failed hard.
+        seen: site -> partition -> how many nodes these attempts had there.
     """
 
     standings: Mapping[str, Sequence[Standing]] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
+    seen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Failure:
     node: str
+    user: str
     run_id: str
     cause: Cause
     ended_at: datetime
@@ -145,13 +151,21 @@ def weigh(
         if end.ended_at <= now + CLOCKS_DIFFER:
             by_site[end.site].append(end)
     own: dict[str, str] = {}
-    standings = {}
+    standings, seen = {}, {}
     for site, of_site in by_site.items():
         until = {node: at for (where, node), at in (forgiven or {}).items() if where == site}
         own.update(_own(of_site, until, now))
         if found := _standings(of_site, until, now):
-            standings[site] = found
-    return Evidence(standings, own)
+            standings[site], seen[site] = found, _seen(of_site)
+    return Evidence(standings, own, seen)
+
+
+def _seen(ends: Iterable[End]) -> dict[str, int]:
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for end in ends:
+        if end.partition and len(end.nodes) <= _MOST_NODES:
+            nodes[end.partition].update(filter(_NODE_NAME.fullmatch, end.nodes))
+    return {partition: len(names) for partition, names in nodes.items()}
 
 
 def _standings(
@@ -175,7 +189,7 @@ def _standings(
         _standing(node, of_node, well[node], frozenset(partitions[node]), now)
         for node, of_node in by_node.items()
     ]
-    return sorted(found, key=lambda each: (-each.score, each.node))
+    return sorted(found, key=lambda each: (-each.score, -each.total, each.node))
 
 
 def _failures(ends: Sequence[End], now: datetime) -> list[_Failure]:
@@ -190,7 +204,14 @@ def _failures(ends: Sequence[End], now: datetime) -> list[_Failure]:
         if len(suspects) > _MOST_NODES:
             continue
         found += [
-            _Failure(node, end.run_id, end.cause, end.ended_at, WEIGHTS[end.cause] / len(suspects))
+            _Failure(
+                node,
+                end.user,
+                end.run_id,
+                end.cause,
+                end.ended_at,
+                WEIGHTS[end.cause] / len(suspects),
+            )
             for node in sorted(suspects)
             if _NODE_NAME.fullmatch(node)
         ]
@@ -241,19 +262,23 @@ def _standing(
         since = len(well) - bisect_right(well, failure.ended_at)
         said[failure.run_id].append(failure.weight * 0.5 ** (age + since))
     # fsum, so that the order in which the ends were read makes no difference.
-    runs = [min(1.0, math.fsum(weights)) for weights in said.values()]
+    runs = {run_id: min(1.0, math.fsum(weights)) for run_id, weights in said.items()}
+    by_user: dict[str, dict[str, float]] = defaultdict(dict)
+    for failure in failures:
+        by_user[failure.user][failure.run_id] = runs[failure.run_id]
     first = min(failure.ended_at for failure in failures)
     causes = Counter(failure.cause for failure in failures)
     return Standing(
         node=node,
-        score=math.fsum(runs),
+        score=math.fsum(min(1.0, math.fsum(of_user.values())) for of_user in by_user.values()),
         runs=tuple(sorted(said)),
-        heard=sum(weight >= SPEAKS_FROM for weight in runs),
+        heard=sum(weight >= SPEAKS_FROM for weight in runs.values()),
         failures=len(failures),
         causes=tuple(sorted(causes, key=lambda cause: (-causes[cause], cause.value))),
         last_failure=max(failure.ended_at for failure in failures),
         ran_well=len(well) - bisect_right(well, first),
         partitions=partitions - {""},
+        total=math.fsum(runs.values()),
     )
 
 

@@ -43,7 +43,7 @@ def test_a_bad_node_is_shown_with_its_reasons(desk: Desk, home: Path) -> None:
     assert bad["excluded_in"] == ["gpu"]
     assert bad["runs"] == runs
     assert bad["causes"] == ["node_fail"]
-    assert 1.9 < bad["score"] < 2
+    assert bad["score"] == 1.0, "both are of one user"
     assert (other["node"], other["is_bad"], other["excluded_in"]) == ("n4", False, [])
     said = desk.say("nodes").splitlines()
     assert [line.split()[:2] for line in said[1:]] == [["devcluster", "n2"], ["devcluster", "n4"]]
@@ -64,6 +64,13 @@ def test_what_the_cap_leaves_is_suspicious(desk: Desk, home: Path) -> None:
     assert other["is_bad"]
     assert "would lose too many nodes" in other["why"]
     assert "suspicious" in desk.say("nodes")
+
+
+def test_where_most_nodes_look_bad_none_is_excluded(desk: Desk, home: Path) -> None:
+    remember(home, ["n1"], ["n1"], ["n2"], ["n2"], ["n3"], ["n3"])
+    for line in desk.json("nodes"):
+        assert (line["is_bad"], line["excluded_in"]) == (True, [])
+        assert line["why"].endswith("not excluded, for most nodes there look as bad")
 
 
 def test_where_there_is_one_machine_it_is_not_excluded(desk: Desk, home: Path) -> None:

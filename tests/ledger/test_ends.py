@@ -73,6 +73,7 @@ def test_an_end_says_where_it_was_and_how_far_it_came(ledger: Ledger, tmp_path: 
         reached=17,
         has_saved=True,
         counted_from=2,
+        user="ada",
     )
     assert (second.reached, second.has_saved, second.nodes) == (None, False, ("n2", "n9"))
 

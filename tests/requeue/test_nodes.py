@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hpcflow.ledger.ends import End
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
-from hpcflow.requeue.exclusion import choose, most_excluded, to_avoid
+from hpcflow.requeue.exclusion import choose, excluded_in, most_excluded, to_avoid
 from hpcflow.requeue.nodes import HALF_LIFE, LOOK_BACK, Evidence, Standing, weigh
 from hpcflow.sites.loader import load_site, search_path
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
@@ -299,6 +299,7 @@ ENDS = st.builds(
     reached=st.none() | st.integers(0, 3),
     has_saved=st.booleans(),
     counted_from=st.integers(1, 5),
+    user=st.sampled_from(["ada", "grace"]),
 )
 
 
@@ -346,8 +347,39 @@ def test_an_attempt_that_ran_well_never_speaks_against_its_node(ends: list[End],
 def test_however_often_a_run_fails_on_a_node_it_speaks_once() -> None:
     ends = [ended("a", number, "n2", NODE_FAIL, 0) for number in range(1, 11)]
     ends += [ended(run, 1, "n3", NODE_FAIL, 0) for run in "ab"]
-    scores = {node: each.score for node, each in standings(ends).items()}
+    scores = {node: each.total for node, each in standings(ends).items()}
     assert scores == {"n2": 1.0, "n3": 2.0}
+
+
+def sweep(nodes: int, trials: int = 60) -> list[End]:
+    """Trials of one user that hang wherever they run, all over a partition."""
+    return [
+        ended(f"trial{number}", 1, f"n{number % nodes}", Cause.STALLED, user="ada")
+        for number in range(trials)
+    ]
+
+
+def test_a_user_speaks_once_however_many_runs_fail() -> None:
+    ends = [*sweep(20), *(ended(run, 1, "x7", NODE_FAIL, user=run) for run in ("grace", "alan"))]
+    first, second, *_ = weigh(ends, NOW).standings["here"]
+    assert (first.node, first.score) == ("x7", pytest.approx(2, abs=0.1))
+    assert second.score == 1.0
+
+
+def test_one_person_s_bug_excludes_nothing_and_hides_no_bad_node() -> None:
+    site = the_site()
+    assert to_avoid(weigh(sweep(20), NOW), the_run(), site) == []
+    bad_one = [ended(run, 1, "x7", NODE_FAIL, user=run) for run in ("grace", "alan")]
+    assert to_avoid(weigh([*sweep(20), *bad_one], NOW), the_run(), site) == ["x7"]
+    here = excluded_in(weigh([*sweep(20), *bad_one], NOW), "here", site)
+    assert here == {"x7": ["gpu"]}
+
+
+def test_some_bad_nodes_among_many_are_outliers() -> None:
+    three_of_four = [ended(run, 1, f"n{n}", NODE_FAIL) for n in (1, 2, 3) for run in "ab"]
+    assert to_avoid(weigh(three_of_four, NOW), the_run(), the_site()) == []
+    two_of_four = three_of_four[:4]
+    assert to_avoid(weigh(two_of_four, NOW), the_run(), the_site()) == ["n1"]
 
 
 def test_of_two_that_failed_as_much_that_of_the_run_s_own_partition_is_excluded() -> None:
