@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,10 +76,14 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
 @click.argument("node", callback=plain_text)
 @site_option
 @json_option
-def forgive_command(node: str, site: str | None, as_json: bool) -> int:
+@click.pass_context
+def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bool) -> int:
     """Let what happened on NODE until now say nothing against it any more, for your own runs."""
     from hpcflow.storage.forgiven import forgive
 
+    # `nodes --site X forgive N` means the same as `nodes forgive N --site X`.
+    before = ctx.parent.params if ctx.parent is not None else {}
+    site, as_json = site or before.get("site"), as_json or before.get("as_json", False)
     session = Session()
     session.refresh()
     sites = [
@@ -95,7 +100,8 @@ def forgive_command(node: str, site: str | None, as_json: bool) -> int:
         raise InputError(
             f"there is a node {node} on each of {', '.join(sorted(map(site_text, sites)))}",
             where=Where(key="--site"),
-            next_action=f"name one: hpcflow nodes forgive {node} --site {site_text(sites[0])}",
+            next_action=f"name one: hpcflow nodes forgive {shlex.quote(node)} "
+            f"--site {shlex.quote(site_text(sites[0]))}",
         )
     forgive(session.settings.home, sites[0], node, session.clock.now())
     if as_json:
@@ -175,7 +181,7 @@ def _print(lines: list[_Line], now: datetime) -> None:
     for line in lines:
         excluded = Text(_excluded(line), style="red" if line.excluded_in else "")
         table.add_row(
-            Text(safe(site_text(line.site))),
+            Text(site_text(line.site)),
             line.node,
             f"{line.score:.2f}",
             excluded,

@@ -110,5 +110,5 @@ def safe(text: str) -> str:
 
 
 def site_text(site: str) -> str:
-    """A site's name, also where the run remembers a path."""
-    return Path(site).stem if "/" in site else site
+    """A site's name for a terminal, also where the run, maybe somebody else's, remembers a path."""
+    return safe(Path(site).stem if "/" in site else site)

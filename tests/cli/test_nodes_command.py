@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -111,6 +112,26 @@ def test_of_two_nodes_of_one_name_one_is_to_be_named(desk: Desk, home: Path) -> 
     said = desk.json("nodes", "forgive", "n2", "--site", "perlmutter")
     assert said == {"site": "perlmutter", "node": "n2"}
     assert [each["site"] for each in desk.json("nodes")] == ["devcluster"]
+
+
+@pytest.mark.parametrize("before", [["--site", "perlmutter"], ["--json", "--site=perlmutter"]])
+def test_options_count_on_either_side_of_forgive(desk: Desk, home: Path, before: list[str]) -> None:
+    remember(home, ["n2"])
+    remember(home, ["n2"], site="perlmutter")
+    said = desk.say("nodes", *before, "forgive", "n2")
+    assert ("{" in said) == ("--json" in before)
+    assert [each["site"] for each in desk.json("nodes")] == ["devcluster"]
+
+
+def test_what_others_call_their_site_is_no_command(desk: Desk, home: Path) -> None:
+    hostile = "a\x1b]0;owned\x07; rm -rf ~ #"
+    for site in (hostile, "devcluster"):
+        remember(home, ["n2"], ["n2"], site=site)
+    assert "\x1b" not in desk.say("nodes")
+    error = desk.json("nodes", "forgive", "n2", code=2)["error"]
+    said = error["message"] + error["next_action"]
+    assert "\x1b" not in said
+    assert shlex.split(error["next_action"])[-1].endswith("; rm -rf ~ #")
 
 
 @pytest.mark.parametrize("line", [b"\x00\xff", b'{"at": "no"}', b"[1]", b'{"site": "devcluster"'])
