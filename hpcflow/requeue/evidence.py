@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from hpcflow.ledger.ends import MOST_ENDS
 from hpcflow.ledger.store import Ledger
 from hpcflow.requeue.nodes import (
     CLOCKS_DIFFER,
@@ -31,4 +32,8 @@ def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
         return Evidence()
     since = min(end.ended_at for end in against)
     well = ledger.ends(WELL | WELL_IF_SAVED, since=since, until=until)
+    if len(well) >= MOST_ENDS:
+        # Of what was before these, only the failures are known: it says nothing about a node.
+        oldest = min(end.ended_at for end in well)
+        against = [end for end in against if end.ended_at >= oldest]
     return weigh([*against, *well], now, read_forgiven(home))
