@@ -20,17 +20,18 @@ _LEAST_SIZE: Final = 8
 def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> int:
     """How many nodes a job on ``nodes`` nodes may keep away from.
 
-    A tenth of the partition, and at least one; but half of it stays, and as many nodes as the job
-    needs. A site file does not say how many nodes there are: there are at least as many as one job
-    may have.
+    A tenth of the partition, and at least one; but half of it stays, and one node more than the job
+    needs: another may go down while it waits. A site file does not say how many nodes there are:
+    there are at least as many as one job may have. Where it does not say that either, nobody knows
+    whether a job on several nodes would have enough.
 
     Args:
         already: nodes that the run itself keeps away from.
     """
     size = partition.nodes_max if partition is not None else None
     if size is None:
-        return _OF_UNKNOWN
-    left = min(size - nodes, size // 2) - already
+        return _OF_UNKNOWN if nodes == 1 else 0
+    left = min(size - nodes - 1, size // 2) - already
     return max(0, min(max(1, size // _PART), left))
 
 

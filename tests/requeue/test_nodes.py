@@ -267,15 +267,18 @@ def test_what_a_person_has_forgiven_counts_no_more_and_what_comes_after_does() -
 SIZES = {
     # nodes_max of the partition, nodes of the run, excluded by the run itself -> at most
     (None, 1, 0): 2,
+    (None, 2, 0): 0,
     (1, 1, 0): 0,
-    (2, 1, 0): 1,
+    (2, 1, 0): 0,
+    (3, 1, 0): 1,
     (2, 2, 0): 0,
     (4, 1, 0): 1,
-    (4, 3, 0): 1,
+    (4, 2, 0): 1,
+    (4, 3, 0): 0,
     (4, 4, 0): 0,
     (4, 1, 2): 0,
     (100, 1, 0): 10,
-    (100, 95, 0): 5,
+    (100, 95, 0): 4,
     (100, 1, 45): 5,
     (100, 1, 60): 0,
 }
