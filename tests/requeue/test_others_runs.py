@@ -15,6 +15,8 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Ended, Observed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
+from hpcflow.requeue.daemon import Daemon, Told
+from hpcflow.requeue.tick import Surroundings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from tests.requeue.test_stalls import MINUTE, Training
@@ -28,9 +30,12 @@ def desk(tmp_path: Path) -> Training:
 class Mallory:
     """Somebody with a home and a run of their own, who says that it is ``victim``'s."""
 
-    def __init__(self, folder: Path, victim: Training, *, job_id: str = "77") -> None:
+    def __init__(
+        self, folder: Path, victim: Training, *, job_id: str = "77", retry: str = "{}"
+    ) -> None:
         folder.mkdir()
         self.desk = Training(folder)
+        self.desk.config.write_text(self.desk.config.read_text() + f"retry: {retry}\n")
         self.launched = self.desk.launch()
         self.run_dir = RunDir(self.launched.run_dir)
         self.victim = victim
@@ -47,6 +52,18 @@ class Mallory:
         lines = [json.loads(line) for line in self.run_dir.journal.read_text().splitlines()]
         changed = [{**line, **fields} if line["record"] == record else line for line in lines]
         self.run_dir.journal.write_text("".join(json.dumps(line) + "\n" for line in changed))
+
+    def runs(self, job_id: str) -> None:
+        seen = Observed(
+            at=self.victim.clock.now(),
+            attempt=1,
+            job_id=job_id,
+            state=AttemptState.RUNNING,
+            raw_state="RUNNING",
+            nodes=["n1"],
+            source="queue",
+        )
+        journal.append(self.run_dir, seen)
 
     def preempted(self) -> None:
         at = self.victim.clock.now()
@@ -82,16 +99,7 @@ def test_a_job_of_ours_that_others_claim_is_not_ended(desk: Training, tmp_path: 
     job_id = desk.slurm._add("mywork", "#!/bin/bash\n", "gpu", list(desk.slurm.nodes))
     desk.slurm._advance()
     mallory = Mallory(tmp_path / "mallory", desk, job_id=job_id)
-    seen = Observed(
-        at=desk.clock.now(),
-        attempt=1,
-        job_id=job_id,
-        state=AttemptState.RUNNING,
-        raw_state="RUNNING",
-        nodes=["n1"],
-        source="queue",
-    )
-    journal.append(mallory.run_dir, seen)
+    mallory.runs(job_id)
     mallory.desk.event(mallory.launched, "started", job_id=job_id, nodes=["n1"])
     mallory.desk.event(mallory.launched, "progress", train_step=1, metrics={})
     mallory.project()
@@ -99,6 +107,30 @@ def test_a_job_of_ours_that_others_claim_is_not_ended(desk: Training, tmp_path: 
     assert desk.waits(40) == []
     assert mallory.files() == before
     assert desk.alive() == [job_id]
+
+
+def test_no_standby_of_ours_is_sent_for_others(desk: Training, tmp_path: Path) -> None:
+    job_id = desk.slurm._add("mywork", "#!/bin/bash\n", "gpu", list(desk.slurm.nodes))
+    desk.slurm._advance()
+    mallory = Mallory(tmp_path / "mallory", desk, job_id=job_id, retry="{standby: true}")
+    mallory.runs(job_id)
+    mallory.project()
+    report = desk.tick()
+    assert (report.standbys, report.problems, desk.alive()) == ({}, {}, [job_id])
+
+
+def test_the_daemon_listens_to_no_jobs_of_others(desk: Training, tmp_path: Path) -> None:
+    mine = desk.launch()
+    desk.look()
+    mallory = Mallory(tmp_path / "mallory", desk)
+    mallory.runs("77")
+    mallory.project()
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        around = Surroundings(
+            ledger, desk.settings, desk.clock, lambda _: desk.slurm, lambda _: desk.site
+        )
+        daemon = Daemon(around, Told(desk.clock), on_report=print, on_text=print)
+        assert daemon._at_work() == [(str(mine.run_dir), 1)]
 
 
 def test_a_begin_time_of_ours_that_others_claim_stays(desk: Training, tmp_path: Path) -> None:
