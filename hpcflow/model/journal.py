@@ -207,6 +207,8 @@ class Stall(_Record):
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")
     silent_s: float = Field(description="How long it has been watched without progress.")
+    signs: int = Field(description="How many signs of progress there had been.")
+    log_bytes: int | None = Field(None, description="Size of its log, where that is watched.")
 
 
 JournalRecord = Annotated[

@@ -3,7 +3,9 @@
 An attempt is given its *patience*: the longest of ``retry.stall_after`` and what its own rhythm
 allows. When it has been silent for longer it gets the notice, to save and leave; when it is silent
 for another ``checkpoint.notice`` its job is cancelled. A sign of progress in between withdraws the
-notice, unless the program has heard it and is leaving.
+notice, unless the program has heard it and is leaving. So it does with a cancel that never came to
+Slurm; one that may still be under way has to be waited for, or its end would be taken for a
+person's.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ LONGEST_FACTOR: Final = 3
 START_UP_FACTOR: Final = 2
 #: An attempt that was ended for a stall may only have been slow: each such end doubles it all.
 MOST_DOUBLINGS: Final = 4
+#: A job that runs so long after its cancel, and the notice on top, was not cancelled: four times
+#: the time that Slurm usually leaves between TERM and KILL.
+CANCEL_TAKES_S: Final = 120.0
 
 
 class Act(str, Enum):
@@ -69,6 +74,8 @@ class Watched:
         stalls: how many attempts before ended as stalled, since a person last wished it to go on.
         is_leaving: its program has said that it was told to leave, by whomever.
         given: what was done about its silence.
+        has_moved: whether there was a sign of progress since.
+        cancelled_s: how long it has been watched since its cancel was last tried.
     """
 
     silent_s: float
@@ -78,6 +85,8 @@ class Watched:
     stalls: int = 0
     is_leaving: bool = False
     given: Given | None = None
+    has_moved: bool = False
+    cancelled_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,13 +112,16 @@ def judge(watched: Watched, terms: Terms) -> Verdict | None:
     given = watched.given
     if given is None:
         return None if watched.is_leaving else _suspect(watched, terms)
-    if given.act is Act.CANCEL:
-        return Verdict(Act.CANCEL, "silent", "its job was to be cancelled, and runs")
-    # Silence only grows, and begins anew with a sign.
-    has_moved = watched.silent_s < given.silent_s
-    if has_moved and not watched.is_leaving:
+    if watched.has_moved and not watched.is_leaving:
+        may_end_yet = watched.cancelled_s < terms.notice_s + CANCEL_TAKES_S
+        if given.act is Act.CANCEL and may_end_yet:
+            return None
         return Verdict(Act.WITHDRAW, "moved", "it shows progress again")
-    since_s = watched.silent_s if has_moved else watched.silent_s - given.silent_s
+    if given.act is Act.CANCEL and not watched.has_moved:
+        return Verdict(Act.CANCEL, "silent", "its job was to be cancelled, and runs")
+    # Silence begins anew with a sign, and where it is no longer known.
+    is_anew = watched.has_moved or watched.silent_s < given.silent_s
+    since_s = watched.silent_s if is_anew else watched.silent_s - given.silent_s
     if since_s < terms.notice_s:
         return None
     done = "had begun to leave" if watched.is_leaving else "did not leave"

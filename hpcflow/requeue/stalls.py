@@ -9,6 +9,7 @@ act        what is done                            where somebody was killed bef
 =========  ======================================  =================================================
 notice     the attempt's notice file is written    it is written at the next look
 cancel     the job is cancelled                    it is cancelled at the next look, if it runs
+                                                   and has not moved since
 withdraw   our notice file is deleted, then the    it is withdrawn at the next look
            record written
 =========  ======================================  =================================================
@@ -97,6 +98,7 @@ class _Suspect:
     row: RunningRow
     known: Known
     attempt: AttemptRow
+    entry: Entry
     watched: Watched
     verdict: Verdict | None
 
@@ -116,7 +118,7 @@ class _Suspect:
             self.verdict is None
             and given is not None
             and given.act is Act.NOTICE
-            and self.watched.silent_s >= given.silent_s
+            and not self.watched.has_moved
             and not self.watched.is_leaving
         )
 
@@ -145,7 +147,10 @@ class _Look:
         for suspect in suspects:
             run_id = suspect.row.run_id
             is_suspected = suspect.verdict is not None or suspect.watched.given is not None
-            entries[run_id] = replace(entries[run_id], is_suspected=is_suspected)
+            entry = replace(entries[run_id], is_suspected=is_suspected)
+            if suspect.verdict is not None:
+                entry = replace(entry, cancelled_s=0.0)
+            entries[run_id] = entry
         watch = Watch(now, pause_s(entries.values()), entries, dict(self._seen.problems))
         try:
             # Before the acts: whoever is killed in the midst of them has left a trace of all.
@@ -214,8 +219,12 @@ class _Look:
             if of_run is None or attempt is None:
                 continue
             entry = entries[row.run_id]
-            watched = replace(_watched(row, entry), given=_given(attempt))
-            suspects.append(_Suspect(row, of_run, attempt, watched, judge(watched, entry.terms)))
+            given = _given(attempt)
+            watched = replace(
+                _watched(row, entry), given=given, has_moved=_has_moved(attempt, entry)
+            )
+            verdict = judge(watched, entry.terms)
+            suspects.append(_Suspect(row, of_run, attempt, entry, watched, verdict))
         return suspects
 
     def _act(self, suspects: Iterable[_Suspect]) -> None:
@@ -285,6 +294,8 @@ class _Look:
             rule=verdict.rule,
             why=verdict.why,
             silent_s=suspect.watched.silent_s,
+            signs=suspect.entry.signs,
+            log_bytes=suspect.entry.log_bytes,
         )
         journal.append(suspect.run_dir, record)
         self._changed.append(suspect.run_dir)
@@ -331,6 +342,7 @@ def _watched(row: RunningRow, entry: Entry) -> Watched:
         log_gap_s=entry.log_gap_s,
         stalls=entry.stalls,
         is_leaving="notice_at" in row.report,
+        cancelled_s=entry.cancelled_s,
     )
 
 
@@ -340,6 +352,13 @@ def _given(attempt: AttemptRow) -> Given | None:
     if said is None or said["action"] == Act.WITHDRAW.value:
         return None
     return Given(Act(said["action"]), float(said["silent_s"]))
+
+
+def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:
+    """Whether there was a sign since something was last done: by the journal, for that lasts."""
+    said = attempt.journal.get("stall", {})
+    then = said.get("signs", entry.signs), said.get("log_bytes", entry.log_bytes)
+    return bool(then != (entry.signs, entry.log_bytes))
 
 
 def _may_have_stalled(row: RunningRow, entry: Entry) -> bool:

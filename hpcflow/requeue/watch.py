@@ -50,6 +50,7 @@ class Entry:
         terms: what its run says.
         before: the rhythm of the attempts before; ``stalls``: how many of them stalled.
         is_suspected: whether its journal may say that something was done about its silence.
+        cancelled_s: how long it has been watched since its cancel was last tried.
     """
 
     attempt: int
@@ -62,17 +63,22 @@ class Entry:
     before: Rhythm = field(default_factory=Rhythm)
     stalls: int = 0
     is_suspected: bool = False
+    cancelled_s: float = 0.0
 
     def looked_at(self, signs: int, log_bytes: int | None, elapsed_s: float) -> Entry:
         """The entry after another look, ``elapsed_s`` after the last."""
         log_grew = log_bytes is not None and log_bytes != self.log_bytes
-        if signs == self.signs and not log_grew:
-            if self.terms.after_s is None:
-                return self
-            elapsed_s = min(elapsed_s, GAP_MAX_S, self.terms.after_s / 4)
-            return replace(self, silent_s=self.silent_s + max(0.0, elapsed_s))
+        is_silent = signs == self.signs and not log_grew
+        if self.terms.after_s is None and is_silent:
+            return self
+        elapsed_s = max(0.0, min(elapsed_s, GAP_MAX_S, (self.terms.after_s or GAP_MAX_S) / 4))
+        cancelled_s = self.cancelled_s + elapsed_s if self.is_suspected else 0.0
+        if is_silent:
+            silent_s = self.silent_s + elapsed_s
+            return replace(self, silent_s=silent_s, cancelled_s=cancelled_s)
         return replace(
             self,
+            cancelled_s=cancelled_s,
             signs=signs,
             log_bytes=log_bytes,
             silent_s=0.0,
@@ -210,6 +216,7 @@ def _entry(said: dict[str, Any]) -> Entry:
         before=_rhythm(before) if before else Rhythm(),
         stalls=int(said.get("stalls", 0)),
         is_suspected=bool(said.get("is_suspected")),
+        cancelled_s=float(said.get("cancelled_s", 0)),
     )
 
 

@@ -190,6 +190,7 @@ def _stall(action: str) -> Stall:
             "rule": "floor",
             "why": "no progress for 31m 00s",
             "silent_s": 1860.0,
+            "signs": 21,
         }
     )
 

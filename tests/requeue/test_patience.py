@@ -22,6 +22,7 @@ TERMS = Terms(after_s=1800, factor=20, log=False, notice_s=120)
 #: One event a second.
 QUICK = Rhythm(signs=100, gaps={2: 99}, longest_s=3.0, starts=1, start_up_s=30.0)
 NOTICED = Given(Act.NOTICE, 1800.0)
+CANCELLED = Given(Act.CANCEL, 1920.0)
 
 TABLE = {
     "all is well": (Watched(60, rhythm=QUICK), TERMS, None),
@@ -94,24 +95,49 @@ TABLE = {
         ("cancel", "silent"),
     ),
     "moving after the notice": (
-        Watched(0, rhythm=QUICK, given=NOTICED),
+        Watched(0, rhythm=QUICK, given=NOTICED, has_moved=True),
         TERMS,
         ("withdraw", "moved"),
     ),
+    "nobody remembers how long it was silent before the notice": (
+        Watched(0, rhythm=QUICK, given=NOTICED),
+        TERMS,
+        None,
+    ),
+    "and it is as silent for two minutes": (
+        Watched(120, rhythm=QUICK, given=NOTICED),
+        TERMS,
+        ("cancel", "silent"),
+    ),
     "leaving after the notice": (
-        Watched(60, rhythm=QUICK, given=NOTICED, is_leaving=True),
+        Watched(60, rhythm=QUICK, given=NOTICED, has_moved=True, is_leaving=True),
         TERMS,
         None,
     ),
     "leaving for too long": (
-        Watched(120, rhythm=QUICK, given=NOTICED, is_leaving=True),
+        Watched(120, rhythm=QUICK, given=NOTICED, has_moved=True, is_leaving=True),
         TERMS,
         ("cancel", "silent"),
     ),
     "cancelled, and it runs": (
-        Watched(0, rhythm=QUICK, given=Given(Act.CANCEL, 1920)),
+        Watched(1980, rhythm=QUICK, given=CANCELLED),
         TERMS,
         ("cancel", "silent"),
+    ),
+    "cancelled, and it says something before it dies": (
+        Watched(0, rhythm=QUICK, given=CANCELLED, has_moved=True, cancelled_s=200),
+        TERMS,
+        None,
+    ),
+    "cancelled, and it is not dying": (
+        Watched(0, rhythm=QUICK, given=CANCELLED, has_moved=True, cancelled_s=240),
+        TERMS,
+        ("withdraw", "moved"),
+    ),
+    "cancelled, and it leaves": (
+        Watched(60, rhythm=QUICK, given=CANCELLED, has_moved=True, is_leaving=True),
+        TERMS,
+        None,
     ),
 }
 
@@ -194,6 +220,7 @@ ENTRIES = st.builds(
     before=RHYTHMS,
     stalls=st.integers(0, 9),
     is_suspected=st.booleans(),
+    cancelled_s=st.floats(0, 1e9),
 )
 
 

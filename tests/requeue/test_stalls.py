@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
@@ -147,6 +148,40 @@ def test_who_hangs_while_it_leaves_is_cancelled(desk: Training) -> None:
     desk.waits(31)
     desk.event(launched, "notice", signal="flag")
     assert desk.waits(6) == ["cancel"]
+
+
+def test_a_cancel_that_never_came_to_slurm_is_withdrawn_from_who_goes_on(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_: object) -> None:
+        raise SchedulerUnavailable("Socket timed out")
+
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(31)
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.slurm, "cancel", down)
+        assert desk.waits(3) == ["cancel"], "journaled once, tried at each look"
+        done = []
+        for train_step in range(21, 27):
+            desk.event(launched, "progress", train_step=train_step, metrics={})
+            done.append(desk.waits(1))
+    assert done == [[], [], [], ["withdraw"], [], []], "once it cannot be under way any more"
+    assert len(desk.alive()) == 1
+    assert not desk.files(launched).notice.exists()
+    desk.slurm.cancel([launched.job_id])  # scancel by hand
+    desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.CANCELLED
+
+
+def test_a_watch_that_was_lost_after_the_notice_is_no_sign_of_progress(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(31)
+    (watch,) = desk.settings.home.watch.iterdir()
+    watch.unlink()
+    assert desk.waits(4) == ["cancel"]
+    assert desk.acts(launched) == ["notice", "cancel"]
 
 
 def test_the_notice_of_the_time_limit_is_no_stall_and_stays(desk: Training) -> None:
