@@ -209,6 +209,7 @@ class Stall(_Record):
     silent_s: float = Field(description="How long it has been watched without progress.")
     signs: int = Field(description="How many signs of progress there had been.")
     log_bytes: int | None = Field(None, description="Size of its log, where that is watched.")
+    longest_s: float = Field(description="The longest that it had taken between two signs before.")
 
 
 JournalRecord = Annotated[

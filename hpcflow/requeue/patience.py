@@ -56,10 +56,16 @@ class Terms:
 
 @dataclass(frozen=True)
 class Given:
-    """What was done about its silence last, and not withdrawn."""
+    """What was done about its silence last, and not withdrawn.
+
+    Attributes:
+        silent_s: how long it had been silent.
+        longest_s: the longest that it had taken before, this silence not counted.
+    """
 
     act: Act
     silent_s: float
+    longest_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ def judge(watched: Watched, terms: Terms) -> Verdict | None:
     # Silence begins anew with a sign, and where it is no longer known.
     is_anew = watched.has_moved or watched.silent_s < given.silent_s
     since_s = watched.silent_s if is_anew else watched.silent_s - given.silent_s
-    if since_s < terms.notice_s:
+    if since_s < (_leaving_s(given, terms) if watched.is_leaving else terms.notice_s):
         return None
     done = "had begun to leave" if watched.is_leaving else "did not leave"
     silent = format_duration(watched.silent_s)
@@ -175,6 +181,12 @@ def patience(watched: Watched, terms: Terms) -> Patience | None:
     times = 2 ** min(watched.stalls, MOST_DOUBLINGS)
     why = f"{best.why}; {times} times that, for it has stalled {watched.stalls} times before"
     return Patience(times * best.seconds, best.rule, why)
+
+
+def _leaving_s(given: Given, terms: Terms) -> float:
+    """How long it may take to save and leave: as long as a save may take, if that is longer."""
+    longest_s = min(LONGEST_FACTOR * given.longest_s, terms.after_s or 0)
+    return max(terms.notice_s, longest_s)
 
 
 def _suspect(watched: Watched, terms: Terms) -> Verdict | None:

@@ -111,6 +111,12 @@ class _Suspect:
         return self.run_dir.attempt(self.row.attempt)
 
     @property
+    def longest_s(self) -> float:
+        """The longest that it had taken when it first fell silent."""
+        given, rhythm = self.watched.given, self.watched.rhythm
+        return given.longest_s if given else max(rhythm.longest_s, self.watched.log_gap_s)
+
+    @property
     def waits_for_notice(self) -> bool:
         """Whether it has been given the notice, and has neither moved nor heard it since."""
         given = self.watched.given
@@ -296,6 +302,7 @@ class _Look:
             silent_s=suspect.watched.silent_s,
             signs=suspect.entry.signs,
             log_bytes=suspect.entry.log_bytes,
+            longest_s=suspect.longest_s,
         )
         journal.append(suspect.run_dir, record)
         self._changed.append(suspect.run_dir)
@@ -351,7 +358,7 @@ def _given(attempt: AttemptRow) -> Given | None:
     said = attempt.journal.get("stall")
     if said is None or said["action"] == Act.WITHDRAW.value:
         return None
-    return Given(Act(said["action"]), float(said["silent_s"]))
+    return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
 
 
 def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:

@@ -191,6 +191,7 @@ def _stall(action: str) -> Stall:
             "why": "no progress for 31m 00s",
             "silent_s": 1860.0,
             "signs": 21,
+            "longest_s": 60.0,
         }
     )
 

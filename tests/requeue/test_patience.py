@@ -119,6 +119,21 @@ TABLE = {
         TERMS,
         ("cancel", "silent"),
     ),
+    "leaving, and its saves take eight minutes": (
+        Watched(1439, given=replace(NOTICED, longest_s=480), has_moved=True, is_leaving=True),
+        TERMS,
+        None,
+    ),
+    "and now it takes 24": (
+        Watched(1440, given=replace(NOTICED, longest_s=480), has_moved=True, is_leaving=True),
+        TERMS,
+        ("cancel", "silent"),
+    ),
+    "leaving for half an hour": (
+        Watched(1800, given=replace(NOTICED, longest_s=9999), has_moved=True, is_leaving=True),
+        TERMS,
+        ("cancel", "silent"),
+    ),
     "cancelled, and it runs": (
         Watched(1980, rhythm=QUICK, given=CANCELLED),
         TERMS,

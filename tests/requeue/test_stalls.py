@@ -142,6 +142,18 @@ def test_who_hears_the_notice_and_leaves_has_stalled_too(desk: Training) -> None
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
 
 
+def test_who_leaves_is_given_the_time_that_its_saves_take(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(8) == []
+    desk.event(launched, "checkpoint", train_step=20, path="checkpoints/20", size_bytes=1)
+    assert desk.waits(31) == ["notice"]
+    desk.event(launched, "progress", train_step=21, metrics={})
+    desk.event(launched, "notice", signal="flag")
+    assert desk.waits(24) == []
+    assert desk.waits(2) == ["cancel"], "three times that, and not three times its silence"
+
+
 def test_who_hangs_while_it_leaves_is_cancelled(desk: Training) -> None:
     launched = desk.launch()
     desk.trains(launched, 20)
