@@ -19,9 +19,12 @@ from hpcflow.model.units import format_duration
 
 #: A validation or a save that took so long once may take so many times as long the next time.
 LONGEST_FACTOR: Final = 3
+#: A single long gap counts for no more than so many times ``stall_after``: it may have been a
+#: suspension, a clock that was put right, or a hang that somebody else ended.
+LONGEST_MOST: Final = 8
 #: Pulling a container, staging data and compiling take longer than any train step.
 START_UP_FACTOR: Final = 2
-#: An attempt that was ended for a stall may only have been slow: each such end doubles it all.
+#: An attempt that was ended for a stall may only have been slow: each such end doubles the rest.
 MOST_DOUBLINGS: Final = 4
 #: A job that runs so long after its cancel, and the notice on top, was not cancelled: four times
 #: the time that Slurm usually leaves between TERM and KILL.
@@ -141,46 +144,56 @@ def patience(watched: Watched, terms: Terms) -> Patience | None:
     """How long it may be silent; None for ever: it is not watched, or never reports anything."""
     if terms.after_s is None:
         return None
-    after = format_duration(terms.after_s)
-    rhythm = watched.rhythm
     if watched.has_begun:
-        median_s = rhythm.median_s
-        longest_s = max(rhythm.longest_s, rhythm.start_up_s, watched.log_gap_s)
-        found = [
-            Patience(terms.after_s, "floor", f"stall_after is {after}"),
-            Patience(
-                terms.factor * median_s,
-                "rhythm",
-                f"{terms.factor} times the {_seconds(median_s)} between two events",
-            ),
-            Patience(
-                LONGEST_FACTOR * longest_s,
-                "longest",
-                f"{LONGEST_FACTOR} times the {_seconds(longest_s)} that it once took",
-            ),
-        ]
-    elif rhythm.starts or terms.log:
-        found = [
-            Patience(
-                START_UP_FACTOR * terms.after_s,
-                "start_up",
-                f"{START_UP_FACTOR} times stall_after, {after}, until it first reports",
-            ),
-            Patience(
-                LONGEST_FACTOR * rhythm.start_up_s,
-                "start_up",
-                f"{LONGEST_FACTOR} times the {_seconds(rhythm.start_up_s)} that its start once "
-                "took",
-            ),
-        ]
+        found = _train_step_patience(watched, terms.after_s, terms.factor)
+    elif watched.rhythm.starts or terms.log:
+        found = _start_up_patience(watched, terms.after_s)
     else:
         return None
-    best = max(found, key=lambda each: each.seconds)
+    return max(found, key=lambda each: each.seconds)
+
+
+def _train_step_patience(watched: Watched, after_s: int, factor: int) -> list[Patience]:
+    rhythm = watched.rhythm
+    longest_s = max(rhythm.longest_s, rhythm.start_up_s, watched.log_gap_s)
+    return [
+        _doubled(Patience(after_s, "floor", f"stall_after is {format_duration(after_s)}"), watched),
+        _doubled(
+            Patience(
+                factor * rhythm.median_s,
+                "rhythm",
+                f"{factor} times the {_seconds(rhythm.median_s)} between two events",
+            ),
+            watched,
+        ),
+        _once(longest_s, "longest", "it once took", after_s),
+    ]
+
+
+def _start_up_patience(watched: Watched, after_s: int) -> list[Patience]:
+    why = f"{START_UP_FACTOR} times stall_after, {format_duration(after_s)}, until it first reports"
+    return [
+        _doubled(Patience(START_UP_FACTOR * after_s, "start_up", why), watched),
+        _once(watched.rhythm.start_up_s, "start_up", "its start once took", after_s),
+    ]
+
+
+def _doubled(allowed: Patience, watched: Watched) -> Patience:
+    """Twice as long for each stall before."""
     if not watched.stalls:
-        return best
+        return allowed
     times = 2 ** min(watched.stalls, MOST_DOUBLINGS)
-    why = f"{best.why}; {times} times that, for it has stalled {watched.stalls} times before"
-    return Patience(times * best.seconds, best.rule, why)
+    why = f"{allowed.why}; {times} times that, for it has stalled {watched.stalls} times before"
+    return Patience(times * allowed.seconds, allowed.rule, why)
+
+
+def _once(took_s: float, rule: str, what: str, after_s: int) -> Patience:
+    """Three times what was seen once, which may have been a clock put right, or a suspension."""
+    why = f"{LONGEST_FACTOR} times the {_seconds(took_s)} that {what}"
+    most_s = LONGEST_MOST * after_s
+    if LONGEST_FACTOR * took_s <= most_s:
+        return Patience(LONGEST_FACTOR * took_s, rule, why)
+    return Patience(most_s, rule, f"{why}, but at most {LONGEST_MOST} times stall_after")
 
 
 def _leaving_s(given: Given, terms: Terms) -> float:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from hpcflow.errors import HpcflowError, LedgerError, StorageError
 from hpcflow.launch.jobs import alive_jobs, other_cluster
-from hpcflow.ledger.rhythm import has_begun, rhythm_of, signs_of
+from hpcflow.ledger.rhythm import Rhythm, has_begun, rhythm_of, signs_of
 from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.journal import Stall
@@ -332,12 +332,21 @@ def _first_look(row: RunningRow, known: Known) -> Entry:
         signs_of(row.report),
         terms,
         log_bytes=_log_bytes(row) if terms.log else None,
-        before=rhythm_of(each.report for each in earlier),
+        before=sum(map(_rhythm_before_stall, earlier), Rhythm()),
         stalls=sum(
             each.cause == Cause.STALLED.value and each.attempt >= counted_from for each in earlier
         ),
         is_suspected=any("stall" in each.journal for each in own),
     )
+
+
+def _rhythm_before_stall(attempt: AttemptRow) -> Rhythm:
+    """Its rhythm; the silence in which it stalled is no part of that, if it ended for it."""
+    rhythm = rhythm_of([attempt.report])
+    if attempt.cause != Cause.STALLED.value or "stall" not in attempt.journal:
+        return rhythm
+    longest_s = min(rhythm.longest_s, attempt.journal["stall"]["longest_s"])
+    return replace(rhythm, longest_s=longest_s)
 
 
 def _watched(row: RunningRow, entry: Entry) -> Watched:

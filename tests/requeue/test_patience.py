@@ -80,6 +80,26 @@ TABLE = {
         replace(TERMS, log=True),
         None,
     ),
+    "a clock was put right by 30 days": (
+        Watched(4 * 3600, rhythm=replace(QUICK, longest_s=30 * 86400)),
+        TERMS,
+        ("notice", "longest"),
+    ),
+    "or before its first event": (
+        Watched(4 * 3600, has_begun=False, rhythm=replace(QUICK, start_up_s=30 * 86400)),
+        TERMS,
+        ("notice", "start_up"),
+    ),
+    "what took long once is not doubled": (
+        Watched(5400, rhythm=replace(QUICK, longest_s=1800), stalls=1),
+        TERMS,
+        ("notice", "longest"),
+    ),
+    "its train steps take five minutes, and it stalled once before": (
+        Watched(14_400, rhythm=replace(QUICK, gaps={19: 99}), stalls=1),
+        TERMS,
+        None,
+    ),
     "never": (Watched(1e9, rhythm=QUICK), replace(TERMS, after_s=None), None),
     "it stalled once before, and is silent as long again": (
         Watched(1900, rhythm=QUICK, stalls=1),

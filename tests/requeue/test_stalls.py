@@ -337,6 +337,24 @@ def test_each_stall_doubles_the_patience_of_the_next_attempt(desk: Training) -> 
     assert desk.waits(5) == ["notice", "cancel"]
 
 
+def test_who_hears_the_notice_each_time_is_given_twice_as_long_and_not_more(
+    desk: Training,
+) -> None:
+    """The silence in which it stalled is not taken for its rhythm, too."""
+    launched = desk.launch()
+    for attempt, minutes in ((1, 30), (2, 60), (3, 120)):
+        desk.trains(launched, 2, attempt=attempt)
+        assert desk.waits(minutes - 1) == []
+        assert desk.waits(2) == ["notice"]
+        for kind in ("progress", "notice"):
+            desk.event(launched, kind, attempt=attempt, train_step=3)
+        desk.end(desk.alive()[0], "FAILED", exit_code=75, checkpoint=attempt)
+        desk.tick()
+        desk.clock.advance(3600)
+        desk.tick()
+        assert desk.seen(launched.run_id).attempts[attempt - 1].cause is Cause.STALLED
+
+
 @pytest.mark.parametrize("skew_s", [-3600.0, 3600.0, 1e9])
 def test_the_clock_of_the_job_does_not_matter(desk: Training, skew_s: float) -> None:
     launched = desk.launch()
