@@ -128,9 +128,8 @@ def judge(watched: Watched, terms: Terms) -> Verdict | None:
         return Verdict(Act.WITHDRAW, "moved", "it shows progress again")
     if given.act is Act.CANCEL and not watched.has_moved:
         return Verdict(Act.CANCEL, "silent", "its job was to be cancelled, and runs")
-    # Silence begins anew with a sign, and where it is no longer known.
-    is_anew = watched.has_moved or watched.silent_s < given.silent_s
-    since_s = watched.silent_s if is_anew else watched.silent_s - given.silent_s
+    # Where it is no longer known how long it was silent, it is watched for as long again.
+    since_s = watched.silent_s if watched.has_moved else watched.silent_s - given.silent_s
     if since_s < (_leaving_s(given, terms) if watched.is_leaving else terms.notice_s):
         return None
     done = "had begun to leave" if watched.is_leaving else "did not leave"

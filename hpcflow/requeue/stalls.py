@@ -19,7 +19,8 @@ not, a signal says nothing that the TERM of the cancel does not say, and would b
 
 Nothing is done about a job that the queue, asked in this round, does not show as running: not if it
 is suspended, completing, or waits again. Nor about a run whose files cannot be read and written
-just now: where a full or lost scratch keeps the journal from growing, it has kept the events, too.
+just now: where a full or lost scratch keeps the journal from growing, it has kept the events, too,
+and its silence says nothing; it is watched anew.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hpcflow.errors import HpcflowError, LedgerError, StorageError
 from hpcflow.launch.jobs import alive_jobs, other_cluster
@@ -139,6 +140,9 @@ class _Look:
         self._seen = Seen()
         self._changed: list[RunDir] = []
         self._to_cancel: dict[str, dict[str, str]] = defaultdict(dict)
+        self._entries: dict[str, Entry] = {}
+        #: Whether entries are not as they were saved before the acts.
+        self._has_changed = False
 
     def go(self) -> Seen:
         around, now = self._around, self._around.clock.now()
@@ -148,7 +152,7 @@ class _Look:
             return self._seen
         before = file.load()
         rows = self._running()
-        entries = self._entries(rows, before, before.elapsed_s(now))
+        entries = self._entries = self._look_at(rows, before, before.elapsed_s(now))
         suspects = self._suspects(rows, entries)
         for suspect in suspects:
             run_id = suspect.row.run_id
@@ -165,7 +169,7 @@ class _Look:
                 self._act(suspects)
             finally:
                 catch_up(around.ledger, self._changed)
-            if self._seen.problems != watch.problems:
+            if self._has_changed or self._seen.problems != watch.problems:
                 file.save(replace(watch, problems=self._seen.problems))
         except StorageError as error:
             self._seen.problems["stalls"] = error.message
@@ -191,7 +195,7 @@ class _Look:
         except HpcflowError:
             return False  # the round has said so
 
-    def _entries(self, rows: list[RunningRow], before: Watch, elapsed_s: float) -> dict[str, Entry]:
+    def _look_at(self, rows: list[RunningRow], before: Watch, elapsed_s: float) -> dict[str, Entry]:
         entries: dict[str, Entry] = {}
         new = []
         for row in rows:
@@ -240,7 +244,7 @@ class _Look:
             if not self._around.may_act():
                 self._seen.is_ousted = True
                 return
-            self._guarded(suspect.row.run_id, partial(self._one, suspect))
+            self._guarded(suspect.row.run_id, partial(self._unless_files_fail, suspect))
         for site, jobs in self._to_cancel.items():
             if not self._around.may_act():
                 self._seen.is_ousted = True
@@ -260,6 +264,18 @@ class _Look:
             _log.debug("run %s", run_id, exc_info=True)
             self._seen.problems[run_id] = f"{type(error).__name__}: {error}"
         return None
+
+    def _unless_files_fail(self, suspect: _Suspect) -> None:
+        try:
+            self._one(suspect)
+        except StorageError:
+            self._change(suspect, silent_s=0.0)
+            raise
+
+    def _change(self, suspect: _Suspect, **changes: Any) -> None:
+        run_id = suspect.row.run_id
+        self._entries[run_id] = replace(self._entries[run_id], **changes)
+        self._has_changed = True
 
     def _one(self, suspect: _Suspect) -> None:
         if suspect.run_dir.cancel.exists() or _has_news(suspect):

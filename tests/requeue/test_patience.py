@@ -124,8 +124,8 @@ TABLE = {
         TERMS,
         None,
     ),
-    "and it is as silent for two minutes": (
-        Watched(120, rhythm=QUICK, given=NOTICED),
+    "and it is silent for as long again": (
+        Watched(1920, rhythm=QUICK, given=NOTICED),
         TERMS,
         ("cancel", "silent"),
     ),

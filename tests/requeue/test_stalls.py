@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.errors import SchedulerUnavailable
+from hpcflow.errors import SchedulerUnavailable, StorageError
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
@@ -192,7 +192,8 @@ def test_a_watch_that_was_lost_after_the_notice_is_no_sign_of_progress(desk: Tra
     desk.waits(31)
     (watch,) = desk.settings.home.watch.iterdir()
     watch.unlink()
-    assert desk.waits(4) == ["cancel"]
+    assert desk.waits(31) == []
+    assert desk.waits(3) == ["cancel"]
     assert desk.acts(launched) == ["notice", "cancel"]
 
 
@@ -415,6 +416,25 @@ def test_events_that_were_cut_or_lost_end_nothing(desk: Training) -> None:
     assert "may move unseen" in report.problems[launched.run_id]
     desk.clock.advance(10)
     assert desk.tick().problems == report.problems, "what lasts is not said anew at each look"
+
+
+@pytest.mark.parametrize("had_notice", [False, True])
+def test_what_a_full_scratch_has_swallowed_is_no_silence(
+    desk: Training, monkeypatch: pytest.MonkeyPatch, had_notice: bool
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("No space left on device")
+
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    if had_notice:
+        assert desk.waits(30) == ["notice"]
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "append", full)
+        assert desk.waits(5 * 60 + 1) == []
+    assert desk.waits(20) == [], "it is free again, and the job goes on"
+    desk.event(launched, "progress", train_step=21, metrics={})
+    assert desk.waits(29) == (["withdraw"] if had_notice else [])
 
 
 def test_while_slurm_is_silent_nothing_is_done(desk: Training) -> None:
