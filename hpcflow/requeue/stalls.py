@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hpcflow.errors import HpcflowError, LedgerError, StorageError
+from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
 from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rhythm import Rhythm, has_begun, rhythm_of, signs_of
 from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
@@ -78,18 +78,22 @@ class Seen:
 
 
 def look_for_stalls(
-    around: Surroundings, queue: Callable[[str], Sequence[JobInfo]], own: OwnRuns
+    around: Surroundings,
+    queue: Callable[[str], Sequence[JobInfo]],
+    own: OwnRuns,
+    silent_sites: Collection[str] = (),
 ) -> Seen:
     """Look at all attempts that run, unless that was done a moment ago, and act.
 
     Args:
         queue: site name -> what is in its queue; asked only before an act.
         own: the runs that may be touched.
+        silent_sites: those that have just not answered; nothing is done there.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Look(around, queue, own).go()
+    return _Look(around, queue, own, silent_sites).go()
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,15 @@ class _Suspect:
 
 class _Look:
     def __init__(
-        self, around: Surroundings, queue: Callable[[str], Sequence[JobInfo]], own: OwnRuns
+        self,
+        around: Surroundings,
+        queue: Callable[[str], Sequence[JobInfo]],
+        own: OwnRuns,
+        silent_sites: Collection[str],
     ) -> None:
         self._around = around
         self._own = own
+        self._silent_sites = set(silent_sites)
         self._queue = queue
         self._seen = Seen()
         self._changed: list[RunDir] = []
@@ -241,6 +250,8 @@ class _Look:
         for suspect in suspects:
             if suspect.verdict is None and not suspect.waits_for_notice:
                 continue
+            if suspect.row.site in self._silent_sites:
+                continue
             if not self._around.may_act():
                 self._seen.is_ousted = True
                 return
@@ -268,6 +279,10 @@ class _Look:
     def _unless_files_fail(self, suspect: _Suspect) -> None:
         try:
             self._one(suspect)
+        except SchedulerUnavailable:
+            # It would be silent to the next run, too, after as long a wait.
+            self._silent_sites.add(suspect.row.site)
+            raise
         except StorageError:
             self._change(suspect, silent_s=0.0)
             raise

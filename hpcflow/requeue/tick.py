@@ -174,7 +174,7 @@ class _Round:
         if standbys.is_ousted:
             self._report.is_ousted = True
             return
-        stalls = look_for_stalls(around, self._queue, self._own)
+        stalls = look_for_stalls(around, self._queue, self._own, self._silent_sites)
         self._report.stalls = stalls.verdicts
         self._report.problems.update(stalls.problems)
         self._report.is_ousted = stalls.is_ousted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hpcflow.projection import rebuild
 from hpcflow.requeue import stalls
 from hpcflow.requeue.stalls import NOTICE_WORD
 from hpcflow.requeue.watch import WatchFile
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.runs import list_runs
@@ -445,6 +446,26 @@ def test_while_slurm_is_silent_nothing_is_done(desk: Training) -> None:
     desk.slurm.set_raw_state(launched.job_id, "SUSPENDED")
     desk.slurm.is_controller_down = False
     assert desk.waits(10) == []
+
+
+def test_a_site_that_is_silent_is_asked_once_in_a_look(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [desk.launch() for _ in range(4)]
+    for each in runs:
+        desk.trains(each, 1)
+    desk.waits(20)
+    asked = []
+
+    def down(job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        asked.append(job_ids)
+        raise SchedulerUnavailable("Socket timed out")
+
+    monkeypatch.setattr(desk.slurm, "queue", down)
+    desk.waits(15)
+    asked.clear()
+    desk.waits(1)
+    assert len(asked) == 2, "once for what became of the jobs, once before the first act"
 
 
 def test_a_persons_cancel_wins(desk: Training) -> None:
