@@ -7,7 +7,8 @@ record is in the journal; whoever is killed between the two does it at the next 
 =========  ======================================  =================================================
 act        what is done                            where somebody was killed before it
 =========  ======================================  =================================================
-notice     the attempt's notice file is written    it is written at the next look
+notice     the attempt's notice file is written    it is written at the next look, and the time to
+                                                   leave counts from then
 cancel     the job is cancelled                    it is cancelled at the next look, if it runs
                                                    and has not moved since
 withdraw   our notice file is deleted, then the    it is withdrawn at the next look
@@ -129,6 +130,7 @@ class _Suspect:
             self.verdict is None
             and given is not None
             and given.act is Act.NOTICE
+            and not self.entry.was_told
             and not self.watched.has_moved
             and not self.watched.is_leaving
         )
@@ -165,11 +167,13 @@ class _Look:
         suspects = self._suspects(rows, entries)
         for suspect in suspects:
             run_id = suspect.row.run_id
-            is_suspected = suspect.verdict is not None or suspect.watched.given is not None
-            entry = replace(entries[run_id], is_suspected=is_suspected)
-            if suspect.verdict is not None:
-                entry = replace(entry, cancelled_s=0.0)
-            entries[run_id] = entry
+            given, has_verdict = suspect.watched.given, suspect.verdict is not None
+            entries[run_id] = replace(
+                suspect.entry,
+                is_suspected=has_verdict or given is not None,
+                was_told=suspect.entry.was_told and given is not None,
+                cancelled_s=0.0 if has_verdict else suspect.entry.cancelled_s,
+            )
         watch = Watch(now, pause_s(entries.values()), entries, dict(self._seen.problems))
         try:
             # Before the acts: whoever is killed in the midst of them has left a trace of all.
@@ -239,9 +243,10 @@ class _Look:
                 continue
             entry = entries[row.run_id]
             given = _given(attempt)
-            watched = replace(
-                _watched(row, entry), given=given, has_moved=_has_moved(attempt, entry)
-            )
+            has_moved = _has_moved(attempt, entry)
+            if given is not None and not has_moved:
+                entry = _unless_untold(row, entry, given)
+            watched = replace(_watched(row, entry), given=given, has_moved=has_moved)
             verdict = judge(watched, entry.terms)
             suspects.append(_Suspect(row, of_run, attempt, entry, watched, verdict))
         return suspects
@@ -302,6 +307,7 @@ class _Look:
             if suspect.verdict is not None:
                 self._write_down(suspect, suspect.verdict)
             _give_notice(suspect.files)
+            self._change(suspect, was_told=True)
         elif suspect.verdict.act is Act.WITHDRAW:
             _take_notice_back(suspect.files)
             self._write_down(suspect, suspect.verdict)
@@ -401,6 +407,22 @@ def _given(attempt: AttemptRow) -> Given | None:
     return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
 
 
+def _unless_untold(row: RunningRow, entry: Entry, given: Given) -> Entry:
+    """Somebody who was killed before the notice has given it to nobody: no time has run yet.
+
+    Once it was seen there, it does not matter what the program does with it.
+    """
+    try:
+        was_told = entry.was_told or size_of(_files(row).notice) is not None
+    except StorageError:
+        was_told = False
+    if was_told:
+        return replace(entry, was_told=True)
+    if given.act is Act.CANCEL:
+        return entry
+    return replace(entry, silent_s=min(entry.silent_s, given.silent_s))
+
+
 def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:
     """Whether there was a sign since something was last done: by the journal, for that lasts."""
     said = attempt.journal.get("stall", {})
@@ -416,7 +438,11 @@ def _may_have_stalled(row: RunningRow, entry: Entry) -> bool:
 
 
 def _log_bytes(row: RunningRow) -> int:
-    return size_of(RunDir(Path(row.run_dir)).attempt(row.attempt).log) or 0
+    return size_of(_files(row).log) or 0
+
+
+def _files(row: RunningRow) -> AttemptDir:
+    return RunDir(Path(row.run_dir)).attempt(row.attempt)
 
 
 def _has_news(suspect: _Suspect) -> bool:

@@ -50,6 +50,7 @@ class Entry:
         terms: what its run says.
         before: the rhythm of the attempts before; ``stalls``: how many of them stalled.
         is_suspected: whether its journal may say that something was done about its silence.
+        was_told: whether its notice file has been seen there since.
         cancelled_s: how long it has been watched since its cancel was last tried.
     """
 
@@ -63,6 +64,7 @@ class Entry:
     before: Rhythm = field(default_factory=Rhythm)
     stalls: int = 0
     is_suspected: bool = False
+    was_told: bool = False
     cancelled_s: float = 0.0
 
     def looked_at(self, signs: int, log_bytes: int | None, elapsed_s: float) -> Entry:
@@ -216,6 +218,7 @@ def _entry(said: dict[str, Any]) -> Entry:
         before=_rhythm(before) if before else Rhythm(),
         stalls=int(said.get("stalls", 0)),
         is_suspected=bool(said.get("is_suspected")),
+        was_told=bool(said.get("was_told")),
         cancelled_s=float(said.get("cancelled_s", 0)),
     )
 

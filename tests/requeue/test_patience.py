@@ -255,6 +255,7 @@ ENTRIES = st.builds(
     before=RHYTHMS,
     stalls=st.integers(0, 9),
     is_suspected=st.booleans(),
+    was_told=st.booleans(),
     cancelled_s=st.floats(0, 1e9),
 )
 

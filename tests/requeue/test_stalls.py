@@ -551,3 +551,26 @@ def test_killed_at_any_moment_a_stall_still_ends_as_one(
         assert len(desk.alive()) == 1
         desk.cancel(RunDir(launched.run_dir))
     assert next_kill > 16
+
+
+def test_whoever_was_never_told_is_not_cancelled_for_not_leaving(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the record and the notice, and the next daemon comes an hour later."""
+
+    def killed(_: AttemptDir) -> None:
+        raise Killed
+
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.waits(29)
+    with monkeypatch.context() as broken, pytest.raises(Killed):
+        broken.setattr(stalls, "_give_notice", killed)
+        desk.waits(1)
+    assert desk.acts(launched) == ["notice"]
+    desk.clock.advance(3600)
+    assert desk.waits(1) == []
+    assert desk.files(launched).notice.exists()
+    desk.files(launched).notice.unlink()  # by the program: it is not told twice
+    assert desk.waits(1) == []
+    assert desk.waits(2) == ["cancel"]
