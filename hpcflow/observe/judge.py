@@ -96,6 +96,8 @@ def _refine(
     """The cause that Slurm does not know."""
     if cancel_requested and ended.cause is not Cause.COMPLETED:
         cause, why = Cause.CANCELLED, "cancel was requested"
+    elif stall is not None and stall.action == "cancel" and ended.cause in _HIDE_STALL["cancel"]:
+        cause, why = Cause.STALLED, stall.why  # with a TERM that was ours
     elif ended.cause is Cause.CHECKPOINTED and first_notice == "TERM":
         cause, why = Cause.PREEMPTED, "it saved and left on TERM, which nobody here had sent"
     elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):

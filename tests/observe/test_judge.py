@@ -230,6 +230,13 @@ def test_what_was_ended_for_a_stall_has_stalled_unless_slurm_had_a_reason(
     assert ended.cause in (Cause.CANCELLED, Cause.COMPLETED), "hpcflow cancel wins"
 
 
+def test_a_job_that_leaves_on_the_term_of_our_cancel_has_stalled() -> None:
+    job = answer("FAILED", exit_code=75)
+    said = judge(RUNNING, job, first_notice="TERM", stall=_stall("cancel"), now=NOW)
+    assert isinstance(said[-1], Ended)
+    assert said[-1].cause is Cause.STALLED
+
+
 def test_a_stalled_job_that_preemption_made_leave_was_preempted() -> None:
     job = answer("FAILED", exit_code=75)
     said = judge(RUNNING, job, first_notice="TERM", stall=_stall("notice"), now=NOW)
