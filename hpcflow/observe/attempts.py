@@ -28,7 +28,7 @@ from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Subm
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING, is_as_known, judge
-from hpcflow.observe.own_word import first_notice, last_sign
+from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.silence import Silence
 from hpcflow.observe.unreachable import tell_to_leave
@@ -301,6 +301,7 @@ class _Watch:
             self._require_its_cluster(attempt, records)
             missed_at = _missed_at(records)
             last_word = last_sign(run_dir, attempt.attempt)
+        stall = next((each for each in reversed(records) if isinstance(each, Stall)), None)
         return judge(
             attempt,
             job,
@@ -308,7 +309,8 @@ class _Watch:
             first_notice=(
                 first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
             ),
-            stall=next((each for each in reversed(records) if isinstance(each, Stall)), None),
+            stall=stall,
+            has_finished=stall is not None and has_finished(run_dir, attempt.attempt),
             missed_at=missed_at,
             last_sign=last_word,
             now=now,

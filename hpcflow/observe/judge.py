@@ -52,6 +52,7 @@ def judge(
     cancel_requested: bool = False,
     first_notice: str | None = None,
     stall: Stall | None = None,
+    has_finished: bool = False,
     missed_at: Sequence[datetime] = (),
     last_sign: datetime | None = None,
     now: datetime,
@@ -68,6 +69,8 @@ def judge(
             comes before any USR2 is how it can be known.
         stall: what was last said about its lack of progress. A job that was cancelled for that, or
             was told to leave and did, has stalled, unless Slurm has a reason of its own.
+        has_finished: whether its program has said that it finished. What hangs after that, in its
+            teardown, and was ended for it, has completed: sent again, it would find nothing to do.
         missed_at: when that was seen to be so, and journaled, since the job was last seen.
         last_sign: when the job last wrote into its folder. Whoever writes has not vanished.
     """
@@ -76,7 +79,7 @@ def judge(
     else:
         records = _judge_answer(attempt, job, now)
     return [
-        _refine(record, cancel_requested, first_notice, stall)
+        _refine(record, cancel_requested, first_notice, stall, has_finished)
         if isinstance(record, Ended)
         else record
         for record in records
@@ -91,7 +94,11 @@ _HIDE_STALL: Final = {
 
 
 def _refine(
-    ended: Ended, cancel_requested: bool, first_notice: str | None, stall: Stall | None
+    ended: Ended,
+    cancel_requested: bool,
+    first_notice: str | None,
+    stall: Stall | None,
+    has_finished: bool,
 ) -> Ended:
     """The cause that Slurm does not know."""
     if cancel_requested and ended.cause is not Cause.COMPLETED:
@@ -104,6 +111,8 @@ def _refine(
         cause, why = Cause.STALLED, stall.why
     else:
         return ended
+    if cause is Cause.STALLED and has_finished:
+        cause, why = Cause.COMPLETED, f"it had said that it finished; {why}"
     return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})
 
 

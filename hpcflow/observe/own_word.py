@@ -1,13 +1,17 @@
-"""What an attempt itself left behind: its last exit, its first notice, and when it last wrote."""
+"""What an attempt itself left behind: its last exit, its first notice, its end, its last sign."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime, timezone
+from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import parse_event
 from hpcflow.storage.layout import RunDir
+
+#: The events that tell whether a program is at it, or done.
+_TRAINING: Final = frozenset({"started", "train_started", "progress", "finished"})
 
 
 def last_sign(run_dir: RunDir, number: int) -> datetime | None:
@@ -24,6 +28,13 @@ def first_notice(run_dir: RunDir, number: int) -> str | None:
     """The signal of the first notice that the job reported."""
     events = (parse_event(line) for line in _lines(run_dir, number) if b'"notice"' in line)
     return next((str(event.get("signal")) for event in events if event), None)
+
+
+def has_finished(run_dir: RunDir, number: int) -> bool:
+    """Whether its program said that it finished, and has trained no further since."""
+    events = (parse_event(line) for line in reversed(_lines(run_dir, number)))
+    kinds = (event["event"] for event in events if event)
+    return next((kind for kind in kinds if kind in _TRAINING), "") == "finished"
 
 
 def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:

@@ -198,6 +198,36 @@ def test_a_watch_that_was_lost_after_the_notice_is_no_sign_of_progress(desk: Tra
     assert desk.acts(launched) == ["notice", "cancel"]
 
 
+@pytest.mark.parametrize("hears", [False, True])
+def test_what_hangs_after_it_has_finished_is_ended_and_has_completed(
+    desk: Training, hears: bool
+) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    desk.event(launched, "finished", train_step=20, metrics={}, model="checkpoints/20")
+    assert desk.waits(31) == ["notice"]
+    if hears:
+        desk.slurm.end(launched.job_id, "FAILED", exit_code=75)
+    else:
+        assert desk.waits(3) == ["cancel"]
+    desk.waits(60)
+    seen = desk.seen(launched.run_id)
+    assert (seen.run.state, seen.run.final_model) == (RunState.COMPLETED, "checkpoints/20")
+    assert (seen.attempts[0].rule or "").startswith("it had said that it finished; no progress for")
+    assert desk.alive() == []
+
+
+def test_what_trains_on_after_it_has_finished_once_stalls_as_others_do(desk: Training) -> None:
+    """One command, two trainings."""
+    launched = desk.launch()
+    desk.trains(launched, 5)
+    desk.event(launched, "finished", train_step=5, metrics={}, model="checkpoints/5")
+    desk.trains(launched, 5)
+    assert desk.waits(35) == ["notice", "cancel"]
+    desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
+
+
 def test_the_notice_of_the_time_limit_is_no_stall_and_stays(desk: Training) -> None:
     launched = desk.launch()
     desk.trains(launched, 20)
