@@ -158,12 +158,12 @@ class _Look:
     def go(self) -> Seen:
         around, now = self._around, self._around.clock.now()
         file = WatchFile(around.settings.home, around.settings.ledger_url, configured_name())
-        if (head := file.head()).is_fresh(now):
+        if (head := file.head()).is_fresh(around.host, now):
             self._seen.problems = head.problems
             return self._seen
         before = file.load()
         rows = self._running()
-        entries = self._entries = self._look_at(rows, before, before.elapsed_s(now))
+        entries = self._entries = self._look_at(rows, before, before.elapsed_s(around.host, now))
         suspects = self._suspects(rows, entries)
         for suspect in suspects:
             run_id = suspect.row.run_id
@@ -174,7 +174,12 @@ class _Look:
                 was_told=suspect.entry.was_told and given is not None,
                 cancelled_s=0.0 if has_verdict else suspect.entry.cancelled_s,
             )
-        watch = Watch(now, pause_s(entries.values()), entries, dict(self._seen.problems))
+        watch = Watch(
+            pause_s(entries.values()),
+            entries,
+            dict(self._seen.problems),
+            before.looks_after(around.host, now),
+        )
         try:
             # Before the acts: whoever is killed in the midst of them has left a trace of all.
             file.save(watch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -95,6 +96,7 @@ class Surroundings:
         find_site: site name -> site.
         may_act: asked before every act, under the lock of its run: whether this process still holds
             the lease, and is not told to end.
+        host: whose clock it is.
     """
 
     ledger: Ledger
@@ -103,6 +105,7 @@ class Surroundings:
     connect: Callable[[str], Scheduler]
     find_site: Callable[[str], Site]
     may_act: Callable[[], bool] = lambda: True
+    host: str = field(default_factory=socket.gethostname)
 
 
 def tick(around: Surroundings) -> Report:

@@ -1,6 +1,8 @@
 """How long each running attempt has been watched without progress: remembered between two looks.
 
-No two clocks are compared, and no clock is trusted. Progress is a *change*: more signs in the
+No two clocks are compared, and no clock is trusted. Where several login nodes take turns, as with
+cron on each, every one of them counts by its own clock, from its own last look, and leaves out what
+the others have counted since. Progress is a *change*: more signs in the
 attempt's events than at the look before, or a log of another size. Silence is what was watched: at
 each look in which nothing had changed, the time since the look before is added to it, but never
 more than :data:`GAP_MAX_S`, nor more than a quarter of what the run allows. So:
@@ -34,7 +36,9 @@ from hpcflow.storage.layout import Home
 GAP_MAX_S: Final = 300.0
 #: Between two looks, where no run asks for more. A tick between them costs one small read.
 LOOK_S: Final = 60.0
-_FORMAT: Final = 1
+#: Login nodes that take turns; whoever was longest away is forgotten, and counts nothing once.
+_MOST_HOSTS: Final = 16
+_FORMAT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -89,26 +93,56 @@ class Entry:
         )
 
 
+@dataclass(frozen=True)
+class Look:
+    """A look of one host.
+
+    Attributes:
+        at: when, by its own clock.
+        watched_s: how much time all of them had counted then.
+    """
+
+    at: datetime
+    watched_s: float = 0.0
+
+
 @dataclass
 class Watch:
     """All entries by run id, and when they were looked at.
 
     Attributes:
+        again_s: how long until the next look.
         problems: what went wrong at that look, so that what lasts is said once.
+        looks: host -> its last look, the latest last.
     """
 
-    at: datetime | None = None
     again_s: float = 0.0
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    looks: dict[str, Look] = field(default_factory=dict)
 
-    def is_fresh(self, now: datetime) -> bool:
+    def is_fresh(self, host: str, now: datetime) -> bool:
         """Whether it is too soon for another look."""
-        return self.at is not None and 0 <= (now - self.at).total_seconds() < self.again_s
+        look = self.looks.get(host)
+        return look is not None and 0 <= (now - look.at).total_seconds() < self.again_s
 
-    def elapsed_s(self, now: datetime) -> float:
+    def elapsed_s(self, host: str, now: datetime) -> float:
         """The time since the last look, by a clock that may have been set meanwhile."""
-        return (now - self.at).total_seconds() if self.at is not None else 0.0
+        look = self.looks.get(host)
+        if look is None:
+            return 0.0
+        by_others_s = self._watched_s - look.watched_s
+        return max(0.0, (now - look.at).total_seconds() - by_others_s)
+
+    def looks_after(self, host: str, now: datetime) -> dict[str, Look]:
+        """The looks, with one more."""
+        look = Look(now, self._watched_s + self.elapsed_s(host, now))
+        others = {name: each for name, each in self.looks.items() if name != host}
+        return dict([*others.items(), (host, look)][-_MOST_HOSTS:])
+
+    @property
+    def _watched_s(self) -> float:
+        return max((look.watched_s for look in self.looks.values()), default=0.0)
 
 
 def pause_s(entries: Iterable[Entry]) -> float:
@@ -160,9 +194,11 @@ class WatchFile:
             raise storage_error("write", self._path, error) from error
         head = {
             "format": _FORMAT,
-            "at": watch.at and to_text(watch.at),
             "again_s": watch.again_s,
             "problems": watch.problems,
+            "looks": {
+                host: [to_text(look.at), look.watched_s] for host, look in watch.looks.items()
+            },
         }
         entries = {run_id: _thin(entry) for run_id, entry in watch.entries.items()}
         write_durably(self._path, f"{json.dumps(head)}\n{json.dumps(entries)}\n")
@@ -196,10 +232,13 @@ def _decode(head: dict[str, Any], entries: dict[str, Any]) -> Watch:
     if head["format"] != _FORMAT:
         return Watch()
     return Watch(
-        from_text(head["at"]),
         float(head["again_s"]),
         {run_id: _entry(each) for run_id, each in entries.items()},
         {str(run_id): str(problem) for run_id, problem in head["problems"].items()},
+        {
+            str(host): Look(from_text(at), float(watched_s))
+            for host, (at, watched_s) in head["looks"].items()
+        },
     )
 
 

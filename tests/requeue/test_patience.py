@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcflow.clock import to_text
 from hpcflow.ledger.rhythm import Rhythm, add_sign, begin, rhythm_of
 from hpcflow.requeue.patience import Act, Given, Terms, Watched, judge, patience
-from hpcflow.requeue.watch import GAP_MAX_S, Entry, Watch, WatchFile, pause_s
+from hpcflow.requeue.watch import GAP_MAX_S, Entry, Look, Watch, WatchFile, pause_s
 from hpcflow.storage.layout import Home
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
@@ -237,6 +237,24 @@ def test_the_next_look_is_soon_enough_for_the_most_impatient() -> None:
     assert pause_s([Entry(1, 0, replace(TERMS, after_s=None))]) == 60
 
 
+@given(
+    looks=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 600)), max_size=40),
+    skew_s=st.integers(-(10**6), 10**6),
+)
+def test_hosts_that_take_turns_count_no_time_twice(
+    looks: list[tuple[str, int]], skew_s: int
+) -> None:
+    watch, true_s, counted_s = Watch(), 0, 0.0
+    for host, after_s in looks:
+        true_s += after_s
+        now = NOW + timedelta(seconds=true_s + (skew_s if host == "b" else 0))
+        counted_s += watch.elapsed_s(host, now)
+        watch = replace(watch, looks=watch.looks_after(host, now))
+        assert counted_s <= true_s
+    firsts = [[host for host, _ in looks].index(host) for host in {host for host, _ in looks}]
+    assert counted_s >= true_s - sum(after for _, after in looks[: max(firsts, default=-1) + 1])
+
+
 ENTRIES = st.builds(
     Entry,
     attempt=st.integers(1, 999),
@@ -264,19 +282,19 @@ def test_a_watch_is_remembered(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.path.mkdir()
     file = WatchFile(home, "sqlite:///x", "alpha")
-    file.save(Watch(NOW, 60, {}))
+    file.save(Watch(60, {}))
     assert not home.watch.exists(), "there is nothing to remember"
 
     @given(entries=st.dictionaries(st.text(min_size=1, max_size=9), ENTRIES, max_size=5))
     def remembers(entries: dict[str, Entry]) -> None:
-        watch = Watch(NOW, 12.5, entries, {"r": "its files cannot be read"})
+        watch = Watch(12.5, entries, {"r": "its files cannot be read"}, {"login1": Look(NOW, 7.5)})
         file.save(watch)
         if entries:
             assert file.load() == watch
             assert file.head() == replace(watch, entries={})
 
     remembers()
-    file.save(Watch(NOW, 60, {"r": Entry(1, 2, TERMS)}))
+    file.save(Watch(60, {"r": Entry(1, 2, TERMS)}))
     assert WatchFile(home, "sqlite:///x", "beta").load() == Watch(), "another cluster's daemon"
     (path,) = home.watch.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -284,7 +302,7 @@ def test_a_watch_is_remembered(tmp_path: Path) -> None:
     entry = json.loads(entries)["r"]
     wrong = [json.dumps({"r": {**entry, name: "x"}}) for name in (*entry, "silent_s", "before")]
     broken = [f"{head}\n{each}\n" for each in ("", "[]", '{"r": {}}', *wrong)]
-    for damaged in ("", "[]", "{", '{"format": 2}', head, *broken):
+    for damaged in ("", "[]", "{", '{"format": 1}', head, *broken):
         path.write_text(damaged)
         assert file.load() == Watch()
 

@@ -410,6 +410,22 @@ def test_our_own_clock_may_jump_and_nothing_is_cancelled_too_soon(
     assert desk.waits(10)[:1] == ["notice"]
 
 
+@pytest.mark.parametrize("skew_s", [-300.0, 300.0])
+def test_two_login_nodes_whose_clocks_differ_take_turns(desk: Training, skew_s: float) -> None:
+    """As from cron on both. The silence is that of one clock, neither twice as long nor none."""
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    done = []
+    for minute in range(1, 40):
+        desk.host = f"login{1 + minute % 2}"
+        desk.clock.advance(MINUTE + (skew_s if minute % 2 else -skew_s))
+        done += [(minute, verdict.act.value) for verdict in desk.tick().stalls.values()]
+    assert [act for _, act in done] == ["notice", "cancel"]
+    noticed, cancelled = (minute for minute, _ in done)
+    assert 30 <= noticed <= 33
+    assert 2 <= cancelled - noticed <= 4
+
+
 def test_a_weekend_without_a_daemon_is_no_stall(desk: Training) -> None:
     launched = desk.launch()
     desk.trains(launched, 20)

@@ -20,6 +20,8 @@ from tests.launch.desk import Desk
 class Watched(Desk):
     """A desk whose runs are watched."""
 
+    host = "login1"
+
     def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
         with open_ledger(self.settings.ledger_url) as ledger:
             around = Surroundings(
@@ -29,6 +31,7 @@ class Watched(Desk):
                 connect=lambda _: self.slurm,
                 find_site=lambda _: self.site,
                 may_act=may_act,
+                host=self.host,
             )
             return tick(around)
 
