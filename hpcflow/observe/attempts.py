@@ -130,8 +130,8 @@ class _Watch:
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
         changed += [each for each in standing if self._write_standby(each, queued)]
         self._past = _by_id(job for job in told if job.source == "accounting")
-        for job_id, ended in _by_id(job for job in told if _is_end(job)).items():
-            known[job_id] = [*ended, *known.get(job_id, ())]
+        for job_id, past in _by_id(told).items():
+            known[job_id] = [*past, *known.get(job_id, ())]
         return changed + self._adopt(sent, queued) + self._journal(sent, known)
 
     def _lock_open(
@@ -297,6 +297,8 @@ class _Watch:
         records: list[JournalRecord] = []
         if job is None or _is_end(job):
             records = [each for each in journal.read(run_dir) if _is_of(each, attempt)]
+        if job is not None and _is_older(job, records):
+            job = None
         if job is None:
             self._require_its_cluster(attempt, records)
             missed_at = _missed_at(records)
@@ -331,8 +333,6 @@ class _Watch:
 
 
 def _is_end(job: JobInfo) -> bool:
-    """A job that accounting calls running while the queue does not know it is no answer: such
-    records are left behind when slurmdbd was down at the end of a job, and stay for ever."""
     return job.state is AttemptState.ENDED
 
 
@@ -358,8 +358,12 @@ def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | 
     """The newest answer about the job of ``attempt``.
 
     Ids wrap, so the name must agree; or the time of submission, for people rename their jobs.
+
+    A job that accounting calls running while the queue does not know it is no answer: such records
+    are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
+    than such a record is none either, for it tells of a former life of the job.
     """
-    return next(
+    job = next(
         (
             job
             for job in reversed(known.get(attempt.job_id or "", []))
@@ -367,6 +371,21 @@ def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | 
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
         ),
         None,
+    )
+    if job is None or job.source == "queue":
+        return job
+    return job if _is_end(job) else None
+
+
+def _is_older(job: JobInfo, records: Iterable[JournalRecord]) -> bool:
+    """Whether accounting tells of a life before the one that an attempt was seen to be: the record
+    of that one may still be on its way to slurmdbd."""
+    return job.source == "accounting" and any(
+        isinstance(each, Observed)
+        and each.submitted_at is not None
+        and job.submitted_at is not None
+        and job.submitted_at < each.submitted_at
+        for each in records
     )
 
 

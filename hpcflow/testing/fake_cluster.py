@@ -210,9 +210,10 @@ class FakeCluster:
                 yield job
 
     def _records(self) -> list[JobInfo]:
-        """What accounting knows: what was, and what is."""
+        """What accounting knows: what was, and what is. No restarts: Slurm before 24.11."""
         source: Literal["accounting"] = "accounting"
-        return self._past + [replace(job, source=source) for job in self._jobs.values()]
+        known = [*self._past, *self._jobs.values()]
+        return [replace(job, source=source, restarts=None) for job in known]
 
     def _change(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hpcflow.model.views import RunDetail
 from hpcflow.observe.attempts import observe
 from hpcflow.projection import rebuild
 from hpcflow.requeue.history import history
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
@@ -243,6 +245,61 @@ def test_a_restart_that_left_only_a_claim_is_believed(desk: Watched) -> None:
     desk.look()
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [Cause.REQUEUED, Cause.COMPLETED]
+
+
+def lose_from_queue(desk: Watched, times: int) -> None:
+    """The queue answers, and knows nothing: a controller that starts anew."""
+    told, left = desk.slurm.queue, [times]
+
+    def queue(job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        left[0] -= 1
+        return [] if left[0] >= 0 else told(job_ids)
+
+    desk.slurm.queue = queue  # type: ignore[method-assign]
+
+
+def restarted(desk: Watched, raw_state: str = "REQUEUED") -> Launched:
+    """A run whose job has been restarted once, and runs."""
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.slurm.requeue(launched.job_id, raw_state)
+    desk.tick()
+    claim(desk, launched, 2, launched.job_id)
+    desk.clock.advance(60)
+    desk.tick()
+    return launched
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_how_a_former_life_ended_says_nothing_about_this_one(
+    desk: Watched, is_recorded: bool
+) -> None:
+    """The queue is empty for a moment; accounting knows the new life, or not yet."""
+    launched = restarted(desk, "NODE_FAIL")
+    if not is_recorded:
+        told = desk.slurm._records  # accounting's records
+        desk.slurm._records = lambda: [  # type: ignore[method-assign]
+            each for each in told() if each.state is AttemptState.ENDED
+        ]
+    lose_from_queue(desk, 4)
+    for _ in range(5):
+        assert desk.tick().sent == {}
+        desk.clock.advance(30)
+    assert causes(desk.seen(launched.run_id)) == [Cause.NODE_FAIL, None]
+    assert desk.alive() == [launched.job_id]
+
+
+def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watched) -> None:
+    """slurmdbd was down at that moment, and calls the last life running for ever."""
+    launched = restarted(desk, "NODE_FAIL")
+    claim(desk, launched, 2, launched.job_id, {"event": "exited", "exit_code": 0})
+    desk.slurm.forget(launched.job_id)
+    assert desk.tick().sent == {}
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.NODE_FAIL, Cause.COMPLETED]
+    assert desk.tick().sent == {}
 
 
 def test_a_completed_run_stays_completed_whoever_requeues_its_job(desk: Watched) -> None:
