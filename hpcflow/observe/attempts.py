@@ -281,7 +281,8 @@ class _Watch:
             if _is_named_like(each, attempt)
         ]
         if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
-            return follow_restarts(run_dir, attempt, job, past, self._clock)
+            certain = self._accounting_answered
+            return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
         return attempt
 
     def _records(

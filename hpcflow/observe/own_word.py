@@ -37,6 +37,11 @@ def has_finished(run_dir: RunDir, number: int) -> bool:
     return next((kind for kind in kinds if kind in _TRAINING), "") == "finished"
 
 
+def was_told_to_leave(run_dir: RunDir, number: int) -> bool:
+    """Whether the job had a notice: the script's trap writes the file, the program the event."""
+    return run_dir.attempt(number).notice.exists() or first_notice(run_dir, number) is not None
+
+
 def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
     """The exit code that the job wrote down as its last word, and when; None if there is none."""
     lines = _lines(run_dir, number)

@@ -12,7 +12,7 @@ from hpcflow.launch.submission import LastAttempt, last_attempt
 from hpcflow.model.journal import Ended, JournalRecord, Observed
 from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
 from hpcflow.model.views import AttemptView
-from hpcflow.observe.own_word import first_notice, last_exit, last_sign
+from hpcflow.observe.own_word import last_exit, last_sign, was_told_to_leave
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
@@ -54,6 +54,8 @@ def follow_restarts(
     job: JobInfo | None,
     past: Sequence[JobInfo],
     clock: Clock,
+    *,
+    is_certain: bool = True,
 ) -> AttemptView | None:
     """Journal what became of ``attempt`` if its job was restarted, and the attempts after it.
 
@@ -61,10 +63,11 @@ def follow_restarts(
         attempt: is not over, as far as the ledger knows.
         job: what is known of the job now; None when nobody knows it any more.
         past: accounting's records of it, oldest first.
+        is_certain: whether accounting has said all that it knows.
 
     Returns:
         The attempt that ``job`` is about now: ``attempt`` where it was not restarted. None when
-        somebody else is at it, or nothing is left to say.
+        somebody else is at it, nothing is left to say, or accounting must be heard first.
 
     Raises:
         StorageError: somebody else is sending the run (``retryable``), or it cannot be read.
@@ -79,6 +82,8 @@ def follow_restarts(
         if restarts <= last.restarts:
             return attempt
         records = _records(run_dir, last, restarts, job, lives, clock)
+        if _is_completed(records[-1]) and len(records) == 1 and not is_certain:
+            return None  # srun can leave with 0 when a node dies; only accounting knows of that
         for record in records:
             tell_to_leave(run_dir, record)
         journal.append_all(run_dir, records)
@@ -122,13 +127,16 @@ def _records(
         return _end(run_dir, number, record, until=until, now=clock.now())
 
     own = ends(last.number, last.restarts)
-    is_done = isinstance(own[-1], Ended) and own[-1].cause is Cause.COMPLETED
     job_id = last.job_id or ""
-    if (is_done or not is_free(run_dir, last.number + 1, job_id)) and not claims_after(
-        run_dir, last.number, job_id
-    ):
+    if (
+        _is_completed(own[-1]) or not is_free(run_dir, last.number + 1, job_id)
+    ) and not claims_after(run_dir, last.number, job_id):
         return own  # whoever restarts what is over finds nothing to do: the script leaves
     return follow(last, restarts, ends, clock)
+
+
+def _is_completed(record: JournalRecord) -> bool:
+    return isinstance(record, Ended) and record.cause is Cause.COMPLETED
 
 
 def _end(
@@ -152,7 +160,7 @@ def _end(
         raw_state, ended_at = record.raw_state, record.ended_at
         cause = cause_of_end(raw_state, exit_code if exit_code is not None else record.exit_code)
         rule = f"its job was restarted, and accounting says {raw_state}"
-    elif own is not None and first_notice(run_dir, number) is None:
+    elif own is not None and not was_told_to_leave(run_dir, number):
         raw_state, ended_at = word or "REQUEUED", own[1]
         cause, rule = cause_of_end("", exit_code), "the job's own last word; it was restarted later"
     else:

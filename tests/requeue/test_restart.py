@@ -291,6 +291,36 @@ def test_how_a_former_life_ended_says_nothing_about_this_one(
     assert desk.alive() == [launched.job_id]
 
 
+@pytest.mark.parametrize("exit_code", [0, 75, 143])
+def test_what_it_said_once_the_script_was_told_to_leave_is_no_end(
+    desk: Watched, exit_code: int
+) -> None:
+    """A program without hpcflow's runtime writes no event of its notice; the script's trap does."""
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id, {"event": "exited", "exit_code": exit_code})
+    RunDir(launched.run_dir).attempt(1).notice.write_text("TERM\n")
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.tick()
+    assert causes(desk.seen(launched.run_id)) == [Cause.REQUEUED, None]
+
+
+def test_while_accounting_is_silent_a_restarted_life_that_left_with_zero_is_not_completed(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id, {"event": "exited", "exit_code": 0})
+    desk.tick()
+    desk.slurm.is_accounting_down = True
+    desk.slurm.requeue(launched.job_id, "NODE_FAIL")
+    desk.tick()
+    assert causes(desk.seen(launched.run_id)) == [None]
+    desk.slurm.is_accounting_down = False
+    desk.clock.advance(3600)
+    desk.tick()
+    assert causes(desk.seen(launched.run_id)) == [Cause.NODE_FAIL, None]
+
+
 def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watched) -> None:
     """slurmdbd was down at that moment, and calls the last life running for ever."""
     launched = restarted(desk, "NODE_FAIL")
