@@ -233,7 +233,12 @@ def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
 
 
 def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
-    ran = [each for each in facts.counted if each.has_run and each.cause is not Cause.REQUEUED]
+    # What an admin does to a job is no sign of trouble, but what it had made until then counts.
+    ran = [
+        each
+        for each in facts.counted
+        if each.has_run and (each.cause is not Cause.REQUEUED or _is_further(facts, each))
+    ]
     latest = ran[-policy.without_checkpoint :]
     if len(latest) < policy.without_checkpoint:
         return None
@@ -326,6 +331,12 @@ def _best(attempts: Iterable[AttemptFacts]) -> int:
     return max((each.checkpoint for each in attempts if each.checkpoint is not None), default=-1)
 
 
+def _is_further(facts: Facts, attempt: AttemptFacts) -> bool:
+    """Whether an attempt brought a new checkpoint."""
+    before = _best(each for each in facts.executed if each.number < attempt.number)
+    return _best([attempt]) > before
+
+
 def _failures_in_a_row(facts: Facts) -> int:
     """How many failures since a preemption, a time limit or the attempt with a new checkpoint."""
     row = 0
@@ -333,8 +344,7 @@ def _failures_in_a_row(facts: Facts) -> int:
         if attempt.cause in _AT_ONCE:
             break
         row += 1
-        before = _best(each for each in facts.executed if each.number < attempt.number)
-        if _best([attempt]) > before:
+        if _is_further(facts, attempt):
             break
     return max(1, row)
 

@@ -6,6 +6,7 @@ docs/states.md shows these rows, and the tests hold ``decide()`` against them. A
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
@@ -17,6 +18,7 @@ from hpcflow.requeue.policy import Action, AttemptFacts, Facts, Stage
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 _MADE: Final = NOW - timedelta(days=1)
 _ENDED: Final = NOW - timedelta(seconds=60)
+_REQUEUED_ONCE: Final = (Cause.PREEMPTED, Cause.REQUEUED, Cause.PREEMPTED, Cause.PREEMPTED)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ def _ended(*causes: Cause, checkpoints: bool = True, **changes: Any) -> tuple[At
         )
         for number, cause in enumerate(causes, start=1)
     )
+
+
+def _made(*checkpoints: int | None, causes: Sequence[Cause]) -> tuple[AttemptFacts, ...]:
+    """Attempts that ended so, with these checkpoints."""
+    pairs = zip(_ended(*causes), checkpoints, strict=True)
+    return tuple(replace(attempt, checkpoint=made) for attempt, made in pairs)
 
 
 def _run(attempts: tuple[AttemptFacts, ...] = (), **changes: Any) -> Facts:
@@ -189,6 +197,18 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         _run(_ended(*[Cause.REQUEUED] * 9, Cause.FAILED, checkpoints=False)),
         Action.RESUBMIT,
         "go_on",
+    ),
+    Example(
+        "preempted, requeued by an admin after a new checkpoint, preempted twice without another",
+        _run(_made(None, 500, None, None, causes=_REQUEUED_ONCE)),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "the same, and preempted a third time",
+        _run(_made(None, 500, None, None, None, causes=(*_REQUEUED_ONCE, Cause.PREEMPTED))),
+        Action.STOP,
+        "no_progress",
     ),
     Example("stalled", _run(_ended(Cause.STALLED)), Action.RESUBMIT, "go_on"),
     Example(
