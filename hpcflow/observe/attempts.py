@@ -7,7 +7,7 @@ queue has forgotten. The ledger is not written here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from hpcflow.launch.standby import follow_standby
 from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, Cause, cause_of_end
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
@@ -43,6 +43,9 @@ from hpcflow.storage.unread import mark_unread
 #: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
 #: of submission is compared exactly afterwards.
 _ACCOUNTING_MARGIN = timedelta(days=1)
+
+#: From the word that we cancel a stalled job to its end, with clocks that differ.
+_CANCEL_TAKES = timedelta(minutes=10)
 
 
 def observe(
@@ -296,8 +299,11 @@ class _Watch:
         missed_at: list[datetime] = []
         last_word = None
         records: list[JournalRecord] = []
+        stall = None
         if job is None or _is_end(job):
-            records = [each for each in journal.read(run_dir) if _is_of(each, attempt)]
+            written = journal.read(run_dir)
+            records = [each for each in written if _is_of(each, attempt)]
+            stall = _stall(written, attempt, job)
         if job is not None and _is_older(job, records):
             job = None
         if job is None:
@@ -400,6 +406,33 @@ def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
 
 def _is_of(record: JournalRecord, attempt: AttemptView) -> bool:
     return getattr(record, "attempt", None) == attempt.attempt
+
+
+def _stall(
+    records: Sequence[JournalRecord], attempt: AttemptView, job: JobInfo | None
+) -> Stall | None:
+    """What was last said about its lack of progress.
+
+    Our cancel may reach a job that was restarted a moment before, as the attempt after the stall.
+    """
+    own = before = None
+    was_same_job = False
+    for record in records:
+        if isinstance(record, Stall) and record.attempt == attempt.attempt:
+            own = record
+        elif isinstance(record, Stall) and record.attempt == attempt.attempt - 1:
+            before = record
+        elif isinstance(record, Submitted) and record.attempt == attempt.attempt - 1:
+            was_same_job = record.job_id == attempt.job_id
+    if own is not None or before is None or before.action != "cancel" or not was_same_job:
+        return own
+    is_ours = (
+        job is not None
+        and cause_of_end(job.raw_state, None) is Cause.CANCELLED
+        and job.ended_at is not None
+        and abs(job.ended_at - before.at) < _CANCEL_TAKES
+    )
+    return before if is_ours else None
 
 
 def _missed_at(records: Iterable[JournalRecord]) -> list[datetime]:

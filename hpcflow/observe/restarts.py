@@ -32,10 +32,11 @@ def may_be_restarted(run_dir: RunDir, attempt: AttemptView, job: JobInfo | None)
     """
     if job is not None and job.restarts:
         return True
-    if job is not None and job.state is not AttemptState.ENDED:
+    if job is not None and job.state is AttemptState.QUEUED:
         return False
-    # Nobody watched, and accounting counts no restarts. A job that never was restarted has no claim
-    # there, so in nearly all cases this is one look at a file that does not exist.
+    # Nobody watched, and neither accounting nor every squeue counts restarts: some are wrappers,
+    # and a controller that was killed forgets. A job that never was restarted has no claim there,
+    # so in nearly all cases this is one look at a file that does not exist.
     return claims_after(run_dir, attempt.attempt, attempt.job_id or "") > 0
 
 

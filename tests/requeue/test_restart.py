@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Submitted
+from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Stall, Submitted
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import RunDetail
 from hpcflow.observe.attempts import observe
@@ -319,6 +320,46 @@ def test_while_accounting_is_silent_a_restarted_life_that_left_with_zero_is_not_
     desk.clock.advance(3600)
     desk.tick()
     assert causes(desk.seen(launched.run_id)) == [Cause.NODE_FAIL, None]
+
+
+@pytest.mark.parametrize("restarts", [None, 0])
+def test_what_the_queue_does_not_count_the_claims_tell(desk: Watched, restarts: int | None) -> None:
+    """A wrapper without the column, or a controller that has forgotten: the claim says so."""
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.slurm.start(launched.job_id)
+    told = desk.slurm.queue
+    desk.slurm.queue = lambda job_ids=(): [  # type: ignore[method-assign]
+        replace(job, restarts=restarts) for job in told(job_ids)
+    ]
+    desk.tick()
+    claim(desk, launched, 2, launched.job_id)
+    for _ in range(3):
+        desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.REQUEUED, None]
+    assert seen.attempts[-1].state is AttemptState.RUNNING
+
+
+@pytest.mark.parametrize(("after_s", "cause"), [(5, Cause.STALLED), (3600, Cause.CANCELLED)])
+def test_our_cancel_of_a_stall_that_meets_a_restart_is_no_wish_to_stop(
+    desk: Watched, after_s: float, cause: Cause
+) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    stall = Stall(
+        at=desk.clock.now(), attempt=1, action="cancel", rule="silent", why="x", silent_s=1
+    )
+    desk.say(launched.run_dir, stall)
+    desk.slurm.requeue(launched.job_id)
+    desk.look()
+    desk.clock.advance(after_s)
+    desk.slurm.cancel([launched.job_id])
+    desk.tick()
+    assert causes(desk.seen(launched.run_id))[:2] == [Cause.REQUEUED, cause]
 
 
 def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watched) -> None:
