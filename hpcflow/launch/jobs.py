@@ -81,7 +81,7 @@ def alive_jobs(
 
     By their names, for ids are used again. People rename their jobs, and name those that they send
     by hand: an id of the journal counts under another name if it was submitted when the journal
-    says, or under the name that the journal knows.
+    says, under the name that the journal knows, or if it was restarted, for then it has a new time.
 
     Args:
         records: the run's journal.
@@ -106,6 +106,8 @@ def alive_jobs(
             return named[0] == run_id
         if last.intent is None or job.job_id != last.job_id:
             return False
+        if job.restarts:
+            return True
         moment = job.submitted_at
         return job.job_name.strip() == last.intent.job_name.strip() or (
             moment is not None

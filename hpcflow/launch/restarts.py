@@ -79,7 +79,7 @@ def adopt_restarted(
             for job in queue
             if job.job_id == last.job_id
             and job.state is not AttemptState.ENDED
-            and _is_of_run(job, run_dir, last)
+            and _is_of_run(job, run_dir)
         ),
         default=0,
     )
@@ -139,10 +139,7 @@ def _append(run_dir: RunDir, records: list[JournalRecord]) -> Submitted:
     return last
 
 
-def _is_of_run(job: JobInfo, run_dir: RunDir, last: LastAttempt) -> bool:
-    """By its name, for ids are used again; jobs that were sent by hand have names of their own."""
-    name = job.job_name.strip()
-    named = parse_job_name(name)
-    if named is not None:
-        return named[0] == run_dir.path.name
-    return last.intent is not None and name == last.intent.job_name.strip()
+def _is_of_run(job: JobInfo, run_dir: RunDir) -> bool:
+    """Ids are used again; but jobs that were sent by hand, or renamed, have names of their own."""
+    named = parse_job_name(job.job_name.strip())
+    return named is None or named[0] == run_dir.path.name

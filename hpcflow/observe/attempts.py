@@ -364,7 +364,8 @@ def _by_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
 def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | None:
     """The newest answer about the job of ``attempt``.
 
-    Ids wrap, so the name must agree; or the time of submission, for people rename their jobs.
+    Ids wrap, so the name must agree; or the time of submission, for people rename their jobs. To a
+    renamed job that was restarted, neither does: its id counts, unless its name is another run's.
 
     A job that accounting calls running while the queue does not know it is no answer: such records
     are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
@@ -376,6 +377,7 @@ def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | 
             for job in reversed(known.get(attempt.job_id or "", []))
             if _is_named_like(job, attempt)
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
+            or (job.restarts and parse_job_name(job.job_name.strip()) is None)
         ),
         None,
     )

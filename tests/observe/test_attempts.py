@@ -23,6 +23,17 @@ def test_an_id_that_is_used_again_is_somebody_elses() -> None:
     assert _answer(before, _by_id([replace(other, submitted_at=None)])) is None
 
 
+def test_an_id_under_the_name_of_another_run_is_that_ones_restarted_or_not() -> None:
+    other = replace(
+        answer("RUNNING"),
+        job_name="hpcflow:other-20260301-abcdefgh:1",
+        submitted_at=NOW,
+        restarts=1,
+    )
+    assert _answer(RUNNING, _by_id([other])) is None
+    assert _answer(RUNNING, _by_id([replace(other, job_name="renamed")])) is not None
+
+
 @pytest.mark.parametrize("name", [" by hand ", "by hand"])
 def test_blanks_around_a_name_do_not_count(name: str) -> None:
     job = replace(answer("RUNNING"), job_name="by hand", submitted_at=NOW + timedelta(days=1))

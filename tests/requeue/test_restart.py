@@ -362,6 +362,38 @@ def test_our_cancel_of_a_stall_that_meets_a_restart_is_no_wish_to_stop(
     assert causes(desk.seen(launched.run_id))[:2] == [Cause.REQUEUED, cause]
 
 
+@pytest.mark.parametrize("has_accounting", [True, False])
+def test_a_job_that_was_renamed_and_restarted_is_still_ours(
+    desk: Watched, has_accounting: bool
+) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.slurm.rename(launched.job_id, "my-job")
+    desk.slurm.is_accounting_down = not has_accounting
+    desk.clock.advance(60)
+    desk.slurm.requeue(launched.job_id)
+    for _ in range(8):
+        assert desk.tick().sent == {}
+        desk.clock.advance(60)
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.REQUEUED, None]
+    assert jobs(seen) == [launched.job_id] * 2
+
+
+def test_a_job_that_was_renamed_is_adopted_when_it_is_restarted_after_its_end(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.slurm.rename(launched.job_id, "my-job")
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    desk.slurm.requeue(launched.job_id)
+    assert desk.tick().sent == {}
+    desk.tick()
+    assert jobs(desk.seen(launched.run_id)) == [launched.job_id] * 2
+
+
 def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watched) -> None:
     """slurmdbd was down at that moment, and calls the last life running for ever."""
     launched = restarted(desk, "NODE_FAIL")
