@@ -278,10 +278,12 @@ class _Watch:
         self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None
     ) -> AttemptView | None:
         """The attempt that the answer is about: ``attempt``, or what its job was restarted as."""
+        # By these names only: a new job of the same run can be given the id of an old one.
+        names = {each.job_name.strip() for each in (attempt, job) if each is not None}
         past = [
             each
             for each in self._past.get(attempt.job_id or "", ())
-            if _is_named_like(each, attempt)
+            if each.job_name.strip() in names
         ]
         if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
             certain = self._accounting_answered

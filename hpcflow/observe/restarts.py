@@ -74,12 +74,13 @@ def follow_restarts(
         StorageError: somebody else is sending the run (``retryable``), or it cannot be read.
     """
     with submit_lock(run_dir, wait_s=0):
-        last = last_attempt(journal.read(run_dir))
+        written = journal.read(run_dir)
+        last = last_attempt(written)
         if last.number != attempt.attempt or not last.is_live or last.job_id != attempt.job_id:
             return None
         lives = [each for each in past if normalize_raw_state(each.raw_state) != _RESIZED]
         claimed = claims_after(run_dir, last.number, last.job_id or "")
-        restarts = max(_restarts(job, lives), last.restarts + claimed)
+        restarts = max(_restarts(job, lives, last, written), last.restarts + claimed)
         if restarts <= last.restarts:
             return attempt
         records = _records(run_dir, last, restarts, job, lives, clock)
@@ -107,10 +108,22 @@ def follow_restarts(
     )
 
 
-def _restarts(job: JobInfo | None, lives: Sequence[JobInfo]) -> int:
+def _restarts(
+    job: JobInfo | None,
+    lives: Sequence[JobInfo],
+    last: LastAttempt,
+    written: Sequence[JournalRecord],
+) -> int:
     if job is not None and job.restarts is not None:
         return job.restarts
-    return max(0, len(lives) - 1)
+    seen = [
+        each.submitted_at
+        for each in written
+        if isinstance(each, Observed) and each.attempt == last.number and each.submitted_at
+    ]
+    # The oldest lives may not have been asked for; those since the last that was seen have been.
+    since = sum(_is_after(each, seen[-1]) for each in lives) if seen else 0
+    return max(0, len(lives) - 1, last.restarts + since)
 
 
 def _records(
@@ -122,7 +135,7 @@ def _records(
     clock: Clock,
 ) -> list[JournalRecord]:
     def ends(number: int, past: int) -> list[JournalRecord]:
-        record = lives[past] if past < len(lives) and lives[past].ended_at is not None else None
+        record = _life(lives, past - restarts, job)
         # A restart counts as a submission, so that is when the life before it was over.
         until = job.submitted_at if job is not None and past == restarts - 1 else None
         return _end(run_dir, number, record, until=until, now=clock.now())
@@ -134,6 +147,30 @@ def _records(
     ) and not claims_after(run_dir, last.number, job_id):
         return own  # whoever restarts what is over finds nothing to do: the script leaves
     return follow(last, restarts, ends, clock)
+
+
+def _life(lives: Sequence[JobInfo], before: int, job: JobInfo | None) -> JobInfo | None:
+    """Accounting's record of the life that was ``-before`` restarts before this one.
+
+    Counted back from the newest: those further back may not have been asked for. The record of this
+    life may be there or not, and is known by its time.
+    """
+    if job is not None and job.source == "queue" and job.submitted_at is not None:
+        over = [each for each in lives if _is_before(each, job.submitted_at)]
+    else:
+        over = list(lives[:-1])
+    record = over[before] if -before <= len(over) else None
+    return record if record is not None and record.ended_at is not None else None
+
+
+def _is_before(life: JobInfo, moment: datetime) -> bool:
+    return (life.submitted_at is not None and life.submitted_at < moment) or (
+        life.ended_at is not None and life.ended_at <= moment
+    )
+
+
+def _is_after(life: JobInfo, moment: datetime) -> bool:
+    return life.submitted_at is not None and life.submitted_at > moment
 
 
 def _is_completed(record: JournalRecord) -> bool:

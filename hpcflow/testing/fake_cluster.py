@@ -52,6 +52,7 @@ class FakeCluster:
         self._plans: dict[str, _Plan] = {}
         self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
+        self.next_id: str | None = None  # one that was given before, as after a crash
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
         """Let a waiting job run."""
@@ -133,7 +134,8 @@ class FakeCluster:
     def _add(
         self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
     ) -> str:
-        job_id = str(1001 + len({job.job_id for job in self._records()}))
+        job_id = self.next_id or str(1001 + len({job.job_id for job in self._records()}))
+        self.next_id = None
         hint = _HINT.search(script)
         words = dict(word.split("=", 1) for word in hint[1].split()) if hint else {}
         self._plans[job_id] = _Plan(

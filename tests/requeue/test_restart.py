@@ -394,6 +394,54 @@ def test_a_job_that_was_renamed_is_adopted_when_it_is_restarted_after_its_end(
     assert jobs(desk.seen(launched.run_id)) == [launched.job_id] * 2
 
 
+DAYS = 3 * 86400.0
+
+
+def test_each_end_is_told_of_its_own_life_also_days_apart(desk: Watched) -> None:
+    """Accounting is asked from a day before the newest life that was seen."""
+    launched = desk.launch()
+    desk.tick()
+    for raw_state in ("NODE_FAIL", "REQUEUED", "PREEMPTED"):
+        desk.clock.advance(DAYS)
+        desk.slurm.requeue(launched.job_id, raw_state)
+        desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.NODE_FAIL, Cause.REQUEUED, Cause.PREEMPTED, None]
+
+
+def test_a_restart_days_later_that_nobody_saw_is_told_by_accounting_alone(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.clock.advance(DAYS)
+    desk.slurm.requeue(launched.job_id)
+    desk.tick()
+    desk.tick()
+    desk.clock.advance(DAYS)
+    desk.slurm.requeue(launched.job_id, "NODE_FAIL")
+    desk.slurm.start(launched.job_id)
+    desk.slurm.end(launched.job_id, "OUT_OF_MEMORY")
+    desk.slurm.forget(launched.job_id)
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.REQUEUED, Cause.NODE_FAIL, Cause.OUT_OF_MEMORY]
+
+
+def test_a_new_job_with_the_id_of_an_old_one_is_no_restart_of_it(desk: Watched) -> None:
+    """Slurm gives an id again that it forgot in a crash; accounting has a record of both."""
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    desk.slurm.forget(launched.job_id)
+    desk.slurm.next_id = launched.job_id
+    assert desk.tick().sent == {launched.run_id: launched.job_id}
+    claim(desk, launched, 2, launched.job_id)
+    desk.clock.advance(60)
+    desk.slurm.end(launched.job_id, "NODE_FAIL")
+    desk.slurm.forget(launched.job_id)
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.PREEMPTED, Cause.NODE_FAIL]
+
+
 def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watched) -> None:
     """slurmdbd was down at that moment, and calls the last life running for ever."""
     launched = restarted(desk, "NODE_FAIL")
