@@ -17,7 +17,7 @@ accounting was not asked or is silent    nothing: absence from the queue is not 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -40,6 +40,9 @@ LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 #: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
 #: code alone: a program that is told to leave while it is still starting dies of that.
 _MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
+
+#: From the moment of a preemption to the end that it caused, the grace time included.
+_GRACE_MAX: Final = timedelta(hours=1)
 
 #: Slurm's words for a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
@@ -125,7 +128,7 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
         if job.source == "accounting" and attempt.exit_code is not None:
             exit_code = attempt.exit_code  # sacct takes 128 off: 203 would be 75, "send me again"
         cause, rule = cause_of_end(job.raw_state, exit_code), f"{job.source} says {job.raw_state}"
-        if job.preempted_at is not None and cause in _MAY_BE_PREEMPTION:
+        if cause in _MAY_BE_PREEMPTION and _was_leaving(job):
             cause, rule = Cause.PREEMPTED, f"{rule}, and that it was being preempted"
         records.append(
             Ended(
@@ -139,6 +142,14 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
             )
         )
     return records
+
+
+def _was_leaving(job: JobInfo) -> bool:
+    """Whether it ended in the grace time of a preemption; Slurm keeps the time of one that was
+    called off."""
+    if job.preempted_at is None:
+        return False
+    return job.ended_at is None or abs(job.ended_at - job.preempted_at) <= _GRACE_MAX
 
 
 def _judge_absence(

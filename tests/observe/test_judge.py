@@ -171,6 +171,16 @@ def test_what_ends_while_it_is_preempted_has_not_failed(
     assert records[-1].cause is cause
 
 
+def test_a_preemption_that_was_called_off_long_ago_explains_no_end() -> None:
+    job = replace(answer("FAILED", exit_code=1), ended_at=NOW, preempted_at=NOW)
+    long_ago = replace(job, preempted_at=NOW - timedelta(days=2))
+    causes = [judge(RUNNING, each, now=NOW)[-1] for each in (job, long_ago)]
+    assert [each.cause for each in causes if isinstance(each, Ended)] == [
+        Cause.PREEMPTED,
+        Cause.FAILED,
+    ]
+
+
 @pytest.mark.parametrize(
     ("first_notice", "cause"), [("TERM", Cause.PREEMPTED), ("USR2", Cause.CHECKPOINTED)]
 )
