@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
@@ -23,6 +24,16 @@ from hpcflow.storage.layout import RunDir
 
 #: Attempt number, and how often its job had been restarted by then -> how that life ended.
 Ends = Callable[[int, int], list[JournalRecord]]
+
+
+#: What counts higher is broken, and each restart costs work. templates/parts/names.j2 has the same
+#: number; a job that is restarted even more often goes on by its claims.
+MAX_RESTARTS: Final = 1000
+
+
+def restarts_of(job: JobInfo) -> int:
+    """How often a job has been restarted, as far as that is believed."""
+    return min(job.restarts or 0, MAX_RESTARTS)
 
 
 def follow(last: LastAttempt, restarts: int, ends: Ends, clock: Clock) -> list[JournalRecord]:
@@ -75,7 +86,7 @@ def adopt_restarted(
         return None
     restarts = max(
         (
-            job.restarts or 0
+            restarts_of(job)
             for job in queue
             if job.job_id == last.job_id
             and job.state is not AttemptState.ENDED

@@ -220,8 +220,8 @@ class _Watch:
                 mark_unread(self._home, run_dir)
                 records = journal.read(run_dir)
                 return adopt_restarted(run_dir, records, queued, self._clock) is not None
-        except StorageError:
-            return False  # it is being sent at this moment, or its folder is gone
+        except (StorageError, OSError):
+            return False  # it is being sent at this moment, or its folder is gone or closed
 
     def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
         try:

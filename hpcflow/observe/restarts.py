@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from hpcflow.clock import Clock
-from hpcflow.launch.restarts import claims_after, follow, is_free
+from hpcflow.launch.restarts import claims_after, follow, is_free, restarts_of
 from hpcflow.launch.submission import LastAttempt, last_attempt
 from hpcflow.model.journal import Ended, JournalRecord, Observed
 from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
@@ -46,7 +46,7 @@ def is_news(run_dir: RunDir, job: JobInfo) -> bool:
     Raises:
         StorageError: the journal cannot be read.
     """
-    return (job.restarts or 0) > last_attempt(journal.read(run_dir)).restarts
+    return restarts_of(job) > last_attempt(journal.read(run_dir)).restarts
 
 
 def follow_restarts(
@@ -115,7 +115,7 @@ def _restarts(
     written: Sequence[JournalRecord],
 ) -> int:
     if job is not None and job.restarts is not None:
-        return job.restarts
+        return restarts_of(job)
     seen = [
         each.submitted_at
         for each in written

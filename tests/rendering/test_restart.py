@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from hpcflow.launch.restarts import MAX_RESTARTS
 from hpcflow.model.events import parse_event
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
@@ -66,6 +67,11 @@ def test_a_restart_that_slurm_has_forgotten_is_not_joined(failed: Bench) -> None
     restart(failed, 1)
     restart(failed, 1)
     assert lives(failed) == ["1", "2", "3"]
+
+
+def test_a_count_beyond_all_reason_is_not_believed(failed: Bench) -> None:
+    assert restart(failed, 99_999) == 3
+    assert lives(failed) == ["1", str(1 + MAX_RESTARTS)]
 
 
 def test_a_job_that_executed_nothing_before_its_restart_counts_on(bench: Bench) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.launch.restarts import MAX_RESTARTS
 from hpcflow.launch.run import Launched
+from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Stall, Submitted
 from hpcflow.model.state import AttemptState, Cause, RunState
@@ -440,6 +442,30 @@ def test_a_new_job_with_the_id_of_an_old_one_is_no_restart_of_it(desk: Watched) 
     desk.slurm.forget(launched.job_id)
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [Cause.PREEMPTED, Cause.NODE_FAIL]
+
+
+def test_a_count_beyond_all_reason_is_not_believed(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.look()
+    told = desk.slurm.queue
+    desk.slurm.queue = lambda job_ids=(): [  # type: ignore[method-assign]
+        replace(job, restarts=99_999) for job in told(job_ids)
+    ]
+    desk.look()
+    assert last_attempt(journal.read(RunDir(launched.run_dir))).number == 1 + MAX_RESTARTS
+
+
+def test_the_later_wish_wins_a_job_ended_by_scancel_and_requeued_by_hand_goes_on(
+    desk: Watched,
+) -> None:
+    launched, _ = desk.launch(), desk.launch()
+    desk.slurm.cancel([launched.job_id])
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [Cause.CANCELLED, None]
+    assert seen.run.state is RunState.QUEUED
 
 
 def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watched) -> None:
