@@ -35,6 +35,21 @@ def restart(bench: Bench, count: int) -> int:
     return bench.execute(**JOB, SLURM_RESTART_COUNT=str(count))
 
 
+def send_as_another_job(bench: Bench, number: int) -> subprocess.CompletedProcess[str]:
+    """Render the script of an attempt, as somebody who sends it, and execute it as job 8."""
+    spec = a_spec(script=None, command=list(WHO), launch=NONE)
+    attempt = bench.run_dir.attempt(number)
+    attempt.path.mkdir(exist_ok=True)
+    attempt.script.write_text(script_of(bench.run(spec), a_site(), attempt=number))
+    return subprocess.run(
+        ["bash", str(attempt.script)],
+        cwd=attempt.path,
+        env=bench.environment(SLURM_JOB_ID="8", SLURM_JOB_NODELIST="n1"),
+        capture_output=True,
+        text=True,
+    )
+
+
 @pytest.fixture
 def failed(bench: Bench) -> Bench:
     """A job that has executed attempt 1 and failed."""
@@ -60,6 +75,15 @@ def test_a_life_that_never_reached_the_script_leaves_its_number_free(failed: Ben
     """The login side counts as Slurm does; so does the script, whatever it remembers."""
     restart(failed, 3)
     assert lives(failed) == ["1", "4"]
+
+
+def test_what_it_passes_over_nobody_else_executes(failed: Bench) -> None:
+    """Somebody with an older look at the queue sends that attempt at this moment."""
+    restart(failed, 2)
+    assert lives(failed) == ["1", "3"]
+    done = send_as_another_job(failed, 2)
+    assert "job 7 executes this attempt; job 8 leaves it alone" in done.stdout
+    assert lives(failed) == ["1", "3"]
 
 
 def test_a_restart_that_slurm_has_forgotten_is_not_joined(failed: Bench) -> None:
@@ -105,16 +129,7 @@ def test_what_another_job_has_claimed_is_left_alone(failed: Bench, holder: str) 
 def test_what_a_restarted_job_has_claimed_the_next_job_leaves_alone(failed: Bench) -> None:
     """Both happened at one moment: the job was restarted, and the attempt was sent."""
     restart(failed, 1)
-    spec = a_spec(script=None, command=list(WHO), launch=NONE)
-    attempt = failed.run_dir.attempt(2)
-    attempt.script.write_text(script_of(failed.run(spec), a_site(), attempt=2))
-    done = subprocess.run(
-        ["bash", str(attempt.script)],
-        cwd=attempt.path,
-        env=failed.environment(SLURM_JOB_ID="8", SLURM_JOB_NODELIST="n1"),
-        capture_output=True,
-        text=True,
-    )
+    done = send_as_another_job(failed, 2)
     assert done.returncode == 1
     assert "job 7 executes this attempt; job 8 leaves it alone" in done.stdout
     assert lives(failed) == ["1", "2"]
