@@ -242,7 +242,7 @@ class _Watch:
                     f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
                     "this version does not know; waiting"
                 )
-            if job is not None and not job.restarts and is_as_known(attempt, job):
+            if job is not None and job.restarts == 0 and is_as_known(attempt, job):
                 continue
             if self._write(run, attempt, job):
                 changed.append(RunDir(Path(run.run_dir)))
