@@ -356,7 +356,14 @@ def test_our_cancel_of_a_stall_that_meets_a_restart_is_no_wish_to_stop(
     claim(desk, launched, 1, launched.job_id)
     desk.tick()
     stall = Stall(
-        at=desk.clock.now(), attempt=1, action="cancel", rule="silent", why="x", silent_s=1
+        at=desk.clock.now(),
+        attempt=1,
+        action="cancel",
+        rule="silent",
+        why="x",
+        silent_s=1,
+        signs=0,
+        longest_s=0,
     )
     desk.say(launched.run_dir, stall)
     desk.slurm.requeue(launched.job_id)
