@@ -77,7 +77,7 @@ def _refresh_live(
     live = [
         (run, attempt)
         for run, attempt in ledger.live_attempts()
-        if run.user == user and own.dir_of(run.run_id, run.run_dir) is not None
+        if run.user == user and own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, whoever looks first writes down which standbys have begun.
     due = ledger.due(STANDBY_DUE, clock.now(), user=user)

@@ -149,7 +149,7 @@ class Daemon:
         """Run directory and number of the attempts that run; of our own runs only."""
         settings, own = self._around.settings, OwnRuns(self._around.settings.home)
         found = self._around.ledger.at_work(user=settings.user, limit=MOST + 1)
-        return [each for each in found if own.dir_of(Path(each[0]).name, each[0]) is not None]
+        return [each for each in found if own.has(Path(each[0]).name, each[0])]
 
     def _take(self) -> bool:
         """Whether the lease is ours, for :data:`TTL_S` from now."""

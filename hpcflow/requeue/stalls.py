@@ -198,7 +198,7 @@ class _Look:
         rows = [
             row
             for row in self._around.ledger.running(user=self._around.settings.user)
-            if self._own.dir_of(row.run_id, row.run_dir) is not None
+            if self._own.has(row.run_id, row.run_dir)
         ]
         is_here = {site: self._is_here(site) for site in {row.site for row in rows}}
         return [

@@ -27,8 +27,8 @@ class OwnRuns:
     """The runs of a home, for the length of one look: each link and its directory is seen once."""
 
     def __init__(self, home: Home) -> None:
-        self._home, self._folder = home, str(home.runs)
-        self._links: dict[str, RunDir | None] = {}
+        self._home, self._folder, self._user = home, str(home.runs), os.geteuid()
+        self._links: dict[str, str | None] = {}
         self._lost: dict[str, str] = {}
         self._said: dict[str, str] = {}
 
@@ -38,17 +38,21 @@ class OwnRuns:
         Args:
             in_ledger: where the ledger says that it is.
         """
+        return RunDir(Path(in_ledger)) if self.has(run_id, in_ledger) else None
+
+    def has(self, run_id: str, in_ledger: str) -> bool:
+        """Whether a run may be touched, there where the ledger says that it is."""
         if run_id not in self._links:
             self._links[run_id] = self._look(run_id, in_ledger)
-        run_dir = self._links[run_id]
-        if run_dir is None or in_ledger == str(run_dir.path) or Path(in_ledger) == run_dir.path:
-            return run_dir
+        link = self._links[run_id]
+        if link is None or link == in_ledger:
+            return link is not None
         # Not where: that is for whoever wrote the row to choose.
         self._said[run_id] = (
             f"{run_id}: the ledger has it in another place than {self._home.runs / run_id} leads "
             "to, so nothing is done about it; if the link is right: hpcflow ledger rebuild"
         )
-        return None
+        return False
 
     def warnings(self) -> list[str]:
         """What people should know of runs that were not touched; each is told once."""
@@ -67,20 +71,20 @@ class OwnRuns:
             )
         return said
 
-    def _look(self, run_id: str, in_ledger: str) -> RunDir | None:
+    def _look(self, run_id: str, in_ledger: str) -> str | None:
+        """Where the link of a run leads to, in text: there may be ten thousand in every round."""
         if not is_run_id(run_id):
             return None
         try:
-            # Of ten thousand runs in every round; pathlib takes three times as long.
-            run_dir = RunDir(Path(os.readlink(f"{self._folder}/{run_id}")))  # noqa: PTH115
+            link = os.readlink(f"{self._folder}/{run_id}")  # noqa: PTH115
         except OSError:
             if _is_certainly_ours(run_id, Path(in_ledger)):
                 self._lost[run_id] = in_ledger
             return None
-        if is_others(run_dir):
-            self._said[run_id] = f"{_say_others(run_dir)}; nothing is done about it"
+        if _owner(link) not in (None, self._user):
+            self._said[run_id] = f"{_say_others(run_id)}; nothing is done about it"
             return None
-        return run_dir
+        return link
 
 
 def is_others(run_dir: RunDir) -> bool:
@@ -88,10 +92,7 @@ def is_others(run_dir: RunDir) -> bool:
 
     One that is gone, or cannot be looked at, is nobody's.
     """
-    try:
-        return os.lstat(run_dir.path).st_uid != os.geteuid()
-    except OSError:
-        return False
+    return _owner(str(run_dir.path)) not in (None, os.geteuid())
 
 
 def require_own(run_dir: RunDir) -> RunDir:
@@ -102,15 +103,22 @@ def require_own(run_dir: RunDir) -> RunDir:
     """
     if is_others(run_dir):
         raise StorageError(
-            _say_others(run_dir),
+            _say_others(run_dir.path.name),
             next_action=f"see whose: ls -ld {shlex.quote(str(run_dir.path))}; jobs of yours that "
             "still run: squeue --me",
         )
     return run_dir
 
 
-def _say_others(run_dir: RunDir) -> str:
-    return f"{run_dir.path.name}: its run directory belongs to somebody else now"
+def _say_others(run_id: str) -> str:
+    return f"{run_id}: its run directory belongs to somebody else now"
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
 
 
 def _is_certainly_ours(run_id: str, path: Path) -> bool:
