@@ -39,6 +39,8 @@ _RUN: Final = _columns_of(RunView)
 _LIVE_RUN: Final = _columns_of(LiveRun)
 _ATTEMPT: Final = columns(AttemptView)
 _CHECKPOINT: Final = columns(CheckpointView)
+#: Whoever hears of so many need not hear of more.
+_MOST_TOLD: Final = 10
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
 
@@ -248,6 +250,19 @@ def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
         "AND run_id IN (SELECT run_id FROM run WHERE user_name = ?) ORDER BY run_id"
     )
     values = [AttemptState.QUEUED.value, reason, user]
+    return [run_id for (run_id,) in connection.rows(sql, values)]
+
+
+def kept_out(connection: Connection, user: str) -> list[str]:
+    """Ids of some of a user's runs of which an attempt waits for nodes, and not for any."""
+    sql = (
+        "SELECT DISTINCT run_id FROM attempt WHERE state = ? AND (reason LIKE ? OR reason LIKE ?) "
+        "AND CAST(journal AS TEXT) LIKE ? "
+        "AND run_id IN (SELECT run_id FROM run WHERE user_name = ?) ORDER BY run_id LIMIT ?"
+    )
+    # Slurm has two words for it; the second one comes with blanks or with underscores.
+    reasons = ("ReqNodeNotAvail%", "Nodes_required%")
+    values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MOST_TOLD]
     return [run_id for (run_id,) in connection.rows(sql, values)]
 
 

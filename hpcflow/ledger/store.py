@@ -155,6 +155,10 @@ class Ledger:
         """Ids of the user's runs of which an attempt waits in the queue for this reason."""
         return queries.waiting_for(self.connection(), reason, user)
 
+    def kept_out(self, *, user: str) -> list[str]:
+        """Ids of some of the user's runs of which an attempt waits for nodes, and not for any."""
+        return queries.kept_out(self.connection(), user)
+
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing."""
         if not run_ids:  # an empty list is no SQL everywhere

@@ -6,6 +6,7 @@
 - :mod:`.patience`: whether an attempt that runs has stalled, pure; :mod:`.watch`: how long each has
   been silent; :mod:`.stalls`: a look at all of them, and the notice or the cancel
 - :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job avoids
+- :mod:`.kept_out`: which jobs wait for nodes that they avoid
 - :mod:`.lease`: at most one daemon acts for a ledger
 - :mod:`.install`: keeping it at work where nobody is logged in; :mod:`.job`: as a job of Slurm
 - :mod:`.departures`: which jobs say that they are about to leave

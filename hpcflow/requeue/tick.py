@@ -40,6 +40,7 @@ from hpcflow.requeue.behind import is_behind
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
+from hpcflow.requeue.kept_out import kept_out
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
@@ -165,6 +166,7 @@ class _Round:
     def _act(self) -> None:
         around = self._around
         self._lift_begin_times()
+        self._say_who_is_kept_out()
         due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
@@ -210,6 +212,14 @@ class _Round:
             for row, run_dir in zip(attempts, run_dirs, strict=True):
                 self._lifted(row, run_dir, refused.get(row.job_id or ""))
             catch_up(ledger, run_dirs)
+
+    def _say_who_is_kept_out(self) -> None:
+        """Whoever waits for nodes that it was told to keep away from: its owner may change that."""
+        ledger = self._around.ledger
+        run_ids = ledger.kept_out(user=self._around.settings.user)
+        for each in (ledger.known(run_ids) if run_ids else {}).values():
+            if self._dir_of(each) is not None and (said := kept_out(each)) is not None:
+                self._report.warnings.append(said)
 
     def _lifted(self, attempt: AttemptRow, run_dir: RunDir, refused: str | None) -> None:
         record = BeginLifted(

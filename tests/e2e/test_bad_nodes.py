@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.testing.cluster import Cluster, poll
+from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 
 pytestmark = pytest.mark.cluster
@@ -20,7 +20,9 @@ retry: {backoff: 1s}
 """
 
 
-def test_what_failed_on_a_bad_node_goes_on_elsewhere(hpcflow: Hpcflow, cluster: Cluster) -> None:
+def test_what_failed_on_a_bad_node_goes_on_elsewhere(
+    hpcflow: Hpcflow, ada: User, cluster: Cluster
+) -> None:
     config = hpcflow.write_config("sleeper.yaml", SLEEPER)
     runs = [hpcflow.json("run", config, "--site", "devcluster")["run_id"] for _ in range(2)]
 
@@ -56,6 +58,14 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(hpcflow: Hpcflow, cluster: 
         assert f"ExcNodeList={bad}" in cluster.run("scontrol", "show", "job", job_id).split()
         poll(lambda each=run_id: nodes_of(each), 60, "it never ran again")  # type: ignore[misc]
         assert nodes_of(run_id) != [bad]
+
+    # What the daemon tells to type where a job waits for nodes that it keeps away from.
+    sbatch = ["sbatch", "--hold", "--parsable", "--partition=gpu", f"--exclude={bad}"]
+    held = ada.run([*sbatch, "--output=/dev/null", "--wrap=true"]).stdout.strip()
+    ada.run(["scontrol", "update", f"jobid={held}", "ExcNodeList="])
+    assert "ExcNodeList=" in cluster.run("scontrol", "show", "job", held)
+    assert f"ExcNodeList={bad}" not in cluster.run("scontrol", "show", "job", held)
+    ada.run(["scancel", held])
     hpcflow("nodes", "forgive", bad)
     assert hpcflow.json("nodes") == []
     hpcflow("cancel", *runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -25,7 +26,16 @@ from hpcflow.ledger.url import parse_url
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.testing.cluster import Postgres
-from tests.ledger.lines import at, checkpoint, ended, intended, progress, started, submitted
+from tests.ledger.lines import (
+    at,
+    checkpoint,
+    ended,
+    intended,
+    observed,
+    progress,
+    started,
+    submitted,
+)
 from tests.storage.runs import make_run
 
 
@@ -133,6 +143,20 @@ def test_runs_at_rest_are_left_alone_after_a_while(ledger: Ledger, tmp_path: Pat
     assert ledger.unsettled(at(9)) == {live.run_id, over.run_id, kept.run_id}
     assert ledger.unsettled(at(14)) == {live.run_id, over.run_id}
     assert ledger.unsettled(at(16)) == {live.run_id}
+
+
+def test_who_waits_for_nodes_and_not_for_any_is_found(ledger: Ledger, tmp_path: Path) -> None:
+    waits = {"raw_state": "PENDING", "reason": "ReqNodeNotAvail, UnavailableNodes:n1"}
+    sent = json.loads(intended(1, 0))
+    ids = []
+    for fields in ({"excluded": ["n2"]}, {}):
+        run = make_run(tmp_path)
+        lines = [json.dumps({**sent, **fields}).encode(), submitted(1, 1)]
+        lines.append(observed(1, AttemptState.QUEUED, 2, **waits))
+        ledger.apply([change_of(run, lines, [])])
+        ids.append(run.run_id)
+    assert ledger.kept_out(user="ada") == ids[:1]
+    assert ledger.kept_out(user="grace") == []
 
 
 def test_only_one_of_two_who_read_the_same_lines_writes(ledger: Ledger, tmp_path: Path) -> None:

@@ -663,6 +663,28 @@ def test_a_resume_by_hand_keeps_away_too_and_goes_without_where_it_must(desk: Wa
     assert [view.attempt for view in desk.seen(launched.run_id).attempts] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "reason", ["ReqNodeNotAvail, UnavailableNodes:n[1,3-4]", "Nodes required for job are DOWN"]
+)
+def test_a_job_that_waits_for_nodes_that_it_is_kept_away_from_is_named(
+    desk: Watched, reason: str
+) -> None:
+    launched, _ = _failed_on(desk, "n2", 2)
+    sent = desk.tick().sent
+    job_id = sent[launched.run_id]
+    for each in sent.values():
+        desk.slurm.set_raw_state(each, "PENDING")
+        desk.slurm.wait_for(each, "Resources")
+    assert desk.tick().warnings == [], "it waits for its turn"
+    desk.slurm.wait_for(job_id, reason)
+    warning = (
+        f"{launched.run_id}: job {job_id} waits for nodes that are not there, and is kept away "
+        f"from n2; to let it have these, too: scontrol update jobid={job_id} ExcNodeList="
+    )
+    assert desk.tick().warnings == [warning]
+    assert desk.tick().warnings == [warning], "in the same words, so the log says it once"
+
+
 def test_a_rebuilt_ledger_judges_nodes_the_same(desk: Watched) -> None:
     _failed_on(desk, "n2", 2)
 
