@@ -312,7 +312,6 @@ class _Watch:
             self._require_its_cluster(attempt, records)
             missed_at = _missed_at(records)
             last_word = last_sign(run_dir, attempt.attempt)
-        stall = next((each for each in reversed(records) if isinstance(each, Stall)), None)
         return judge(
             attempt,
             job,
