@@ -38,18 +38,17 @@ class Cron:
         return f"in the crontab of {self.user} on {socket.gethostname()}:\n\n{block}"
 
     def install(self) -> str:
-        new = with_block(CRONTAB.read(), self.place.name, self._lines())
+        lines = self._lines()
         self.place.make_folder()
-        CRONTAB.write(new)
+        CRONTAB.change(lambda old: with_block(old, self.place.name, lines))
         return f"its crontab is that of {socket.gethostname()} alone; it says: {self.place.log}"
 
     def uninstall(self) -> str | None:
         if not CRONTAB.is_here:
             return None
-        old = CRONTAB.read()
-        if find_block(old, self.place.name) is None:
+        if find_block(CRONTAB.read(), self.place.name) is None:
             return None
-        CRONTAB.write(without_block(old, self.place.name))
+        CRONTAB.change(lambda old: without_block(old, self.place.name))
         return f"the line in the crontab of {socket.gethostname()}"
 
     def look(self) -> str | None:

@@ -51,18 +51,17 @@ class Scrontab:
 
     def install(self) -> str:
         require_ledger_for_jobs(self.settings)
-        new = with_block(SCRONTAB.read(), self.place.name, self._lines())
+        lines = self._lines()
         self.place.make_folder()
-        SCRONTAB.write(new)
+        SCRONTAB.change(lambda old: with_block(old, self.place.name, lines))
         return f"never scancel its job, which would end all later rounds; it says: {self.place.log}"
 
     def uninstall(self) -> str | None:
         if not SCRONTAB.is_here:
             return None
-        old = SCRONTAB.read()
-        if find_block(old, self.place.name) is None:
+        if find_block(SCRONTAB.read(), self.place.name) is None:
             return None
-        SCRONTAB.write(without_block(old, self.place.name))
+        SCRONTAB.change(lambda old: without_block(old, self.place.name))
         return "the entry in the scrontab"
 
     def look(self) -> str | None:
