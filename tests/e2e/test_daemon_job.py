@@ -27,7 +27,8 @@ def queue(hpcflow: Hpcflow) -> dict[str, str]:
     """Job id -> state, of the daemons in the queue; in the order in which they were sent."""
     text = hpcflow.user.run(["squeue", "--me", "-h", "-o", "%i %T %j", "--sort=i"]).stdout
     lines = [line.split() for line in text.splitlines()]
-    return {job: state for job, state, name in lines if name.startswith("hpcflow-daemon-")}
+    ours = ("hpcflow-daemon-", "hpcflow-round-")
+    return {job: state for job, state, name in lines if name.startswith(ours)}
 
 
 def patient_run(hpcflow: Hpcflow) -> str:

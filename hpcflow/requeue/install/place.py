@@ -51,6 +51,11 @@ class Place:
         return f"hpcflow-daemon{self.mark}"
 
     @property
+    def round_name(self) -> str:
+        """The job of a round in Slurm's own cron: none of those that are the daemon."""
+        return f"hpcflow-round{self.mark}"
+
+    @property
     def log(self) -> Path:
         """What the daemon says."""
         return self.folder / f"{self.name}.log"

@@ -90,7 +90,7 @@ def scrontab_lines(
         InputError: an option or the path of the log cannot stand there.
     """
     ours = (
-        f"--job-name={place.job_name}",
+        f"--job-name={place.round_name}",
         "--ntasks=1",
         "--cpus-per-task=1",
         "--mem=1G",

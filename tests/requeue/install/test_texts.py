@@ -200,3 +200,11 @@ def test_systemd_itself_reads_what_was_meant() -> None:
     assert "Environment: B=b\n" in unit
     # As it shows words: quoted like a shell's. What is left of `$$` becomes `$` at the start.
     assert f'Command Line: "{program}" "\\$\\$HOME" daemon\n' in unit
+
+
+def test_a_round_of_scrontab_is_not_taken_for_a_daemon_that_is_a_job() -> None:
+    def name(lines: list[str]) -> str:
+        return [line.partition("--job-name=")[2] for line in lines if "--job-name=" in line][-1]
+
+    of_job = name(job_script(shipped(), place(), {}, []).splitlines())
+    assert name(scrontab_lines(place(), {})) not in (of_job, "hpcflow-daemon")
