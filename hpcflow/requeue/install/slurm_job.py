@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from hpcflow.errors import HpcflowError, InputError, SubmissionRefused
+from hpcflow.errors import (
+    HpcflowError,
+    InputError,
+    SchedulerUnavailable,
+    SubmissionInDoubt,
+    SubmissionRefused,
+)
 from hpcflow.requeue.install.job_options import checked_options, output_option
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.place import Place
 from hpcflow.resources import resource_dir
-from hpcflow.schedulers.slurm.run_command import ask, run_submission
+from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import Settings
 from hpcflow.storage.files import storage_error, write_durably
@@ -21,6 +28,8 @@ from hpcflow.storage.files import storage_error, write_durably
 _LOOK_TIMEOUT_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
+#: How often the queue is looked at until nothing is left to end.
+_LOOKS: Final = 5
 _PROGRAM: Final = "set -euo pipefail\n"
 
 
@@ -52,6 +61,15 @@ class SlurmJob:
         """What is sent, filled in."""
         return self.place.folder / f"{self.place.name}.sbatch"
 
+    @property
+    def _untried(self) -> Path:
+        """The same, before Slurm has taken it. Who is killed meanwhile leaves it, and its job."""
+        return self.script.with_suffix(".new")
+
+    @property
+    def _scripts(self) -> list[Path]:
+        return [path for path in (self.script, self._untried) if path.exists()]
+
     def plan(self) -> str:
         require_ledger_for_jobs(self.settings)
         return f"{self.script}, then: sbatch {shlex.quote(str(self.script))}\n\n{self._text()}"
@@ -60,15 +78,19 @@ class SlurmJob:
         require_ledger_for_jobs(self.settings)
         text = self._text()
         self.place.make_folder()
-        older = daemon_jobs([self.place.job_name])
-        untried = self.script.with_suffix(".new")
-        write_durably(untried, text)
+        write_durably(self._untried, text)
         try:
-            job_id = self._send(untried)
-            untried.replace(self.script)
-        finally:
-            untried.unlink(missing_ok=True)
-        cancel(older)  # the new one has waited for their end
+            job_id = self._send(self._untried)
+        except SubmissionInDoubt as error:
+            self._untried.replace(self.script)  # its job may live, and is to be found
+            raise SubmissionInDoubt(
+                error.message, next_action="install it again, which ends that job if there is one"
+            ) from None
+        except HpcflowError:
+            self._untried.unlink(missing_ok=True)
+            raise
+        self._untried.replace(self.script)
+        end_jobs(self.place.job_name, except_for=job_id)  # the new one has waited for their end
         return f"job {job_id} is in the queue; it says: {self.place.log}"
 
     def _send(self, script: Path) -> str:
@@ -88,24 +110,36 @@ class SlurmJob:
             ) from None
 
     def uninstall(self) -> str | None:
-        if not self.script.exists():
+        scripts = self._scripts
+        if not scripts and not self._jobs_without_script():
             return None
-        found = daemon_jobs([self.place.job_name])
-        cancel(found)
+        ended = end_jobs(self.place.job_name)
         try:
-            self.script.unlink(missing_ok=True)
+            for script in scripts:
+                script.unlink(missing_ok=True)
         except OSError as error:
             raise storage_error("delete", self.script, error) from error
-        jobs = ", ".join(job.job_id for job in found)
-        return f"{self.script}" + (f", and its jobs: {jobs}" if jobs else "; it had no job")
+        jobs = ", ".join(job.job_id for job in ended)
+        what = ", ".join(map(str, scripts)) or "what had no script here"
+        return what + (f", and its jobs: {jobs}" if jobs else "; it had no job")
 
     def look(self) -> str | None:
-        if not self.script.exists():
-            return None
-        found = daemon_jobs([self.place.job_name], timeout_s=_LOOK_TIMEOUT_S)
+        scripts = self._scripts
+        if not scripts:
+            found = self._jobs_without_script()
+            if not found:
+                return None
+        else:
+            found = daemon_jobs([self.place.job_name], timeout_s=_LOOK_TIMEOUT_S)
         if not found:
-            return f"{self.script}, without a job in the queue; install it again"
+            return f"{scripts[0]}, without a job in the queue; install it again"
         return ", ".join(f"job {job.job_id} ({job.state.lower()})" for job in found)
+
+    def _jobs_without_script(self) -> list[DaemonJob]:
+        """Such as are sent by hand. Where Slurm does not answer, none is known to be there."""
+        with suppress(SchedulerUnavailable):
+            return daemon_jobs([self.place.job_name], timeout_s=_LOOK_TIMEOUT_S)
+        return []
 
     def _text(self) -> str:
         variables = {**self.variables, "HPCFLOW_PYTHON": self.python}
@@ -137,20 +171,53 @@ def job_script(
 def daemon_jobs(names: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> list[DaemonJob]:
     """Those of this user's jobs in the queue that bear one of these names; running ones first.
 
+    Not those that end already.
+
     Raises:
         SchedulerUnavailable: nobody knows.
     """
-    argv = ["squeue", "--me", "--noheader", f"--name={','.join(names)}", "--format=%i %T"]
+    argv = ["squeue", "--me", "--all", "--noheader", f"--name={','.join(names)}", "--format=%i %T"]
     words = [line.split() for line in ask(argv, timeout_s=timeout_s).splitlines()]
-    found = [DaemonJob(each[0], each[1]) for each in words if len(each) == 2]
+    found = [DaemonJob(*each) for each in words if len(each) == 2 and each[1] != "COMPLETING"]
     return sorted(found, key=lambda job: (job.state == "PENDING", len(job.job_id), job.job_id))
 
 
-def cancel(jobs: Sequence[DaemonJob]) -> None:
-    """End these jobs, those that wait first, lest one of them starts meanwhile.
+def end_jobs(name: str, *, except_for: str | None = None) -> list[DaemonJob]:
+    """End the jobs of this name, those that wait first, lest one of them starts meanwhile.
+
+    Looks again until there is none: one that was about to end may have sent another.
+
+    Args:
+        except_for: this one, and those that it has sent itself.
+
+    Returns:
+        Those that were there.
 
     Raises:
         SchedulerUnavailable: some may still be there.
     """
-    if jobs:
-        ask(["scancel", *(job.job_id for job in reversed(jobs))])
+    ended: dict[str, DaemonJob] = {}
+    said: SchedulerUnavailable | None = None
+    for _ in range(_LOOKS):
+        found = _without(daemon_jobs([name]), except_for)
+        if not found:
+            return list(ended.values())
+        ended.update((job.job_id, job) for job in found)
+        answer = run_query(["scancel", *(job.job_id for job in reversed(found))])
+        # It complains of a job that has just ended, too: the next look tells.
+        said = unavailable(answer) if answer.exit_code != 0 else None
+    if said is not None:
+        raise said
+    return list(ended.values())
+
+
+def _without(jobs: Sequence[DaemonJob], kept: str | None) -> list[DaemonJob]:
+    others = [job for job in jobs if job.job_id != kept]
+    if kept is None or DaemonJob(kept, "PENDING") in jobs:
+        return others  # who waits has sent none
+    return [job for job in others if _number(job.job_id) < _number(kept)]
+
+
+def _number(job_id: str) -> int:
+    digits = job_id.partition("_")[0]
+    return int(digits) if digits.isdecimal() else 0

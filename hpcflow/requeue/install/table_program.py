@@ -107,18 +107,13 @@ class TableProgram:
 
     def _wait_for(self, lock: int) -> None:
         end = time.monotonic() + _LOCK_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise HpcflowError(
-                        f"another hpcflow has been at {self.name} for a minute",
-                        next_action="end that one, then try again",
-                    ) from None
-                time.sleep(0.1)
-            else:
-                return
+        while not _take(lock):
+            if time.monotonic() > end:
+                raise HpcflowError(
+                    f"another hpcflow has been at {self.name} for a minute",
+                    next_action="end that one, then try again",
+                )
+            time.sleep(0.1)
 
     def write(self, text: str) -> None:
         """Put ``text`` in place of the table; an empty one takes the table away.
@@ -163,3 +158,12 @@ class TableProgram:
         if _FORBIDDEN.search(said):
             return InputError(message, next_action=self.otherwise)
         return HpcflowError(message, next_action=f"see what it says: {self.name} -l")
+
+
+def _take(lock: int) -> bool:
+    """Whether nobody else has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
