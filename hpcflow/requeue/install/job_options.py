@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from hpcflow.errors import InputError, Where
 from hpcflow.rendering.quoting import UnquotedError, directive
+
+#: What the chain of jobs, or its log, hangs on; or what makes another job of it than the one sent.
+_OURS: Final = (
+    *("--job-name", "--dependency", "--array", "--export", "--export-file", "--wrap", "--begin"),
+    *("--clusters", "--output", "--open-mode", "--signal"),
+)
 
 
 def checked_options(options: Sequence[str]) -> list[str]:
     """``options`` as they are, if each can stand on such a line.
 
     Raises:
-        InputError: one is no option, or holds white space, quotes and the like.
+        InputError: one is no option, holds white space, quotes and the like, or is one that the
+            daemon's own job cannot do without.
     """
     for option in options:
         if not option.startswith("--") or "=" not in option:
@@ -22,6 +30,15 @@ def checked_options(options: Sequence[str]) -> list[str]:
                 next_action="write it like --partition=serial, after `--`",
             )
         _check(option)
+        name = option.partition("=")[0]
+        # sbatch takes a beginning for the whole, where it can mean one thing only.
+        ours = next((each for each in _OURS if each.startswith(name)), None)
+        if ours is not None:
+            raise InputError(
+                f"{name} cannot be chosen: with another {ours} the daemon's jobs would not follow "
+                "each other, or not be found again",
+                next_action="leave it out; partition, account, qos, time, mem and the like can be",
+            )
     return list(options)
 
 

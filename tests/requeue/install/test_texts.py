@@ -116,6 +116,25 @@ def test_what_cannot_be_an_option_of_a_job_is_refused(option: str) -> None:
             build()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--job-name=x", "--job=x", "--dependency=", "--depend=afterok:7", "--array=0-9"),
+        *("--export=ALL", "--export-file=/x", "--wrap=x", "--begin=now+1day", "--clusters=b"),
+        *("--output=/x", "--open-mode=truncate", "--signal=KILL@60"),
+    ],
+)
+def test_what_would_break_the_chain_of_jobs_is_refused(option: str) -> None:
+    for build in (
+        lambda: scrontab_lines(place(), {}, [option]),
+        lambda: job_script(shipped(), place(), {}, [option]),
+    ):
+        with pytest.raises(InputError, match="cannot be chosen"):
+            build()
+    harmless = ["--cpus-per-task=2", "--exclude=n7", "--mail-type=END", "--comment=x", "--mem=2G"]
+    assert scrontab_lines(place(), {}, harmless)
+
+
 def test_a_log_that_no_option_can_name_is_refused() -> None:
     with pytest.raises(InputError, match="cannot stand in a job script's options"):
         scrontab_lines(place(Path("/home/ada lovelace")), {})
