@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ _TIMEOUT_S: Final = 60.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
 #: How often the queue is looked at until nothing is left to end.
 _LOOKS: Final = 5
+#: By which sbatch starts and says who sends. All else, secrets among it, no job shall hand on.
+_SBATCH_NEEDS: Final = ("LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_JWT")
 _PROGRAM: Final = "set -euo pipefail\n"
 
 
@@ -99,6 +102,7 @@ class SlurmJob:
             cwd=self.place.folder,
             timeout_s=_SUBMIT_TIMEOUT_S,
             lock_fd=None,
+            environment={**_of_sbatch(os.environ), **self.variables},
         )
         try:
             return job_from(answer).job_id
@@ -145,6 +149,10 @@ class SlurmJob:
         variables = {**self.variables, "HPCFLOW_PYTHON": self.python}
         shipped = (resource_dir("sbatch") / "daemon.sbatch").read_text(encoding="utf-8")
         return job_script(shipped, self.place, variables, self.options)
+
+
+def _of_sbatch(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in _SBATCH_NEEDS if name in environ}
 
 
 def job_script(

@@ -90,16 +90,24 @@ def _signal_name(number: int) -> str:
 
 
 def run_submission(
-    argv: Sequence[str], *, cwd: Path, timeout_s: float, lock_fd: int | None
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    timeout_s: float,
+    lock_fd: int | None,
+    environment: Mapping[str, str] | None = None,
 ) -> Answer:
     """Run a program that may create a job.
 
     It gets a session of its own, so that a Ctrl-C at the terminal does not cut it off half-way;
     and ``lock_fd``, so that the lock on it lives as long as the program does.
+
+    Args:
+        environment: which the job gets, too, unless it says otherwise; ours if None.
     """
     return _run(
         argv,
-        environment=clean_environment(os.environ),
+        environment=clean_environment(os.environ if environment is None else environment),
         timeout_s=timeout_s,
         cwd=cwd,
         pass_fds=() if lock_fd is None else (lock_fd,),

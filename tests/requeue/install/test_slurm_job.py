@@ -122,3 +122,16 @@ def test_a_job_that_ends_by_itself_meanwhile_is_no_trouble(slurm: Slurm, way: Sl
 def test_hidden_partitions_are_looked_at_too(slurm: Slurm, way: SlurmJob) -> None:
     way.look()
     assert " --all " in (slurm.folder / "calls").read_text()
+
+
+def test_no_secret_of_the_shell_reaches_the_job(
+    slurm: Slurm, way: SlurmJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "PGPASSWORD", "SBATCH_PARTITION"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("KRB5CCNAME", "FILE:/tmp/krb5cc_1000")
+    slurm.program("sbatch", "env > environment; echo 10")
+    way.install()
+    given = (slurm.folder / "environment").read_text()
+    assert "hunter2" not in given
+    assert "KRB5CCNAME=FILE:/tmp/krb5cc_1000\n" in given
