@@ -12,14 +12,27 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from hpcflow.errors import InputError, Where
+from hpcflow.ledger.url import parse_url
 from hpcflow.model.secret import is_secret
 from hpcflow.requeue.install.place import require_one_line
 from hpcflow.settings import Settings
 
 #: What hpcflow and Slurm's programs read. SLURM_JWT is a secret, and ends after a while: no.
 _READ: Final = ("SLURM_CONF", "SLURM_CONF_SERVER", "SCRATCH", "HPCFLOW_SITE", "HPCFLOW_LEDGER")
+#: By which Postgres is found and logged in to. PGPASSWORD is a secret: no.
+_POSTGRES: Final = (
+    *("PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE", "PGSERVICEFILE", "PGSYSCONFDIR"),
+    *("PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGSSLCRL"),
+    *("PGGSSENCMODE", "PGKRBSRVNAME", "PGCHANNELBINDING"),
+)
+#: Paths. A daemon starts in another folder.
+_ABSOLUTE: Final = (
+    *("SLURM_CONF", "SCRATCH", "PGSERVICEFILE", "PGSYSCONFDIR", "PGPASSFILE"),
+    *("PGSSLCERT", "PGSSLKEY", "PGSSLCRL"),
+)
 #: What Python may need to start at all, where it comes from a module.
 _LIBRARIES: Final = ("LD_LIBRARY_PATH",)
 _PROGRAMS: Final = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctmgr")
@@ -40,7 +53,8 @@ def daemon_environment(
             it if None.
 
     Raises:
-        InputError: one of them holds a secret or a newline, or the command does not start.
+        InputError: one of them holds a secret or a newline, or the command does not start, or
+            cannot log in to Postgres.
     """
     environ = settings.environ
     found = {
@@ -49,6 +63,10 @@ def daemon_environment(
         "HPCFLOW_HOME": str(settings.home.path),
         **{name: environ[name] for name in _READ if environ.get(name)},
     }
+    is_postgres = not parse_url(settings.ledger_url).is_own
+    if is_postgres:
+        _require_password_file(environ, settings)
+        found.update((name, environ[name]) for name in _POSTGRES if environ.get(name))
     if "/" in found.get("HPCFLOW_SITE", ""):
         found["HPCFLOW_SITE"] = str(Path(found["HPCFLOW_SITE"]).absolute())
     if environ.get("PYTHONPATH"):
@@ -57,7 +75,16 @@ def daemon_environment(
         )
     _require_no_secret(found, settings)
     require_one_line(found)
-    return _with_libraries(found, environ, command, starts or _start)
+    _require_absolute(found)
+    starts = starts or _start
+    found = _with_libraries(found, environ, command, starts)
+    if is_postgres and (problem := starts([*command, "ls"], found)):
+        raise InputError(
+            f"the ledger cannot be opened without the rest of your environment: {problem}",
+            where=Where(key="ledger"),
+            next_action="name in its URL, ~/.pgpass or ~/.pg_service.conf what is missing",
+        )
+    return found
 
 
 def _path(path: str, command: Sequence[str]) -> str:
@@ -74,7 +101,7 @@ def _path(path: str, command: Sequence[str]) -> str:
 
 def _require_no_secret(found: Mapping[str, str], settings: Settings) -> None:
     for name, value in found.items():
-        if is_secret(value) or "password" in value.partition("?")[2].lower():
+        if is_secret(value) or "password" in unquote(value.partition("?")[2]).lower():
             config = settings.home.config
             raise InputError(
                 "holds a password, and what a daemon is started with can be seen by others",
@@ -84,18 +111,40 @@ def _require_no_secret(found: Mapping[str, str], settings: Settings) -> None:
             )
 
 
+def _require_password_file(environ: Mapping[str, str], settings: Settings) -> None:
+    home = Path(environ.get("HOME") or settings.home.path.parent)
+    passwords = Path(environ.get("PGPASSFILE") or home / ".pgpass")
+    if environ.get("PGPASSWORD") and not is_secret(settings.ledger_url) and not passwords.exists():
+        raise InputError(
+            "holds the password of the ledger, and is not taken along: others could see it",
+            where=Where(key="PGPASSWORD"),
+            next_action=f"write it into {passwords}, as HOST:5432:DATABASE:USER:PASSWORD, "
+            f"chmod 600 {passwords}, and unset PGPASSWORD",
+        )
+
+
+def _require_absolute(found: Mapping[str, str]) -> None:
+    for name in _ABSOLUTE:
+        if name in found and not found[name].startswith("/"):
+            raise InputError(
+                f"is no absolute path: {found[name][:200]!r}",
+                where=Where(key=name),
+                next_action="a daemon starts in another folder; begin it with a slash",
+            )
+
+
 def _with_libraries(
     found: dict[str, str],
     environ: Mapping[str, str],
     command: Sequence[str],
     starts: Callable[[Sequence[str], Mapping[str, str]], str | None],
 ) -> dict[str, str]:
-    problem = starts(command, found)
+    problem = starts([*command, "version"], found)
     libraries = {name: environ[name] for name in _LIBRARIES if environ.get(name)}
     if problem and libraries:
         require_one_line(libraries)
         found = {**found, **libraries}
-        problem = starts(command, found)
+        problem = starts([*command, "version"], found)
     if problem:
         raise InputError(
             f"hpcflow does not start without the rest of your environment: {problem}",
@@ -108,7 +157,7 @@ def _with_libraries(
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
     try:
         done = subprocess.run(
-            [*command, "version"],
+            list(command),
             env=dict(environment),
             cwd="/",
             stdin=subprocess.DEVNULL,

@@ -68,7 +68,12 @@ def test_it_is_really_started_before_anything_is_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://ada:hunter2@db/hpcflow", "postgresql://db/hpcflow?password=hunter2"]
+    "url",
+    [
+        "postgresql://ada:hunter2@db/hpcflow",
+        "postgresql://db/hpcflow?password=hunter2",
+        "postgresql://db/hpcflow?PASS%57ORD=hunter2",
+    ],
 )
 def test_a_password_does_not_get_where_others_could_see_it(tmp_path: Path, url: str) -> None:
     with pytest.raises(InputError) as refused:
@@ -77,6 +82,38 @@ def test_a_password_does_not_get_where_others_could_see_it(tmp_path: Path, url: 
     assert f"in {tmp_path}/.hpcflow/config.yaml" in str(refused.value)
     harmless = settings(tmp_path, HPCFLOW_LEDGER="postgresql://ada@db/hpcflow?sslmode=require")
     assert "HPCFLOW_LEDGER" in daemon_environment(harmless, ("x",), starts=fine)
+
+
+def test_the_way_to_log_in_to_postgres_is_taken_along_but_no_password(tmp_path: Path) -> None:
+    def login(**environ: str) -> dict[str, str]:
+        theirs = settings(tmp_path, HPCFLOW_LEDGER="postgresql://db/hpcflow", **environ)
+        return daemon_environment(theirs, ("x",), starts=fine)
+
+    found = login(PGSERVICE="ours", PGPASSFILE="/secret/pass", PGSSLROOTCERT="system")
+    assert (found["PGSERVICE"], found["PGPASSFILE"]) == ("ours", "/secret/pass")
+    assert found["PGSSLROOTCERT"] == "system"
+    with pytest.raises(InputError, match=r"PGPASSWORD.*") as refused:
+        login(PGPASSWORD="hunter2")
+    assert f"{tmp_path}/.pgpass" in str(refused.value)
+    (tmp_path / ".pgpass").touch()
+    assert "hunter2" not in login(PGPASSWORD="hunter2").values()
+    own = settings(tmp_path, PGSERVICE="ours", PGPASSWORD="hunter2")
+    assert "PGSERVICE" not in daemon_environment(own, ("x",), starts=fine)
+
+
+def test_a_ledger_that_the_daemon_could_not_open_is_refused(tmp_path: Path) -> None:
+    def starts(command: Sequence[str], _environment: Mapping[str, str]) -> str | None:
+        return None if command[-1] == "version" else "no password supplied"
+
+    theirs = settings(tmp_path, HPCFLOW_LEDGER="postgresql://db/hpcflow")
+    with pytest.raises(InputError, match=r"cannot be opened .*: no password supplied"):
+        daemon_environment(theirs, ("x",), starts=starts)
+
+
+@pytest.mark.parametrize("name", ["SLURM_CONF", "SCRATCH"])
+def test_a_path_that_depends_on_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: is no absolute path"):
+        daemon_environment(settings(tmp_path, **{name: "rel/x"}), ("x",), starts=fine)
 
 
 @pytest.mark.parametrize("value", ["/a\nb", "/a\rb", "/a\x1bb", "/a\u2028b", "/a\udcffb"])
