@@ -3,7 +3,7 @@
 There is always one job that runs and at most one that waits for its end (``singleton``), so the
 chain goes on through time limits, preemption and dead nodes, whoever is alive. Two at once would be
 harmless, by the lease. The successor is sent by a child process while the daemon is at work
-already, and again until Slurm has taken it.
+already, and again whenever there is none. What fails before that, ``sbatch/daemon.sbatch`` sends.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import HpcflowError, InputError, SubmissionRefused
+from hpcflow.errors import HpcflowError, InputError
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.slurm_job import daemon_jobs
 from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
@@ -31,6 +32,7 @@ AFTER: Final = "HPCFLOW_DAEMON_AFTER"
 _EARLIEST: Final = "now+60"
 _FIRST_DELAY_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 300.0
+_LOOK_AGAIN_S: Final = 600.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
 _STATE: Final = re.compile(r"\bJobState=(\w+)")
 
@@ -66,37 +68,78 @@ def successor_command(script: Path, allocation: Allocation, job_name: str) -> li
     ]
 
 
-def send_successor(script: Path, environ: Mapping[str, str], clock: Clock) -> str:
-    """Send the successor, unless one waits already; again, until Slurm has an answer.
+@dataclass(frozen=True)
+class Looked:
+    """What one look came to.
 
-    Returns:
-        What came of it, for the log.
+    Attributes:
+        job_id: of the successor; None where there is none, as far as anybody knows.
+        kind: what hinders it; the same kind is said once.
+        text: for the log.
+    """
+
+    job_id: str | None
+    kind: str
+    text: str
+
+
+def keep_successor(
+    script: Path,
+    environ: Mapping[str, str],
+    clock: Clock,
+    *,
+    say: Callable[[str], None],
+    is_needed: Callable[[], bool],
+) -> None:
+    """See that one job waits for the end of this one, for as long as this one lives.
+
+    One that waits may be cancelled, or forgotten by slurmctld in a crash; so the queue is looked at
+    every ten minutes, and more often while there is none.
     """
     job_name = environ.get("SLURM_JOB_NAME") or "hpcflow-daemon"
     delay_s = _FIRST_DELAY_S
-    while (said := _try_to_send(script, environ, job_name)) is None:
-        clock.sleep(delay_s)
-        delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-    return said
+    before: Looked | None = None
+    while is_needed():
+        looked = _look(script, environ, job_name)
+        if before is None or (before.job_id, before.kind) != (looked.job_id, looked.kind):
+            say(looked.text)
+        before = looked
+        if looked.job_id is not None:
+            delay_s = _FIRST_DELAY_S
+            clock.sleep(_LOOK_AGAIN_S)
+        else:
+            clock.sleep(delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-def _try_to_send(script: Path, environ: Mapping[str, str], job_name: str) -> str | None:
-    """What came of it; None where nobody knows, and the queue has to be looked at again."""
+def _look(script: Path, environ: Mapping[str, str], job_name: str) -> Looked:
+    """Look for the successor; send it where none waits."""
     try:
         waiting = [job for job in daemon_jobs([job_name]) if job.state == "PENDING"]
         if waiting:
-            return f"job {waiting[0].job_id} waits for the end of this one"
+            job_id = waiting[0].job_id
+            return Looked(job_id, "", f"job {job_id} waits for the end of this one")
         answer = run_submission(
             successor_command(script, read_allocation(environ), job_name),
-            cwd=Path.cwd(),
+            cwd=_folder(),
             timeout_s=_SUBMIT_TIMEOUT_S,
             lock_fd=None,
         )
-        return f"job {job_from(answer).job_id} goes on after this one"
-    except SubmissionRefused as error:
-        return f"this is the last one of these jobs: {error.message}"
-    except HpcflowError:  # Slurm is silent, a limit is full, or an answer was lost
-        return None
+        job_id = job_from(answer).job_id
+    except (HpcflowError, OSError) as error:
+        # Slurm is silent, a limit is full, an answer was lost, the node has no process left; or
+        # Slurm does not want it, which a site may change.
+        why = error.message if isinstance(error, HpcflowError) else error
+        return Looked(None, type(error).__name__, f"no successor yet: {why}; trying again")
+    return Looked(job_id, "", f"job {job_id} goes on after this one")
+
+
+def _folder() -> Path:
+    """Where this job is, and its successor shall be; that folder may have been deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path.home()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,7 +153,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         if words[1:] == ["--send"]:
             os.environ[AFTER] = job_id
-            _say(f"job {job_id}: {send_successor(Path(words[0]), os.environ, SystemClock())}")
+            daemon = os.getppid()
+            keep_successor(
+                Path(words[0]),
+                os.environ,
+                SystemClock(),
+                say=lambda text: _say(f"job {job_id}: {text}"),
+                is_needed=lambda: os.getppid() == daemon,
+            )
             return 0
         require_ledger_for_jobs(load_settings())
     except HpcflowError as error:

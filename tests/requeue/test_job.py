@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.requeue.job import AFTER, main, send_successor, was_cancelled
+from hpcflow.requeue.job import AFTER, keep_successor, main, was_cancelled
 from hpcflow.testing.clock import FakeClock
 
 IN_JOB = {
@@ -38,11 +38,19 @@ def calls(folder: Path, name: str) -> list[str]:
     return [line for line in lines if line.startswith(f"{name} ")]
 
 
+def looks(script: Path, clock: FakeClock, number: int = 1) -> list[str]:
+    """What is said in so many looks."""
+    said: list[str] = []
+    left = iter([True] * number)
+    keep_successor(script, IN_JOB, clock, say=said.append, is_needed=lambda: next(left, False))
+    return said
+
+
 def test_the_successor_gets_what_this_job_has(programs: Path) -> None:
     program(programs, "squeue", 'echo "7 RUNNING"')
     program(programs, "sbatch", "echo 8")
-    said = send_successor(Path("/spool/slurm_script"), IN_JOB, FakeClock())
-    assert said == "job 8 goes on after this one"
+    said = looks(Path("/spool/slurm_script"), FakeClock())
+    assert said == ["job 8 goes on after this one"]
     (sent,) = calls(programs, "sbatch")
     assert sent.split()[1:] == [
         *("--parsable", "--job-name=hpcflow-daemon", "--begin=now+60"),
@@ -53,8 +61,8 @@ def test_the_successor_gets_what_this_job_has(programs: Path) -> None:
 def test_where_one_waits_already_none_is_sent(programs: Path) -> None:
     program(programs, "squeue", 'echo "7 RUNNING"; echo "8 PENDING"')
     program(programs, "sbatch", "echo 9")
-    said = send_successor(Path("/x"), IN_JOB, FakeClock())
-    assert said == "job 8 waits for the end of this one"
+    said = looks(Path("/x"), FakeClock(), 3)
+    assert said == ["job 8 waits for the end of this one"]
     assert calls(programs, "sbatch") == []
 
 
@@ -70,9 +78,11 @@ def test_it_tries_until_slurm_answers_and_looks_before_every_try(programs: Path)
     )
     clock = FakeClock()
     began = clock.monotonic()
-    assert send_successor(Path("/x"), IN_JOB, clock) == "job 8 goes on after this one"
+    no, yes = looks(Path("/x"), clock, 3)
+    assert "no successor yet: Slurm does not take the job now" in no
+    assert yes == "job 8 goes on after this one"
     assert (len(calls(programs, "squeue")), len(calls(programs, "sbatch"))) == (3, 3)
-    assert clock.monotonic() - began == 10 + 20
+    assert clock.monotonic() - began == 10 + 20 + 600
 
 
 def test_what_slurm_will_never_take_is_said(programs: Path) -> None:
@@ -84,8 +94,40 @@ def test_what_slurm_will_never_take_is_said(programs: Path) -> None:
         'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2\n'
         "exit 1",
     )
-    said = send_successor(Path("/x"), IN_JOB, FakeClock())
-    assert said.startswith("this is the last one of these jobs: Slurm refused the job")
+    (said,) = looks(Path("/x"), FakeClock(), 5)
+    assert said.startswith("no successor yet: Slurm refused the job: invalid partition")
+
+
+def test_a_successor_that_somebody_cancels_is_sent_again(programs: Path) -> None:
+    program(programs, "squeue", 'echo "7 RUNNING"')
+    program(programs, "sbatch", f"grep -c ^sbatch {programs}/calls")
+    said = looks(Path("/x"), FakeClock(), 2)
+    assert said == ["job 1 goes on after this one", "job 2 goes on after this one"]
+
+
+def test_a_folder_that_was_deleted_does_not_end_the_chain(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(programs, "squeue", "true")
+    program(programs, "sbatch", "echo 8")
+    gone = programs / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert looks(Path("/x"), FakeClock()) == ["job 8 goes on after this one"]
+
+
+def test_a_node_without_processes_is_waited_for(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object, **_kwargs: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    program(programs, "squeue", "true")
+    monkeypatch.setattr("hpcflow.schedulers.slurm.run_command.subprocess.Popen", full)
+    (said,) = looks(Path("/x"), FakeClock(), 2)
+    assert "no successor yet: " in said
+    assert "Resource temporarily unavailable" in said
 
 
 @pytest.mark.parametrize(
