@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _become(command: list[str]) -> NoReturn:
-    """Slurm's signals reach this process, so it has to be the daemon itself."""
+    """The script hands Slurm's signals to this process, so it has to be the daemon itself."""
     os.execv(command[0], command)  # noqa: S606
 
 

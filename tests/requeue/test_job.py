@@ -5,12 +5,16 @@ The chain on a real cluster, through a time limit and a cancellation: tests/e2e/
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hpcflow.requeue.job import AFTER, keep_successor, main, was_cancelled
+from hpcflow.resources import resource_dir
 from hpcflow.testing.clock import FakeClock
+from hpcflow.testing.cluster import poll
 
 IN_JOB = {
     "SLURM_JOB_ID": "7",
@@ -170,4 +174,36 @@ def test_a_successor_of_a_cancelled_job_sends_none(
     monkeypatch.setenv(AFTER, "7")
     assert main(["script"]) == 0
     assert "job 7 was cancelled, so this one ends, too" in capsys.readouterr().out
+    assert calls(programs, "sbatch") == []
+
+
+def batch(folder: Path, python: str) -> subprocess.Popen[bytes]:
+    """``sbatch/daemon.sbatch`` as Slurm starts it, with a Python that does this."""
+    program(folder, "python", python)
+    program(folder, "sbatch", 'echo "$HPCFLOW_DAEMON_AFTER" > after')
+    program(folder, "squeue", "echo 1-00:00:00")
+    script = resource_dir("sbatch") / "daemon.sbatch"
+    environ = {**IN_JOB, "PATH": os.environ["PATH"], "HPCFLOW_PYTHON": f"{folder}/python"}
+    return subprocess.Popen(["bash", str(script)], env=environ, cwd=folder)
+
+
+def test_a_job_that_fails_at_once_is_followed_by_another(programs: Path) -> None:
+    assert batch(programs, "exit 3").wait(timeout=60) == 3
+    (sent,) = calls(programs, "sbatch")
+    assert sent.split()[1:-1] == [
+        *("--begin=now+600", "--job-name=hpcflow-daemon", "--partition=serial"),
+        *("--account=physics", "--time=1-00:00:00"),
+    ]
+    assert (programs / "after").read_text() == "7\n"
+
+
+def test_a_daemon_that_is_told_to_end_does_so_and_its_script_sends_nothing(programs: Path) -> None:
+    ends = "trap 'echo ended > said; exit 0' TERM\necho > began\nwhile :; do sleep 0.05; done"
+    process = batch(programs, ends)
+    poll(lambda: (programs / "began").exists(), 30, "it did not begin")
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+    assert (programs / "said").read_text() == "ended\n"
+    assert calls(programs, "sbatch") == []
+    assert batch(programs, "exit 0").wait(timeout=60) == 0
     assert calls(programs, "sbatch") == []

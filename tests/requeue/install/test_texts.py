@@ -154,7 +154,7 @@ def test_the_job_script_is_the_shipped_one_with_variables_and_options_of_its_own
         "#SBATCH --partition=serial",
     ]
     body = script.split("set -euo pipefail\n")[1]
-    said = body.replace('exec "${HPCFLOW_PYTHON:-python3}"', "printf '%s\\n' \"$A\" ; true")
+    said = body.replace('"${HPCFLOW_PYTHON:-python3}"', "printf '%s\\n' \"$A\" ; true")
     done = subprocess.run(["bash", "-c", said], capture_output=True, text=True, check=True, env={})
     assert done.stdout == f"{HOSTILE}\n"
 
