@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import error_json, print_json, say_error
+from hpcflow.cli.output import error_json, print_json, safe, say_error
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
 
@@ -80,7 +81,7 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
 
     Without an option: whatever of it is there.
     """
-    from hpcflow.requeue.install.ways import NAMES, installed_way
+    from hpcflow.requeue.install.ways import NAMES, installed_way, others_installed
 
     settings = load_settings()
     removed: dict[str, str] = {}
@@ -98,6 +99,8 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
         print_json({"removed": removed, "errors": said})
     else:
         _say_removed(removed, errors)
+        if not removed and not errors:
+            _say_others(others_installed(settings), settings.home.path)
     return max((error.exit_code for error in errors.values()), default=0)
 
 
@@ -106,5 +109,14 @@ def _say_removed(removed: dict[str, str], errors: dict[str, HpcflowError]) -> No
         click.echo(f"removed: {what}")
     for error in errors.values():
         say_error(error)
-    if not removed and not errors:
+
+
+def _say_others(others: list[str], home: Path) -> None:
+    if not others:
         click.echo("nothing is installed")
+        return
+    click.echo(
+        f"nothing is installed for this cluster with HPCFLOW_HOME={home}, but elsewhere:\n  "
+        + "\n  ".join(map(safe, others))
+        + "\nto take one away, set SLURM_CONF and HPCFLOW_HOME as they stand in it, then try again"
+    )

@@ -76,10 +76,9 @@ class Systemd:
             raise storage_error("delete", self.path, error) from error
         if problem is None:
             self._call(["daemon-reload"])
-            return f"the unit {self.path}"
         return (
-            f"the unit {self.path}; if it still runs on another machine, type there: "
-            f"systemctl --user stop {self.unit}"
+            f"the unit {self.path}; where it runs on other machines that share this home, type "
+            f"there: systemctl --user stop {self.unit}"
         )
 
     def look(self) -> str | None:

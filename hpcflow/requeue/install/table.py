@@ -53,13 +53,21 @@ def without_block(text: str, name: str) -> str:
     return text
 
 
+def block_names(text: str) -> list[str]:
+    """The names of all blocks that begin in ``text``."""
+    return re.findall(rf"(?<![^\n]){re.escape(_begin(''))}([^\r\n]+)", text)
+
+
 def _found(text: str, name: str) -> re.Match[str] | None:
     begin, end = (re.escape(mark) for mark in (_begin(name), _end(name)))
     # No line between the marks is a mark itself; only \n ends a line, whatever Unicode says.
+    # An editor may have ended all of them with \r\n.
     block = re.search(
-        rf"(?<![^\n]){begin}\n(?:(?!{begin}\n|{end}(?:\n|\Z))[^\n]*\n)*{end}(?:\n|\Z)", text
+        rf"(?<![^\n]){begin}\r?\n(?:(?!{begin}\r?\n|{end}\r?(?:\n|\Z))[^\n]*\n)*"
+        rf"{end}\r?(?:\n|\Z)",
+        text,
     )
-    if block is None and re.search(rf"(?<![^\n])(?:{begin}|{end})(?:\n|\Z)", text):
+    if block is None and re.search(rf"(?<![^\n])(?:{begin}|{end})\r?(?:\n|\Z)", text):
         raise InputError(
             f"only one of the lines {_begin(name)!r} and {_end(name)!r} is there: "
             "somebody has edited what hpcflow wrote",

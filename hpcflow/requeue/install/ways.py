@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from hpcflow.errors import HpcflowError
-from hpcflow.requeue.install.cron import Cron
+from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import Place, place_of
-from hpcflow.requeue.install.scrontab import Scrontab
+from hpcflow.requeue.install.scrontab import SCRONTAB, Scrontab
 from hpcflow.requeue.install.slurm_job import SlurmJob
 from hpcflow.requeue.install.systemd import Systemd
+from hpcflow.requeue.install.table import block_names
 from hpcflow.requeue.install.way import Way
 from hpcflow.settings import Settings
 
@@ -46,6 +47,19 @@ def look_around(settings: Settings) -> dict[str, str | None]:
             else:
                 found[name] = what
     return found
+
+
+def others_installed(settings: Settings) -> list[str]:
+    """What is here of other clusters and homes, in a few words each. Never fails."""
+    place = place_of(settings)
+    found: list[str] = []
+    for program in (CRONTAB, SCRONTAB):
+        if program.is_here:
+            with suppress(HpcflowError):
+                found += [f"{name!r} in the {program.name}" for name in block_names(program.read())]
+    units = Systemd(place, {}, settings.environ).path.parent.glob("hpcflow-daemon-*.service")
+    scripts = place.folder.glob("*.sbatch")
+    return [*found, *sorted(map(str, units)), *sorted(map(str, scripts))]
 
 
 def _way(
