@@ -11,8 +11,9 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.daemon_install import install_command, uninstall_command
-from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.output import error_json, jsonable, print_json, safe, say_error
 from hpcflow.cli.session import Session, warn
+from hpcflow.errors import HpcflowError, InputError
 
 if TYPE_CHECKING:
     from hpcflow.requeue.tick import Report, Surroundings
@@ -38,10 +39,16 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     under `retry` in the run's config. Any number may run; one of them acts.
     """
     if ctx.invoked_subcommand is not None:
+        if once or interval_s is not None or as_json:
+            raise InputError(
+                f"options before `{ctx.invoked_subcommand}` mean nothing",
+                next_action=f"hpcflow daemon {ctx.invoked_subcommand} --help",
+            )
         return 0
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
 
     session = Session()
+    _require_ledger_here(session)
     told, log = Told(session.clock), _Log(session, as_json=as_json)
     daemon = Daemon(
         _around(session, waits_for_ledger=not once),
@@ -79,11 +86,18 @@ def status_command(as_json: bool) -> int:
     from hpcflow.requeue.install.ways import look_around
 
     session = Session()
-    lease = look(session.ledger, lease_name(session.settings.user))
+    lease, problem = None, None
+    try:
+        lease = look(session.ledger, lease_name(session.settings.user))
+    except HpcflowError as error:  # what is installed does not stand in the ledger
+        problem = error
     is_alive = lease is not None and lease.is_alive(session.clock.now())
     installed = look_around(session.settings)
     if as_json:
-        print_json({"is_alive": is_alive, "lease": lease, "installed": installed})
+        said = {"is_alive": is_alive, "lease": lease, "installed": installed}
+        print_json(said if problem is None else {**said, **error_json(problem)})
+    elif problem is not None:
+        say_error(problem)
     elif lease is None:
         click.echo("nobody ever was; start one: hpcflow daemon, or hpcflow daemon --once from cron")
     else:
@@ -95,7 +109,17 @@ def status_command(as_json: bool) -> int:
     if not as_json:
         for name, what in installed.items():
             click.echo(f"installed by --{name}: {what or 'not known, it does not answer'}")
+    if problem is not None:
+        return problem.exit_code
     return 0 if is_alive else 1
+
+
+def _require_ledger_here(session: Session) -> None:
+    """Refuse on a compute node what must not be opened there: a round of scrontab is a job."""
+    from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
+
+    if session.settings.environ.get("SLURMD_NODENAME"):
+        require_ledger_for_jobs(session.settings)
 
 
 def _or_not(say: Callable[[Said], None]) -> Callable[[Said], None]:

@@ -9,6 +9,7 @@ from typing import Final
 SHARED: Final = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "smbfs", "afs", "9p"}
     | {"wekafs", "panfs", "pvfs2", "orangefs", "ocfs2", "gfs2", "glusterfs", "fuse"}
+    | {"dvs", "fhgfs", "virtiofs", "autofs", "cvfs"}
 )
 
 

@@ -275,3 +275,58 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
 @pytest.mark.usefixtures("machine")
 def test_what_makes_no_sense_is_refused(desk: Desk, words: list[str], said: str) -> None:
     assert said in desk.error("daemon", "install", *words)
+
+
+def test_a_crontab_with_lines_of_windows_is_understood(desk: Desk, machine: Machine) -> None:
+    desk.say("daemon", "install", "--cron", "--yes")
+    machine.table = (machine.table + b"0 4 * * * mine\n").replace(b"\n", b"\r\n")
+    desk.say("daemon", "uninstall")
+    assert machine.table == b"0 4 * * * mine\r\n"
+
+
+def test_what_another_shell_installed_is_named(
+    desk: Desk, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=north\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    desk.say("daemon", "install", "--cron", "--yes")
+    desk.say("daemon", "install", "--systemd", "--yes")
+    monkeypatch.delenv("SLURM_CONF")
+    said = desk.say("daemon", "uninstall")
+    assert "'north" in said
+    assert "hpcflow-daemon-north" in said
+    assert "set SLURM_CONF and HPCFLOW_HOME" in said
+    assert b"north" in machine.table
+
+
+def test_one_of_several_login_nodes_cannot_stop_the_others(desk: Desk, machine: Machine) -> None:
+    machine.has("systemctl", WORKING)
+    desk.say("daemon", "install", "--systemd", "--yes")
+    assert "other machines that share this home" in desk.say("daemon", "uninstall")
+
+
+def test_status_says_what_is_installed_while_the_ledger_is_down(
+    desk: Desk, machine: Machine, home: Path
+) -> None:
+    desk.say("daemon", "install", "--cron", "--yes")
+    (home / "ledger.sqlite").write_text("no database " * 100)
+    assert "crontab" in desk.json("daemon", "status", code=1)["installed"]["cron"]
+    assert "installed by --cron" in desk.say("daemon", "status", code=1)
+    assert "ledger" in desk.error("daemon", "status", code=1)
+    assert machine.table
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--once"], ["--interval", "5"]])
+@pytest.mark.usefixtures("machine")
+def test_options_before_the_word_are_refused(desk: Desk, options: list[str]) -> None:
+    assert "before `status` mean nothing" in desk.error("daemon", *options, "status")
+
+
+def test_a_round_on_a_compute_node_leaves_shared_sqlite_alone(
+    desk: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    monkeypatch.setattr("hpcflow.requeue.install.ledger_for_jobs.is_shared", lambda _path: True)
+    assert "must not be opened on a compute node" in desk.error("daemon", "--once")
+    assert not list(home.glob("ledger*"))
