@@ -19,6 +19,11 @@ MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 33 22 0:43 / /cloud rw - fuse.sshfs host:/ rw
 34 22 0:44 / /again rw - ext4 /dev/vdb rw
 35 34 0:45 / /again rw - beegfs beegfs_nodev rw
+36 22 0:46 / /dvs rw - dvs /scratch rw
+37 22 0:47 / /vm rw - virtiofs shared rw
+38 22 0:48 / /auto rw - autofs auto.home rw
+39 22 0:49 / /snfs rw - cvfs volume rw
+40 22 0:50 / /old rw - fhgfs fhgfs_nodev rw
 """
 
 
@@ -32,6 +37,7 @@ MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
         ("/home/ada/local disk/ledger.sqlite", False),
         ("/cloud/x", True),
         ("/again/x", True),
+        *((f"/{each}/x", True) for each in ("dvs", "vm", "auto", "snfs", "old")),
     ],
 )
 def test_the_innermost_mount_decides(path: str, shared: bool, tmp_path: Path) -> None:
