@@ -122,7 +122,7 @@ def _refine(
 def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[JournalRecord]:
     records: list[JournalRecord] = []
     if _is_news(attempt, job):
-        records.append(_observed(attempt.attempt, job, now))
+        records.append(observed(attempt.attempt, job, now))
     if job.state is AttemptState.ENDED:
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
         if job.source == "accounting" and attempt.exit_code is not None:
@@ -196,7 +196,8 @@ def _ended_unseen(attempt: AttemptView, now: datetime, rule: str) -> Ended:
     )
 
 
-def _observed(number: int, job: JobInfo, now: datetime) -> Observed:
+def observed(number: int, job: JobInfo, now: datetime) -> Observed:
+    """What the scheduler shows of the job of attempt ``number``, as a record."""
     return Observed(
         at=now,
         attempt=number,

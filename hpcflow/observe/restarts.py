@@ -12,6 +12,7 @@ from hpcflow.launch.submission import LastAttempt, last_attempt
 from hpcflow.model.journal import Ended, JournalRecord, Observed
 from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
 from hpcflow.model.views import AttemptView
+from hpcflow.observe.judge import observed
 from hpcflow.observe.own_word import last_exit, last_sign, was_told_to_leave
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo
@@ -220,17 +221,4 @@ def _end(
 
 def _past_life(number: int, record: JobInfo, now: datetime) -> Observed:
     """Where it ran and when, which nobody may have seen."""
-    return Observed(
-        at=now,
-        attempt=number,
-        job_id=record.job_id,
-        state=AttemptState.ENDED,
-        raw_state=record.raw_state,
-        nodes=list(record.nodes) or None,
-        submitted_at=record.submitted_at,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        exit_code=record.exit_code,
-        signal=record.signal,
-        source=record.source if record.source != "local" else "accounting",
-    )
+    return observed(number, replace(record, state=AttemptState.ENDED, reason=None), now)
