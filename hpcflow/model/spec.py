@@ -352,8 +352,8 @@ class Retry(Section):
     standby: bool = Field(
         False,
         description="While an attempt runs, let the next one wait in the queue for its end "
-        "(`--dependency=afterany`), so that the run goes on after a preemption, a time limit or a "
-        "lost node even where no daemon lives by then. A daemon sends it, once an attempt runs. It "
+        "(`--dependency=afterany`), so that the run goes on after a preemption or a time limit "
+        "even where no daemon lives by then. A daemon sends it, once an attempt runs. It "
         "is one more job in the queue for each run, and counts toward limits of submitted jobs. "
         "Meanwhile its priority grows with age only where the site has set "
         "`PriorityFlags=ACCRUE_ALWAYS`; elsewhere it begins to age when the attempt ends. It "

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import datetime, timezone
 
 import pytest
 
+from hpcflow.model.journal import Submitted
 from hpcflow.rendering.context import Standby
+from hpcflow.storage import journal
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
 
@@ -85,20 +88,43 @@ NOTICE: dict[str, object] = {"event": "notice", "signal": "TERM"}
 FINISHED: dict[str, object] = {"event": "finished", "train_step": 9}
 
 
-def test_where_nothing_was_said_of_an_end_slurm_took_the_node(waiting: Bench) -> None:
-    end(waiting)
-    assert_it_goes_on(waiting)
-
-
-@pytest.mark.parametrize("events", [[exited(75)], [NOTICE, exited(143)], [NOTICE, exited(0)]])
-def test_what_was_told_to_leave_or_saved_and_left_goes_on(
-    waiting: Bench, events: list[dict[str, object]]
+@pytest.mark.parametrize("state", ["NODE_FAIL", "BOOT_FAIL", None])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_where_processes_may_live_on_it_leaves_the_run_to_the_daemon(
+    waiting: Bench, state: str | None, has_begun: bool
 ) -> None:
-    end(waiting, *events)
+    """The daemon tells them to leave, and gives them time for it."""
+    if has_begun:
+        end(waiting)
+    if state is not None:
+        slurm_says(waiting, state)
+    assert_it_left(waiting, "attempt 1 was not interrupted")
+
+
+def test_what_saved_and_left_goes_on(waiting: Bench) -> None:
+    end(waiting, exited(75))
     assert_it_goes_on(waiting)
+
+
+@pytest.mark.parametrize("code", [75, 143])
+def test_what_was_told_to_leave_goes_on_if_slurm_says_that_nobody_cancelled_it(
+    waiting: Bench, code: int
+) -> None:
+    end(waiting, NOTICE, exited(code))
+    assert_it_left(waiting, "attempt 1 was not interrupted")
+    slurm_says(waiting, "FAILED")
+    assert_it_goes_on(waiting)
+
+
+def test_what_left_because_of_a_stall_is_for_the_rules_about_stalls(waiting: Bench) -> None:
+    end(waiting, exited(143))
+    waiting.attempt.notice.write_text("stalled\n")
+    slurm_says(waiting, "FAILED")
+    assert_it_left(waiting, "attempt 1 was not interrupted")
 
 
 def test_an_attempt_that_never_began_is_no_reason_to_stop(waiting: Bench) -> None:
+    slurm_says(waiting, "PREEMPTED")
     assert_it_goes_on(waiting)
 
 
@@ -109,12 +135,17 @@ def test_what_failed_by_itself_is_not_tried_again_by_a_standby(waiting: Bench) -
 
 
 @pytest.mark.parametrize(
-    "events", [[exited(0)], [FINISHED, exited(0)], [NOTICE, FINISHED, exited(0)]]
+    "events",
+    [[exited(0)], [FINISHED, exited(0)], [NOTICE, exited(0)], [NOTICE, FINISHED, exited(0)]],
 )
+@pytest.mark.parametrize("state", [None, "PREEMPTED"])
 def test_of_a_completed_run_it_executes_nothing(
-    waiting: Bench, events: list[dict[str, object]]
+    waiting: Bench, events: list[dict[str, object]], state: str | None
 ) -> None:
+    """An unmodified program may finish while it has been told to leave."""
     end(waiting, *events)
+    if state is not None:
+        slurm_says(waiting, state)
     assert_it_left(waiting, "standby 8")
 
 
@@ -126,12 +157,13 @@ def test_of_a_cancelled_run_it_executes_nothing(waiting: Bench) -> None:
 
 def test_one_that_was_given_up_leaves(waiting: Bench) -> None:
     end(waiting)
+    slurm_says(waiting, "PREEMPTED")
     waiting.run_dir.attempt(2).claim.write_text("withdrawn\n")
     assert begin_standby(waiting)[0] == 1
     assert lives(waiting) == []
 
 
-@pytest.mark.parametrize("state", ["PREEMPTED", "TIMEOUT", "NODE_FAIL"])
+@pytest.mark.parametrize("state", ["PREEMPTED", "TIMEOUT", "DEADLINE"])
 def test_slurms_word_for_an_interruption_counts_before_an_exit_code(
     waiting: Bench, state: str
 ) -> None:
@@ -169,11 +201,54 @@ def test_a_restart_of_what_it_waits_for_leaves_the_run_to_it(waiting: Bench) -> 
 def test_a_standby_that_slurm_restarts_is_judged_by_its_own_attempt(waiting: Bench) -> None:
     """By then Slurm has forgotten how the one before it ended."""
     end(waiting, exited(1))
-    slurm_says(waiting, "NODE_FAIL")
+    slurm_says(waiting, "PREEMPTED")
     assert_it_goes_on(waiting)
     waiting.program("scontrol", "#!/bin/sh\nexit 1\n")
     assert begin_standby(waiting, SLURM_RESTART_COUNT="1")[0] == 3
     assert lives(waiting) == ["2", "3"]
+
+
+@pytest.mark.parametrize("ended_as", ["COMPLETED", "CANCELLED", "FAILED"])
+def test_a_standby_that_left_and_is_restarted_leaves_again(waiting: Bench, ended_as: str) -> None:
+    """By then Slurm has forgotten how the attempt before it ended."""
+    end(waiting, exited(75))
+    slurm_says(waiting, ended_as)
+    if ended_as == "FAILED":
+        end(waiting, exited(1))
+    assert begin_standby(waiting)[0] == 1
+    waiting.program("scontrol", "#!/bin/sh\nexit 1\n")
+    assert begin_standby(waiting, SLURM_RESTART_COUNT="1")[0] == 1
+    assert lives(waiting) == []
+    assert not (waiting.run_dir.path / "attempts" / "0003").exists()
+
+
+def test_one_that_was_given_up_and_is_restarted_leaves_too(waiting: Bench) -> None:
+    end(waiting)
+    slurm_says(waiting, "PREEMPTED")
+    waiting.run_dir.attempt(2).claim.write_text("withdrawn\n")
+    assert begin_standby(waiting, SLURM_RESTART_COUNT="1")[0] == 1
+    assert lives(waiting) == []
+
+
+def adopt(bench: Bench, job_id: str, number: int = 2) -> None:
+    at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    submitted = Submitted(at=at, attempt=number, job_id=job_id, how="standby")
+    journal.append(bench.run_dir, submitted)
+
+
+@pytest.mark.parametrize("state", ["FAILED", "NODE_FAIL", "CANCELLED"])
+def test_what_the_run_is_to_go_on_with_judges_nothing(waiting: Bench, state: str) -> None:
+    """The daemon has, or somebody who said resume."""
+    end(waiting, exited(1))
+    slurm_says(waiting, state)
+    adopt(waiting, "81")
+    adopt(waiting, "8", 3)
+    assert_it_left(waiting, "attempt 1 was not interrupted")
+    adopt(waiting, "8")
+    waiting.run_dir.cancel.touch()
+    assert_it_left(waiting, "the run was cancelled")
+    waiting.run_dir.cancel.unlink()
+    assert_it_goes_on(waiting)
 
 
 @pytest.mark.parametrize("job_id", ["", "x", "1,2", "1:2", "0", "1\n#SBATCH --uid=0", "1 2"])
