@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
@@ -21,13 +22,17 @@ from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
+
+#: After these a standby goes on by itself, once it starts. After others it leaves, unless it finds
+#: in the journal, when it starts, that it is the next attempt.
+_GOES_ON: Final = (Cause.PREEMPTED, Cause.TIMEOUT, Cause.CHECKPOINTED)
 
 
 def send_standby(
@@ -106,7 +111,9 @@ def go_on_with_standby(
     if (holder := read_claim(run_dir, standby.number)) is not None:
         return adopt(run_dir, last, holder, clock)
     is_sealed = run_dir.attempt(standby.number).claim.exists()
-    is_there = found is not None or is_in_queue(standby, queue)
+    is_there = _waits(standby, queue)
+    if last.cause in _GOES_ON:
+        is_there = is_there or found is not None or is_in_queue(standby, queue)
     if is_there and not is_sealed and standby.job_id and standby.intent.mem_mb == mem_mb:
         return adopt(run_dir, last, standby.job_id, clock)
     return discard(run_dir, scheduler=scheduler, clock=clock, why="it is not what is wanted now")
@@ -203,10 +210,16 @@ def without_standby(records: Sequence[JournalRecord], queue: Sequence[JobInfo]) 
 
 
 def is_in_queue(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
-    """Whether the job of a standby waits or runs. By its name, too, for ids are used again."""
-    return standby.intent is not None and any(
-        job.job_id == standby.job_id
-        and job.job_name.strip() == standby.intent.job_name
-        and job.state is not AttemptState.ENDED
-        for job in queue
-    )
+    """Whether the job of a standby waits or runs."""
+    return any(job.state is not AttemptState.ENDED for job in _jobs(standby, queue))
+
+
+def _waits(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
+    """Whether it has not started yet: one that has may have judged by now, and be leaving."""
+    return any(job.state is AttemptState.QUEUED for job in _jobs(standby, queue))
+
+
+def _jobs(standby: LastAttempt, queue: Sequence[JobInfo]) -> list[JobInfo]:
+    """What the queue says of the job of a standby. By its name, too, for ids are used again."""
+    name = standby.intent.job_name if standby.intent is not None else None
+    return [job for job in queue if job.job_id == standby.job_id and job.job_name.strip() == name]

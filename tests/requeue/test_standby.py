@@ -54,6 +54,15 @@ def with_standby(desk: Watched) -> tuple[Launched, str]:
     return launched, desk.tick().standbys[launched.run_id]
 
 
+def waiting_standby(desk: Watched) -> tuple[Launched, str]:
+    """The same on a full cluster, where nothing starts by itself."""
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    return launched, desk.tick().standbys[launched.run_id]
+
+
 def told(seen: RunDetail) -> list[tuple[int, str | None, Cause | None]]:
     return [(each.attempt, each.job_id, each.cause) for each in seen.attempts]
 
@@ -301,6 +310,22 @@ def test_a_person_who_resumes_gets_the_standby(desk: Watched) -> None:
     again = desk.resume(RunDir(launched.run_dir))
     assert (again.attempt, again.job_id) == (2, standby)
     assert desk.alive() == [standby]
+
+
+@pytest.mark.parametrize("ended_as", ["FAILED", "NODE_FAIL"])
+@pytest.mark.parametrize("has_started", [True, False])
+def test_a_standby_that_may_be_leaving_is_not_what_the_run_goes_on_with(
+    desk: Watched, ended_as: str, has_started: bool
+) -> None:
+    """After such ends it leaves when it starts, unless the journal says by then that it goes on."""
+    launched, standby = waiting_standby(desk)
+    desk.end(launched.job_id, ended_as, exit_code=1, checkpoint=100)
+    desk.look()
+    if has_started:
+        desk.slurm.start(standby)
+    again = desk.resume(RunDir(launched.run_dir))
+    assert (again.job_id == standby) == (not has_started)
+    assert desk.alive() == [again.job_id]
 
 
 def test_more_memory_needs_another_job_than_the_standby(desk: Watched) -> None:
