@@ -12,6 +12,7 @@ from hpcflow.cli.session import Session, warn
 if TYPE_CHECKING:
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage.layout import RunDir
+    from hpcflow.storage.locks import SubmitLock
 
 
 def write_wishes(
@@ -31,7 +32,7 @@ def write_wishes(
         if record is Released:  # an end that nobody has seen yet is what is taken back
             session.refresh_run(run_dir)
         # Under the lock: a daemon that is sending it has sent it, and any other one hears of this.
-        with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
+        with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
             known = session.known_attempts(run_dir)
             require_journal(run_dir, journal.read(run_dir), known_attempts=known)
             if record is Released and run_dir.cancel.exists():
@@ -41,7 +42,7 @@ def write_wishes(
                 )
             mark_unread(session.settings.home, run_dir)
             if record is Held:
-                _end_standby(session, run_dir)
+                _end_standby(session, run_dir, lock)
             journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
         if not as_json:
             click.echo(f"{run_dir.path.name}: {word}")
@@ -52,7 +53,7 @@ def write_wishes(
     return 0
 
 
-def _end_standby(session: Session, run_dir: RunDir) -> None:
+def _end_standby(session: Session, run_dir: RunDir, lock: SubmitLock) -> None:
     """A run that is held shall not go on by itself; the caller holds its lock.
 
     First of all the standby is kept from ever executing anything. Its job is cancelled if Slurm can
@@ -72,6 +73,7 @@ def _end_standby(session: Session, run_dir: RunDir) -> None:
     try:
         scheduler = session.scheduler(site)
         if not other_cluster(session.site(site), scheduler):
-            discard(run_dir, scheduler=scheduler, clock=session.clock, why="the run is held")
+            why = "the run is held"
+            discard(run_dir, scheduler=scheduler, clock=session.clock, lock=lock, why=why)
     except HpcflowError as error:
         warn(f"{run_dir.path.name}: {error.message}; its standby leaves when it starts")

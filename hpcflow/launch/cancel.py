@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hpcflow.clock import Clock
-from hpcflow.errors import (
-    SchedulerUnavailable,
-)
+from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
@@ -72,7 +72,9 @@ def end_jobs(
             cluster = last.intent.cluster if last.intent is not None and is_out else None
             _require_cluster(run_dir, scheduler, cluster)
             # First, for the end of the running job is what it waits for.
-            discard(run_dir, scheduler=scheduler, clock=clock, why="the run was cancelled")
+            why = "the run was cancelled"
+            with suppress(SubmissionInDoubt):  # it has read the wish, or is found by its name below
+                discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
             records = journal.read(run_dir)
     _require_cluster(run_dir, scheduler, cluster)
     alive = alive_jobs(run_dir.path.name, scheduler, records)

@@ -116,7 +116,8 @@ def go_on_with_standby(
         is_there = is_there or found is not None or is_in_queue(standby, queue)
     if is_there and not is_sealed and standby.job_id and standby.intent.mem_mb == mem_mb:
         return adopt(run_dir, last, standby.job_id, clock)
-    return discard(run_dir, scheduler=scheduler, clock=clock, why="it is not what is wanted now")
+    why = "it is not what is wanted now"
+    return discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
 
 
 def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Submitted:
@@ -136,13 +137,16 @@ def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Subm
     return submitted
 
 
-def discard(run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, why: str) -> Submitted | None:
-    """Give the standby of a run up, and cancel its job; the caller holds the run's lock.
+def discard(
+    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock, why: str
+) -> Submitted | None:
+    """Give the standby of a run up, and cancel its job; the caller holds ``lock``.
 
     Returns:
         The next attempt, if the standby has become that meanwhile.
 
     Raises:
+        SubmissionInDoubt: it may have a job of which nobody knows the id.
         SchedulerUnavailable: the job could not be cancelled. It leaves when it starts; and as long
             as that is not journaled, the next one who comes this way tries again.
     """
@@ -151,9 +155,12 @@ def discard(run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, why: str) ->
         return None
     if (holder := give_up(run_dir, last)) is not None:
         return adopt(run_dir, last, holder, clock)
-    if last.standby is not None and last.standby.job_id is not None:
-        scheduler.cancel([last.standby.job_id])
-    write_off(run_dir, last, clock, why)
+    submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+    last = submission.last_attempt(journal.read(run_dir))
+    if last.standby is not None and last.has_standby:
+        if last.standby.job_id is not None:
+            scheduler.cancel([last.standby.job_id])
+        write_off(run_dir, last, clock, why)
     return None
 
 

@@ -177,7 +177,7 @@ class _Round:
         decision = self._decided(known, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
             return  # it is what the run goes on with
-        with submit_lock(run_dir, wait_s=0):
+        with submit_lock(run_dir, wait_s=0) as lock:
             if not self._may_act() or is_behind(known, run_dir):
                 return
             last = submission.last_attempt(journal.read(run_dir))
@@ -187,6 +187,17 @@ class _Round:
                 mark_unread(self._around.settings.home, run_dir)
                 adopt(run_dir, last, holder, self._around.clock)
                 return
+            if last.standby.is_open:  # its job is in the queue, perhaps
+                mark_unread(self._around.settings.home, run_dir)
+                submission.settle_standby(
+                    run_dir,
+                    scheduler=self._around.connect(run.site),
+                    clock=self._around.clock,
+                    lock=lock,
+                )
+                last = submission.last_attempt(journal.read(run_dir))
+                if last.standby is None or not last.has_standby:
+                    return
         self._doomed[run.site].append(
             _Doomed(run_dir, last.standby.number, last.standby.job_id, decision.why)
         )

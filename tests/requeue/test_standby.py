@@ -13,6 +13,7 @@ import pytest
 
 from hpcflow.clock import to_text
 from hpcflow.errors import SchedulerUnavailable
+from hpcflow.launch import submission
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import last_attempt, seal
 from hpcflow.ledger.store import open_ledger
@@ -512,6 +513,35 @@ def test_killed_at_any_moment_there_is_one_standby_and_then_one_attempt(
             desk.cancel(RunDir(launched.run_dir))
             assert desk.alive() == []
         assert kill > 8
+
+
+@pytest.mark.parametrize("ended_as", ["FAILED", "COMPLETED"])
+def test_whose_daemon_was_killed_before_it_knew_the_job_has_none_left_behind(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch, ended_as: str
+) -> None:
+    """A run completed or waits for its backoff; its standby is found by its name, and cancelled."""
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    put_down = submission._put_down
+
+    def killed(run_dir: RunDir, intent: Any, record: Any) -> None:
+        if isinstance(record, Submitted):
+            raise Killed
+        put_down(run_dir, intent, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(submission, "_put_down", killed)
+        with pytest.raises(Killed):
+            desk.tick()
+    assert len(desk.alive()) == 2
+    code = 0 if ended_as == "COMPLETED" else 1
+    desk.end(launched.job_id, ended_as, exit_code=code, checkpoint=100)
+    desk.tick()
+    assert desk.alive() == []
+    desk.clock.advance(600)
+    assert list(desk.tick().sent) == ([] if ended_as == "COMPLETED" else [launched.run_id])
 
 
 def test_a_claim_that_is_made_in_the_last_moment_counts(
