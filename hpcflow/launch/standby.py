@@ -183,14 +183,21 @@ def write_off(run_dir: RunDir, last: LastAttempt, clock: Clock, why: str) -> Non
 
 
 def follow_standby(
-    run_dir: RunDir, queue: Sequence[JobInfo], scheduler: Scheduler, clock: Clock
+    run_dir: RunDir,
+    queue: Sequence[JobInfo],
+    *,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock: SubmitLock,
 ) -> bool:
     """Journal what a standby has done by itself: it has begun, or left; whether it has.
 
-    The caller holds the run's lock.
+    The caller holds ``lock``. One that the queue does not show is cancelled all the same: the queue
+    was perhaps wrong, and a job that is not in the journal any more would block the run.
 
     Raises:
         SubmissionInDoubt: it has left, and its number could not be closed.
+        SchedulerUnavailable: it could not be cancelled.
     """
     last = submission.last_attempt(journal.read(run_dir))
     standby = last.standby
@@ -202,10 +209,8 @@ def follow_standby(
     is_elsewhere = submission.another_cluster(standby.intent, scheduler) is not None
     if standby.is_open or is_elsewhere or is_in_queue(standby, queue):
         return False
-    if (holder := give_up(run_dir, last)) is not None:
-        adopt(run_dir, last, holder, clock)
-    else:
-        write_off(run_dir, last, clock, "it left without executing anything")
+    why = "it left without executing anything"
+    discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
     return True
 
 

@@ -86,7 +86,7 @@ class LastAttempt:
 
     @property
     def is_live(self) -> bool:
-        return self.job_id is not None and self.cause is None
+        return self.job_id is not None and self.cause is None and not self.is_void
 
     @property
     def has_standby(self) -> bool:
@@ -107,7 +107,10 @@ def last_attempt(records: list[JournalRecord]) -> LastAttempt:
     lives: dict[str, tuple[int, int]] = {}
     for record in records:
         if isinstance(record, Standby):
+            job_id = standby.job_id if standby is not None else None
             standby = _follow(standby or LastAttempt(), record.says, {})
+            if isinstance(record.says, Withdrawn):
+                standby = replace(standby, job_id=job_id)  # it may be seen in the queue for a while
             continue
         last = _follow(last, record, lives)
         if standby is not None and last.number >= standby.number:

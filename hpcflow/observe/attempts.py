@@ -225,9 +225,14 @@ class _Watch:
 
     def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
         try:
-            with submit_lock(run_dir, wait_s=0):
+            with submit_lock(run_dir, wait_s=0) as lock:
                 mark_unread(self._home, run_dir)
-                return follow_standby(run_dir, queued, self._scheduler, self._clock)
+                return follow_standby(
+                    run_dir, queued, scheduler=self._scheduler, clock=self._clock, lock=lock
+                )
+        except SchedulerUnavailable as error:
+            self._warnings.append(error.message)
+            return False
         except (StorageError, SubmissionInDoubt):
             return False  # it is being sent at this moment, or its folder is gone or closed
 

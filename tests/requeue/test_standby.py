@@ -329,6 +329,36 @@ def test_a_standby_that_may_be_leaving_is_not_what_the_run_goes_on_with(
     assert desk.alive() == [again.job_id]
 
 
+def test_one_that_the_queue_has_not_shown_once_blocks_nobody(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A squeue that says nothing, and says that with exit code 0."""
+    launched, standby = waiting_standby(desk)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeScheduler, "queue", lambda *_, **__: [])
+        desk.look()
+    assert desk.alive() == []
+    (sent,) = desk.tick().sent.values()
+    assert desk.alive() == [sent]
+    assert sent != standby
+
+
+def test_one_that_was_given_up_and_is_still_seen_is_no_stray(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scancel has been told; slurmctld is slow."""
+    launched, standby = waiting_standby(desk)
+    desk.end(launched.job_id, "FAILED", exit_code=1, checkpoint=100)
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeScheduler, "cancel", lambda *_: None)
+        desk.tick()
+        desk.clock.advance(60)
+        (sent,) = desk.tick().sent.values()
+    assert sorted(desk.alive()) == sorted([standby, sent])
+
+
 def test_more_memory_needs_another_job_than_the_standby(desk: Watched) -> None:
     desk.config.write_text(desk.config.read_text().replace("10m,", "10m, mem: 1G,"))
     launched, standby = with_standby(desk)
