@@ -22,7 +22,8 @@ MOST: Final = 200
 #: minutes early; its exit is then announced once more.
 _NEAR_S: Final = 30.0
 _TAIL_BYTES: Final = 4096
-_WORDS: Final = (b'"notice"', b'"exited"')
+#: A metric may have such a name, too.
+_WORDS: Final = (b'"event": "notice"', b'"event": "exited"')
 
 
 class Departures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -105,6 +106,19 @@ def test_an_end_that_does_not_come_is_not_waited_for_in_haste_for_ever(
     assert min(apart) >= SOON_S
     assert apart[0] == pytest.approx(SOON_S, abs=0.5)
     assert apart[-1] == pytest.approx(INTERVAL_S, abs=1)
+
+
+@pytest.mark.parametrize("name", ["notice", "exited"])
+def test_a_metric_of_such_a_name_announces_nothing(desk: Watched, name: str) -> None:
+    _, attempt = running(desk)
+    departures = Departures(desk.clock)
+    with attempt.events.open("a") as file:
+        file.write(json.dumps({"event": "progress", "train_step": 5, "metrics": {name: 1.0}}))
+        file.write("\n")
+    departures.listen_to([(str(attempt.path.parents[1]), 1)])
+    assert not departures.is_near()
+    say(attempt, name)
+    assert departures.is_near()
 
 
 def test_of_too_many_none_is_listened_to(desk: Watched) -> None:
