@@ -306,9 +306,13 @@ def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[An
     row_type = ROWS[table]
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
-    marks = ", ".join("?" * len(run_ids))
-    sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id IN ({marks}) ORDER BY {key}"  # noqa: S608 - our names, and marks
-    rows = decode_all(row_type, names, connection.rows(sql, run_ids), row_type)
+    rows: list[Any] = []
+    in_order = sorted(set(run_ids))
+    for begin in range(0, len(in_order), queries.MOST_MARKS):
+        ids = in_order[begin : begin + queries.MOST_MARKS]
+        marks = ", ".join("?" * len(ids))
+        sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id IN ({marks}) ORDER BY {key}"  # noqa: S608 - our names, and marks
+        rows += decode_all(row_type, names, connection.rows(sql, ids), row_type)
     strange = {row.run_id for row in rows}.difference(run_ids)
     if strange:
         raise DamagedError(f"asked for other runs, it gives {min(strange)[:80]!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -56,6 +57,19 @@ def change_of(run: Run, journal: list[bytes], events: list[bytes], **options: An
 
 LIVE = [intended(1), submitted(1, 1)]
 SAID = [started(1, 2), progress(10, 3, loss=0.1, lr=1e-5), checkpoint(10, 4)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="sqlite3 cannot lower the limit")
+def test_an_old_sqlite_is_asked_about_many_runs_in_several_statements(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run_ids = [f"digits-20260301-{number:08d}" for number in range(2000)] + [run.run_id]
+    with open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}") as ledger:
+        ledger.apply([change_of(run, LIVE, [])])
+        raw = ledger.connection().raw
+        raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+        assert list(ledger.known(run_ids)) == [run.run_id]
+        assert list(ledger.how_far(run_ids)) == [run.run_id]
+        assert ledger.checkpoints(run_ids) == []
 
 
 def test_rows_come_back_as_they_were_written(ledger: Ledger, tmp_path: Path) -> None:
