@@ -213,6 +213,8 @@ def _is_standby_due(wishes: dict[str, Any], state: RunState, executed: list[Atte
     standby = wishes.get("standby", {})
     if not standby or "void_at" in standby:
         return False
+    if standby.get("is_given_up"):
+        return True
     waits = state in _LIVE.values() and executed and executed[-1].attempt < standby["attempt"]
     return "held_at" in wishes or "cancel_requested_at" in wishes or not waits
 

@@ -95,6 +95,8 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
         _fold_standby(journal, said["says"])
     elif kind == "held":
         journal["held_at"] = said["at"]
+        if "standby" in journal:  # it was given up first, and may be in the queue still
+            journal["standby"] = {**journal["standby"], "is_given_up": True}
     elif kind == "decided":
         journal["decided"] = said
 

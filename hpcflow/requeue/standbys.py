@@ -15,6 +15,7 @@ from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, Stor
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.standby import adopt, give_up, send_standby, write_off
+from hpcflow.launch.submission import LastAttempt
 from hpcflow.ledger.derive import STANDBY_DUE, STANDBY_WANTED
 from hpcflow.ledger.rows import Known
 from hpcflow.model.run import Run
@@ -25,7 +26,7 @@ from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
@@ -181,26 +182,28 @@ class _Round:
             if not self._may_act() or is_behind(known, run_dir):
                 return
             last = submission.last_attempt(journal.read(run_dir))
-            if last.standby is None or not last.has_standby:
+            if not last.has_standby:
                 return
             if (holder := give_up(run_dir, last)) is not None:
                 mark_unread(self._around.settings.home, run_dir)
                 adopt(run_dir, last, holder, self._around.clock)
                 return
-            if last.standby.is_open:  # its job is in the queue, perhaps
-                mark_unread(self._around.settings.home, run_dir)
-                submission.settle_standby(
-                    run_dir,
-                    scheduler=self._around.connect(run.site),
-                    clock=self._around.clock,
-                    lock=lock,
-                )
-                last = submission.last_attempt(journal.read(run_dir))
-                if last.standby is None or not last.has_standby:
-                    return
-        self._doomed[run.site].append(
-            _Doomed(run_dir, last.standby.number, last.standby.job_id, decision.why)
-        )
+            standby = self._settled(run_dir, last, run.site, lock)
+        if standby is not None:
+            self._doomed[run.site].append(
+                _Doomed(run_dir, standby.number, standby.job_id, decision.why)
+            )
+
+    def _settled(
+        self, run_dir: RunDir, last: LastAttempt, site: str, lock: SubmitLock
+    ) -> LastAttempt | None:
+        """The standby with its job, if it has one; None when there never was a job of it."""
+        if last.standby is not None and last.standby.is_open:
+            mark_unread(self._around.settings.home, run_dir)
+            scheduler, clock = self._around.connect(site), self._around.clock
+            submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+            last = submission.last_attempt(journal.read(run_dir))
+        return last.standby if last.has_standby else None
 
     def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -59,6 +58,10 @@ LIVE = [intended(1), submitted(1, 1)]
 SAID = [started(1, 2), progress(10, 3, loss=0.1, lr=1e-5), checkpoint(10, 4)]
 
 
+#: sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, which Python 3.10 does not have.
+_VARIABLE_NUMBER = 9
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="sqlite3 cannot lower the limit")
 def test_an_old_sqlite_is_asked_about_many_runs_in_several_statements(tmp_path: Path) -> None:
     run = make_run(tmp_path)
@@ -66,7 +69,7 @@ def test_an_old_sqlite_is_asked_about_many_runs_in_several_statements(tmp_path: 
     with open_ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}") as ledger:
         ledger.apply([change_of(run, LIVE, [])])
         raw = ledger.connection().raw
-        raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+        raw.setlimit(_VARIABLE_NUMBER, 999)
         assert list(ledger.known(run_ids)) == [run.run_id]
         assert list(ledger.how_far(run_ids)) == [run.run_id]
         assert ledger.checkpoints(run_ids) == []

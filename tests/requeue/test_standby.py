@@ -285,6 +285,26 @@ def test_a_run_that_is_held_has_none_and_after_its_release_has_one_again(desk: W
     assert len(desk.alive()) == 2
 
 
+def test_held_while_slurm_was_down_and_then_released_it_gets_one_that_can_execute(
+    desk: Watched,
+) -> None:
+    """The one before is closed to its job, which could not be cancelled then."""
+    launched, _ = with_standby(desk)
+    before = last_attempt(journal.read(RunDir(launched.run_dir))).standby
+    assert before is not None
+    assert before.intent is not None
+    seal(RunDir(launched.run_dir), before.intent)
+    desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
+    desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
+    desk.tick()
+    assert desk.alive() == [launched.job_id]
+    desk.clock.advance(60)
+    (again,) = desk.tick().standbys.values()
+    assert sorted(desk.alive()) == sorted([launched.job_id, again])
+    assert desk.seen(launched.run_id).run.next_action == f"standby: job {again} waits"
+    assert_rebuilt_alike(desk, launched)
+
+
 def test_after_scancel_by_hand_the_run_stays_cancelled(desk: Watched) -> None:
     launched, _ = with_standby(desk)
     desk.slurm.cancel([launched.job_id])
