@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
 from hpcflow.launch import submission
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from hpcflow.requeue.tick import Surroundings
 
 _log = logging.getLogger(__name__)
+
+#: How many standbys a round sends: the ends of attempts are not to wait for them.
+MOST_SENT: Final = 100
+_BATCH: Final = 200
 
 
 @dataclass
@@ -105,20 +109,24 @@ class _Round:
         """``act`` for every run whose next action this is; each has its own troubles."""
         around = self._around
         run_ids = around.ledger.due(action, around.clock.now(), user=around.settings.user)
-        known = around.ledger.known(run_ids) if run_ids else {}
+        for begin in range(0, len(run_ids), _BATCH):
+            self._some(run_ids[begin : begin + _BATCH], act)
+
+    def _some(self, run_ids: Sequence[str], act: Callable[[Known, RunDir], None]) -> None:
+        known = self._around.ledger.known(run_ids)
         changed = []
         try:
             for run_id in run_ids:
                 if run_id not in known or known[run_id].run.site in self._silent_sites:
                     continue
-                if self._kept.is_ousted:
+                if self._kept.is_ousted or len(self._kept.sent) >= MOST_SENT:
                     return
                 run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
                 if run_dir is not None and not is_gone(run_dir):
                     self._guarded(known[run_id], run_dir, act)
                     changed.append(run_dir)
         finally:
-            catch_up(around.ledger, changed)
+            catch_up(self._around.ledger, changed)
 
     def _guarded(self, known: Known, run_dir: RunDir, act: Callable[[Known, RunDir], None]) -> None:
         try:

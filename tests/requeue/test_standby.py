@@ -477,6 +477,17 @@ def test_a_job_that_slurm_restarts_has_no_attempt_beside_its_standby(desk: Watch
     assert seen.run.state is RunState.RUNNING
 
 
+def test_a_round_sends_so_many_and_the_next_one_the_others(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcflow.requeue.standbys.MOST_SENT", 2, raising=False)
+    monkeypatch.setattr("hpcflow.requeue.standbys._BATCH", 3, raising=False)
+    for _ in range(5):
+        desk.launch()
+    assert [len(desk.tick().standbys) for _ in range(4)] == [2, 2, 1, 0]
+    assert len(desk.alive()) == 10
+
+
 def test_one_scancel_for_all_that_are_not_needed(desk: Watched) -> None:
     runs = [with_standby(desk)[0] for _ in range(5)]
     for launched in runs:
