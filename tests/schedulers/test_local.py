@@ -47,8 +47,12 @@ def _submit(scheduler: Scheduler, folder: Path, body: str, name: str = "a-job") 
     return scheduler.submit(SubmitRequest(script, folder, name)).job_id
 
 
+#: submitit lets a job whose submission was killed in the midst wait a minute for the rest of it.
+PATIENCE_S = 120
+
+
 def _until(scheduler: Scheduler, job_id: str, condition: Callable[[JobInfo], bool]) -> JobInfo:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         (job,) = scheduler.queue([job_id])
         if condition(job):
