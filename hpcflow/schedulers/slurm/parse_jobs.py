@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Final, Literal
 
 from hpcflow.errors import SchedulerUnavailable
@@ -57,10 +58,13 @@ def parse_queue(text: str, fields: Sequence[str] = QUEUE_FIELDS) -> list[JobInfo
     *rows, rest = text.split(ROW_END)
     if FIELD_END in rest:
         raise _not_a_row(rest)
-    return [_queue_row(row, fields) for row in rows]
+    names = tuple(fields)
+    return [_queue_row(row, names) for row in rows]
 
 
-def _queue_row(row: str, fields: Sequence[str]) -> JobInfo:
+# Most rows are what they were ten seconds ago; who asks again and again need not read them again.
+@lru_cache(maxsize=20_000)
+def _queue_row(row: str, fields: tuple[str, ...]) -> JobInfo:
     values = row.split(FIELD_END)
     values[0] = values[0].strip().rpartition("\n")[2]
     if len(values) > len(fields):  # a name may hold whatever its owner typed
