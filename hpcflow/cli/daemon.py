@@ -16,7 +16,8 @@ from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError
 
 if TYPE_CHECKING:
-    from hpcflow.requeue.tick import Report, Surroundings
+    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.requeue.tick import Report
 
 Said = TypeVar("Said")
 
@@ -140,7 +141,7 @@ def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
     """
     from hpcflow.ledger.store import Ledger
     from hpcflow.ledger.url import parse_url
-    from hpcflow.requeue.tick import Surroundings
+    from hpcflow.requeue.surroundings import Surroundings
 
     return Surroundings(
         Ledger(parse_url(session.settings.ledger_url)) if waits_for_ledger else session.ledger,

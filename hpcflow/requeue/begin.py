@@ -1,13 +1,25 @@
-"""The two minutes that Slurm lets a job wait which it has restarted: nobody needs them. Pure."""
+"""The two minutes that Slurm lets a job wait which it has restarted: nobody needs them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.clock import from_text
+from hpcflow.errors import HpcflowError, LedgerError
+from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import AttemptRow, Known
+from hpcflow.model.journal import BeginLifted
 from hpcflow.model.state import AttemptState
+from hpcflow.projection import catch_up
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.troubles import Troubles
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.own_runs import OwnRuns
 
 #: What Slurm calls it when a job waits for a time.
 REASON: Final = "BeginTime"
@@ -18,8 +30,79 @@ _BY_SLURM: Final = timedelta(minutes=5)
 _SOON: Final = timedelta(seconds=2)
 
 
+@dataclass
+class Lifted:
+    """What was done.
+
+    Attributes:
+        jobs: run id -> job id, of those that need not wait any more.
+        warnings: what Slurm did not do, for people.
+    """
+
+    jobs: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def lift_begin_times(around: Surroundings, own: OwnRuns, troubles: Troubles) -> Lifted:
+    """Let the jobs that Slurm has restarted start now. Killed on the way, it is done again.
+
+    Args:
+        own: the runs that may be touched.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    run_ids = around.ledger.waiting_for(REASON, user=around.settings.user)
+    by_site: dict[str, list[tuple[AttemptRow, RunDir]]] = defaultdict(list)
+    for each in around.ledger.known(run_ids).values():
+        run_dir = own.dir_of(each.run.run_id, each.run.run_dir)
+        attempt = to_be_lifted(each, around.clock.now()) if run_dir is not None else None
+        if run_dir is not None and attempt is not None:
+            by_site[each.run.site].append((attempt, run_dir))
+    lifted = Lifted()
+    for site, waiting in by_site.items():
+        if not around.may_act():
+            break
+        try:
+            _lift(around, site, waiting, lifted, troubles)
+        except LedgerError:
+            raise
+        except HpcflowError as error:
+            lifted.warnings.append(f"{site}: {error.message}")
+    return lifted
+
+
+def _lift(
+    around: Surroundings,
+    site: str,
+    waiting: Sequence[tuple[AttemptRow, RunDir]],
+    lifted: Lifted,
+    troubles: Troubles,
+) -> None:
+    scheduler = around.connect(site)
+    if other_cluster(around.find_site(site), scheduler):
+        return
+    refused = scheduler.start_now([row.job_id or "" for row, _ in waiting])
+    for row, run_dir in waiting:
+        job_id = row.job_id or ""
+        why = refused.get(job_id)
+        with troubles.of(row.run_id, site):
+            now = around.clock.now()
+            record = BeginLifted(at=now, attempt=row.attempt, job_id=job_id, refused=why)
+            journal.append(run_dir, record)
+        if why is None:
+            lifted.jobs[row.run_id] = job_id
+        else:
+            lifted.warnings.append(
+                f"{row.run_id}: job {job_id} was restarted and waits two minutes, for its begin "
+                f"time may not be changed: {why}"
+            )
+    catch_up(around.ledger, [run_dir for _, run_dir in waiting])
+
+
 def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
     """The attempt of a run whose begin time lies ahead because Slurm restarted its job; asked once.
+    Pure.
 
     Never one that somebody chose: a job that was not restarted may wait for the time that its owner
     said, and so may one whose begin time was moved far away since.

@@ -19,7 +19,8 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
-from hpcflow.requeue.tick import Report, Surroundings, tick
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.tick import Report, tick
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.own_runs import OwnRuns
 

@@ -1,4 +1,4 @@
-"""Jobs that wait for nodes while hpcflow keeps them away from some. Pure.
+"""Jobs that wait for nodes while hpcflow keeps them away from some.
 
 Which nodes a job keeps away from is decided when it is sent. Others may go down while it waits, and
 then it would wait for those that it was not to get.
@@ -10,10 +10,20 @@ import shlex
 
 from hpcflow.ledger.rows import Known
 from hpcflow.model.state import AttemptState
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.storage.own_runs import OwnRuns
+
+
+def say_who_is_kept_out(around: Surroundings, own: OwnRuns) -> list[str]:
+    """Whoever waits for nodes that it was told to keep away from: its owner may change that."""
+    known = around.ledger.known(around.ledger.kept_out(user=around.settings.user)).values()
+    mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
+    return [said for each in mine if (said := kept_out(each)) is not None]
 
 
 def kept_out(known: Known) -> str | None:
     """What to tell the owner of a run of which a job waits for nodes; None where it may have all.
+    Pure.
 
     The words stay the same for as long as it waits, so that they are said once.
     """

@@ -26,15 +26,13 @@ and its silence says nothing; it is watched anew.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
-from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
+from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rhythm import Rhythm, has_begun, rhythm_of, signs_of
 from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
@@ -43,6 +41,8 @@ from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
 from hpcflow.projection import catch_up
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
+from hpcflow.requeue.surroundings import OustedError, Surroundings
+from hpcflow.requeue.troubles import Troubles
 from hpcflow.requeue.watch import Entry, Watch, WatchFile, pause_s
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
@@ -52,15 +52,10 @@ from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 
-if TYPE_CHECKING:
-    from hpcflow.requeue.tick import Surroundings
-
 #: Runs that are taken under watch at one look, for their files are opened; the rest is at the next.
 _NEW_AT_ONCE: Final = 200
 #: What our notice says, so that nobody else's is deleted.
 NOTICE_WORD: Final = "stalled"
-_log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 
 @dataclass
@@ -82,19 +77,19 @@ def look_for_stalls(
     around: Surroundings,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
-    silent_sites: Collection[str] = (),
+    troubles: Troubles,
 ) -> Seen:
     """Look at all attempts that run, unless that was done a moment ago, and act.
 
     Args:
         queue: site name -> what is in its queue; asked only before an act.
         own: the runs that may be touched.
-        silent_sites: those that have just not answered; nothing is done there.
+        troubles: of the round so far: where Slurm has just not answered, nothing is done.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Look(around, queue, own, silent_sites).go()
+    return _Look(around, queue, own, troubles).go()
 
 
 @dataclass(frozen=True)
@@ -142,13 +137,14 @@ class _Look:
         around: Surroundings,
         queue: Callable[[str], Sequence[JobInfo]],
         own: OwnRuns,
-        silent_sites: Collection[str],
+        troubles: Troubles,
     ) -> None:
         self._around = around
         self._own = own
-        self._silent_sites = set(silent_sites)
-        self._queue = queue
         self._seen = Seen()
+        # Its own, for they are kept with the watch: what lasts is to be said at every round.
+        self._troubles = Troubles(self._seen.problems, troubles.silent_sites)
+        self._queue = queue
         self._changed: list[RunDir] = []
         self._to_cancel: dict[str, dict[str, str]] = defaultdict(dict)
         self._entries: dict[str, Entry] = {}
@@ -185,6 +181,8 @@ class _Look:
             file.save(watch)
             try:
                 self._act(suspects)
+            except OustedError:
+                self._seen.is_ousted = True
             finally:
                 catch_up(around.ledger, self._changed)
             if self._has_changed or self._seen.problems != watch.problems:
@@ -226,9 +224,8 @@ class _Look:
         known = self._around.ledger.known([row.run_id for row in new]) if new else {}
         for row in new:
             if row.run_id in known:
-                first = partial(_first_look, row, known[row.run_id])
-                if (entry := self._guarded(row.run_id, first)) is not None:
-                    entries[row.run_id] = entry
+                with self._troubles.of(row.run_id, row.site):
+                    entries[row.run_id] = _first_look(row, known[row.run_id])
         return entries
 
     def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[_Suspect]:
@@ -260,39 +257,19 @@ class _Look:
         for suspect in suspects:
             if suspect.verdict is None and not suspect.waits_for_notice:
                 continue
-            if suspect.row.site in self._silent_sites:
+            if suspect.row.site in self._troubles.silent_sites:
                 continue
-            if not self._around.may_act():
-                self._seen.is_ousted = True
-                return
-            self._guarded(suspect.row.run_id, partial(self._unless_files_fail, suspect))
+            self._around.require_lease()
+            with self._troubles.of(suspect.row.run_id, suspect.row.site):
+                self._unless_files_fail(suspect)
         for site, jobs in self._to_cancel.items():
-            if not self._around.may_act():
-                self._seen.is_ousted = True
-                return
-            scheduler = self._around.connect(site)
-            self._guarded(next(iter(jobs)), partial(scheduler.cancel, list(jobs.values())))
-
-    def _guarded(self, run_id: str, act: Callable[[], Result]) -> Result | None:
-        """What goes wrong with one run is a problem of its own."""
-        try:
-            return act()
-        except LedgerError:
-            raise
-        except HpcflowError as error:
-            self._seen.problems[run_id] = error.message
-        except Exception as error:  # a bug, or files that nobody foresaw: it ends no other run
-            _log.debug("run %s", run_id, exc_info=True)
-            self._seen.problems[run_id] = f"{type(error).__name__}: {error}"
-        return None
+            self._around.require_lease()
+            with self._troubles.of(next(iter(jobs)), site):
+                self._around.connect(site).cancel(list(jobs.values()))
 
     def _unless_files_fail(self, suspect: _Suspect) -> None:
         try:
             self._one(suspect)
-        except SchedulerUnavailable:
-            # It would be silent to the next run, too, after as long a wait.
-            self._silent_sites.add(suspect.row.site)
-            raise
         except StorageError:
             self._change(suspect, silent_s=0.0)
             raise

@@ -5,13 +5,11 @@ What a standby is, and why it may be given up at any moment: :mod:`hpcflow.launc
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
-from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.standby import adopt, give_up, send_standby, write_off
@@ -23,6 +21,8 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.troubles import Troubles
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -32,44 +32,32 @@ from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
-if TYPE_CHECKING:
-    from hpcflow.requeue.tick import Surroundings
-
-_log = logging.getLogger(__name__)
-
 #: How many standbys a round sends: the ends of attempts are not to wait for them.
 MOST_SENT: Final = 100
 _BATCH: Final = 200
 
 
-@dataclass
-class Kept:
-    """What was done.
-
-    Attributes:
-        sent: run id -> job id.
-        problems: run id -> what went wrong with it; it is tried again.
-        is_ousted: whether another process has taken the lease meanwhile.
-    """
-
-    sent: dict[str, str] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    is_ousted: bool = False
-
-
 def look_after_standbys(
-    around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]], own: OwnRuns
-) -> Kept:
+    around: Surroundings,
+    to_avoid: Callable[[Run, Site], Sequence[str]],
+    own: OwnRuns,
+    troubles: Troubles,
+    *,
+    sent: dict[str, str],
+) -> None:
     """Send those that are wanted, and end those that are not any more.
 
     Args:
         to_avoid: the nodes that the next attempt of a run had better not get.
         own: the runs that may be touched.
+        troubles: get those of standbys; where Slurm has just not answered, nothing is done.
+        sent: gets run id -> job id of what was sent.
 
     Raises:
         LedgerError: the database does not answer.
+        OustedError: another process has taken over.
     """
-    return _Round(around, to_avoid, own).go()
+    _Round(around, to_avoid, own, troubles, sent).go()
 
 
 @dataclass(frozen=True)
@@ -84,26 +72,26 @@ class _Doomed:
 
 class _Round:
     def __init__(
-        self, around: Surroundings, to_avoid: Callable[[Run, Site], Sequence[str]], own: OwnRuns
+        self,
+        around: Surroundings,
+        to_avoid: Callable[[Run, Site], Sequence[str]],
+        own: OwnRuns,
+        troubles: Troubles,
+        sent: dict[str, str],
     ) -> None:
         self._around = around
         self._own = own
         self._to_avoid = to_avoid
-        self._kept = Kept()
-        self._silent_sites: set[str] = set()
+        self._troubles = troubles
+        self._sent = sent
         self._doomed: dict[str, list[_Doomed]] = defaultdict(list)
 
-    def go(self) -> Kept:
+    def go(self) -> None:
         self._each(STANDBY_DUE, self._give_up)
         for site, doomed in self._doomed.items():
-            if self._may_act():
-                self._end(site, doomed)
+            self._around.require_lease()
+            self._end(site, doomed)
         self._each(STANDBY_WANTED, self._send)
-        return self._kept
-
-    def _may_act(self) -> bool:
-        self._kept.is_ousted = self._kept.is_ousted or not self._around.may_act()
-        return not self._kept.is_ousted
 
     def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
         """``act`` for every run whose next action this is; each has its own troubles."""
@@ -117,31 +105,17 @@ class _Round:
         changed = []
         try:
             for run_id in run_ids:
-                if run_id not in known or known[run_id].run.site in self._silent_sites:
+                if run_id not in known or known[run_id].run.site in self._troubles.silent_sites:
                     continue
-                if self._kept.is_ousted or len(self._kept.sent) >= MOST_SENT:
+                if len(self._sent) >= MOST_SENT:
                     return
                 run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
                 if run_dir is not None and not is_gone(run_dir):
-                    self._guarded(known[run_id], run_dir, act)
                     changed.append(run_dir)
+                    with self._troubles.of(run_id, known[run_id].run.site):
+                        act(known[run_id], run_dir)
         finally:
             catch_up(self._around.ledger, changed)
-
-    def _guarded(self, known: Known, run_dir: RunDir, act: Callable[[Known, RunDir], None]) -> None:
-        try:
-            act(known, run_dir)
-        except LedgerError:
-            raise
-        except SchedulerUnavailable as error:
-            self._silent_sites.add(known.run.site)
-            self._kept.problems[known.run.run_id] = error.message
-        except HpcflowError as error:
-            if not error.retryable or not isinstance(error, StorageError):
-                self._kept.problems[known.run.run_id] = error.message
-        except Exception as error:  # a bug, or files that nobody foresaw: it ends no other run
-            _log.debug("run %s", known.run.run_id, exc_info=True)
-            self._kept.problems[known.run.run_id] = f"{type(error).__name__}: {error}"
 
     def _is_here(self, site: Site) -> bool:
         return not other_cluster(site, self._around.connect(site.name))
@@ -161,7 +135,8 @@ class _Round:
             return
         avoid = self._to_avoid(run, site)
         with submit_lock(run_dir, wait_s=0) as lock:
-            if not self._may_act() or is_behind(known, run_dir):
+            self._around.require_lease()
+            if is_behind(known, run_dir):
                 return
             sent = send_standby(
                 run_dir,
@@ -175,7 +150,7 @@ class _Round:
                 avoid=avoid,
             )
         if sent is not None:
-            self._kept.sent[run.run_id] = sent.job_id
+            self._sent[run.run_id] = sent.job_id
 
     def _give_up(self, known: Known, run_dir: RunDir) -> None:
         """From now on the standby executes nothing; or, if it does already, it is an attempt."""
@@ -187,7 +162,8 @@ class _Round:
         if decision.action is Action.RESUBMIT:
             return  # it is what the run goes on with
         with submit_lock(run_dir, wait_s=0) as lock:
-            if not self._may_act() or is_behind(known, run_dir):
+            self._around.require_lease()
+            if is_behind(known, run_dir):
                 return
             last = submission.last_attempt(journal.read(run_dir))
             if not last.has_standby:
@@ -215,16 +191,15 @@ class _Round:
 
     def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
-        try:
+        is_told = False
+        with self._troubles.of(doomed[0].run_dir.path.name, site):
             job_ids = [each.job_id for each in doomed if each.job_id is not None]
             if job_ids:
                 self._around.connect(site).cancel(job_ids)
-            for each in doomed:
+            is_told = True
+        for each in doomed if is_told else ():
+            with self._troubles.of(each.run_dir.path.name, site):
                 self._write_off(each)
-        except LedgerError:
-            raise
-        except HpcflowError as error:
-            self._kept.problems[doomed[0].run_dir.path.name] = error.message
         catch_up(self._around.ledger, [each.run_dir for each in doomed])
 
     def _write_off(self, each: _Doomed) -> None:

@@ -8,46 +8,40 @@ holds nothing between two rounds.
 from __future__ import annotations
 
 import gc
-import logging
-import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
-from hpcflow.clock import Clock
 from hpcflow.errors import (
-    HpcflowError,
     InputError,
     LedgerError,
-    SchedulerUnavailable,
     StorageError,
     SubmissionRefused,
 )
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
-from hpcflow.ledger.rows import AttemptRow, Known
-from hpcflow.ledger.store import Ledger
+from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import BeginLifted, Decided
+from hpcflow.model.journal import Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, say_purged
-from hpcflow.requeue.begin import REASON, to_be_lifted
+from hpcflow.requeue.begin import lift_begin_times
 from hpcflow.requeue.behind import is_behind
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.kept_out import kept_out
+from hpcflow.requeue.kept_out import say_who_is_kept_out
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
-from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.settings import Settings
+from hpcflow.requeue.surroundings import OustedError, Surroundings
+from hpcflow.requeue.troubles import Troubles
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -58,7 +52,6 @@ from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.unread import mark_unread
 
 _BATCH: Final = 200
-_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -88,27 +81,6 @@ class Report:
     is_ousted: bool = False
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """Everything that a tick works with.
-
-    Attributes:
-        connect: site name -> scheduler.
-        find_site: site name -> site.
-        may_act: asked before every act, under the lock of its run: whether this process still holds
-            the lease, and is not told to end.
-        host: whose clock it is.
-    """
-
-    ledger: Ledger
-    settings: Settings
-    clock: Clock
-    connect: Callable[[str], Scheduler]
-    find_site: Callable[[str], Site]
-    may_act: Callable[[], bool] = lambda: True
-    host: str = field(default_factory=socket.gethostname)
-
-
 def tick(around: Surroundings) -> Report:
     """One round.
 
@@ -132,15 +104,12 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _OustedError(Exception):
-    """This process may not act any more."""
-
-
 class _Round:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._report = Report()
-        self._silent_sites: set[str] = set()
+        self._troubles = Troubles()
+        self._changed: list[RunDir] = []
         self._queues: dict[str, list[JobInfo]] = {}
         self._by_run: dict[str, _ByRun] = {}
         self._sites: dict[str, Site] = {}
@@ -159,141 +128,60 @@ class _Round:
         )
         try:
             self._act()
+        except OustedError:
+            self._report.is_ousted = True
         finally:
+            self._report.problems.update(self._troubles.of_runs)
             self._report.warnings += self._own.warnings()
         return self._report
 
     def _act(self) -> None:
         around = self._around
-        self._lift_begin_times()
-        self._say_who_is_kept_out()
+        lifted = lift_begin_times(around, self._own, self._troubles)
+        self._report.lifted = lifted.jobs
+        self._report.warnings += [*lifted.warnings, *say_who_is_kept_out(around, self._own)]
         due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
-            if not self._batch(due[begin : begin + _BATCH]):
-                self._report.is_ousted = True
-                return
-        standbys = look_after_standbys(around, self._to_avoid, self._own)
-        self._report.standbys = standbys.sent
-        self._report.problems.update(standbys.problems)
-        if standbys.is_ousted:
-            self._report.is_ousted = True
-            return
-        stalls = look_for_stalls(around, self._queue, self._own, self._silent_sites)
+            self._batch(due[begin : begin + _BATCH])
+        look_after_standbys(
+            around, self._to_avoid, self._own, self._troubles, sent=self._report.standbys
+        )
+        stalls = look_for_stalls(around, self._queue, self._own, self._troubles)
         self._report.stalls = stalls.verdicts
         self._report.problems.update(stalls.problems)
         self._report.is_ousted = stalls.is_ousted
 
-    def _lift_begin_times(self) -> None:
-        """Let the jobs that Slurm has restarted start now. Killed on the way, it is done again."""
-        ledger, clock = self._around.ledger, self._around.clock
-        run_ids = ledger.waiting_for(REASON, user=self._around.settings.user)
-        by_site: dict[str, list[AttemptRow]] = {}
-        known = ledger.known(run_ids) if run_ids else {}
-        for each in known.values():
-            if self._dir_of(each) is None:
-                continue
-            if (attempt := to_be_lifted(each, clock.now())) is not None:
-                by_site.setdefault(each.run.site, []).append(attempt)
-        for site, attempts in by_site.items():
-            if not self._around.may_act():
-                return
-            try:
-                scheduler = self._around.connect(site)
-                if other_cluster(self._around.find_site(site), scheduler):
-                    continue
-                refused = scheduler.start_now([row.job_id or "" for row in attempts])
-            except LedgerError:
-                raise
-            except HpcflowError as error:
-                self._report.warnings.append(f"{site}: {error.message}")
-                continue
-            run_dirs = [RunDir(Path(known[row.run_id].run.run_dir)) for row in attempts]
-            for row, run_dir in zip(attempts, run_dirs, strict=True):
-                self._lifted(row, run_dir, refused.get(row.job_id or ""))
-            catch_up(ledger, run_dirs)
-
-    def _say_who_is_kept_out(self) -> None:
-        """Whoever waits for nodes that it was told to keep away from: its owner may change that."""
-        ledger = self._around.ledger
-        run_ids = ledger.kept_out(user=self._around.settings.user)
-        for each in (ledger.known(run_ids) if run_ids else {}).values():
-            if self._dir_of(each) is not None and (said := kept_out(each)) is not None:
-                self._report.warnings.append(said)
-
-    def _lifted(self, attempt: AttemptRow, run_dir: RunDir, refused: str | None) -> None:
-        record = BeginLifted(
-            at=self._around.clock.now(),
-            attempt=attempt.attempt,
-            job_id=attempt.job_id or "",
-            refused=refused,
-        )
-        try:
-            journal.append(run_dir, record)
-        except StorageError as error:
-            self._report.problems[attempt.run_id] = error.message
-        if refused is None:
-            self._report.lifted[attempt.run_id] = record.job_id
-        else:
-            self._report.warnings.append(
-                f"{attempt.run_id}: job {record.job_id} was restarted and waits two minutes, for "
-                f"its begin time may not be changed: {refused}"
-            )
-
-    def _batch(self, run_ids: Sequence[str]) -> bool:
-        """Whether this process may go on."""
+    def _batch(self, run_ids: Sequence[str]) -> None:
+        """Decide about these runs and act."""
         known = self._around.ledger.known(run_ids)
-        changed = []
         try:
             for run_id in run_ids:
-                if run_id not in known or self._dir_of(known[run_id]) is None:
+                if run_id not in known or known[run_id].run.site in self._troubles.silent_sites:
                     continue
-                if self._one(known[run_id]):
-                    changed.append(RunDir(Path(known[run_id].run.run_dir)))
-        except _OustedError:
-            return False
+                run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
+                if run_dir is not None:
+                    with self._troubles.of(run_id, known[run_id].run.site):
+                        self._decide(known[run_id], run_dir)
         finally:
+            changed, self._changed = self._changed, []
             catch_up(self._around.ledger, changed)
-        return True
 
-    def _dir_of(self, known: Known) -> RunDir | None:
-        """Where a run of our own is; None for what only says that it is ours."""
-        return self._own.dir_of(known.run.run_id, known.run.run_dir)
-
-    def _one(self, known: Known) -> bool:
-        """Decide about one run and act; whether its journal may have grown."""
-        run_id = known.run.run_id
-        if known.run.site in self._silent_sites:
-            return False
-        try:
-            return self._decide(known)
-        except (LedgerError, _OustedError):
-            raise
-        except SchedulerUnavailable as error:
-            # Whoever is silent now will be silent to the next run, too, after as long a wait.
-            self._silent_sites.add(known.run.site)
-            self._report.problems[run_id] = error.message
-        except HpcflowError as error:
-            self._report.problems[run_id] = error.message
-        except Exception as error:  # a bug, or files that nobody foresaw: it ends no other run
-            _log.debug("run %s", run_id, exc_info=True)
-            self._report.problems[run_id] = f"{type(error).__name__}: {error}"
-        return True
-
-    def _decide(self, known: Known) -> bool:
-        around, run_dir = self._around, RunDir(Path(known.run.run_dir))
+    def _decide(self, known: Known, run_dir: RunDir) -> None:
+        """What becomes of one run now; written down, and done."""
+        around = self._around
         if is_gone(run_dir):
             self._say_gone(run_dir)
-            return False
+            return
         run = read_run(run_dir)
         site, scheduler = self._site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
-            return False  # it is for a daemon over there
+            return  # it is for a daemon over there
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
         decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.NONE:
-            return False
+            return
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action is Action.RESUBMIT:
@@ -302,21 +190,15 @@ class _Round:
             if avoid:
                 why = f"{decision.why}; avoiding {', '.join(avoid)}"
                 decision = replace(decision, why=why)
-        with ExitStack() as stack:
-            try:
-                lock = stack.enter_context(submit_lock(run_dir, wait_s=0))
-            except StorageError as error:
-                if error.retryable:  # somebody else is submitting it right now
-                    return False
-                raise
+        with submit_lock(run_dir, wait_s=0) as lock:
             # Only now: whoever was stopped while the others took over stops before it writes.
-            if not around.may_act():
-                raise _OustedError
+            around.require_lease()
+            self._changed.append(run_dir)
             if is_behind(known, run_dir):
-                return True
-            is_new = self._write_down(run_dir, facts, known, decision)
+                return
+            self._write_down(run_dir, facts, known, decision)
             if decision.action is not Action.RESUBMIT:
-                return is_new
+                return
             try:
                 launched = resubmit(
                     run_dir,
@@ -335,11 +217,10 @@ class _Round:
                 # The same would be said the next time, and every ten seconds from now on.
                 refused = Decision(Action.STOP, "refused", error.message)
                 self._write_down(run_dir, facts, known, refused)
-                return True
+                return
         if launched is not None:
             self._report.decisions[run.run_id] = decision
             self._report.sent[run.run_id] = launched.job_id
-        return True
 
     def _say_gone(self, run_dir: RunDir) -> None:
         """Nothing can be sent from a directory that is gone; from one that is away, not yet."""
@@ -384,8 +265,8 @@ class _Round:
                 self._report.warnings.append(f"{error.message}; no node is avoided for now")
         return to_avoid(self._evidence, run, site)
 
-    def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> bool:
-        """Put the decision into the journal, unless it stands there; whether it was new."""
+    def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> None:
+        """Put the decision into the journal, unless it stands there."""
         record = Decided(
             at=self._around.clock.now(),
             after=facts.last.number if facts.last else 0,
@@ -398,11 +279,10 @@ class _Round:
         said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
         before = known.run.journal.get("decided", {})
         if said == {name: value for name, value in before.items() if name in said}:
-            return False
+            return
         self._report.decisions[facts.run_id] = decision
         mark_unread(self._around.settings.home, run_dir)
         journal.append(run_dir, record)
-        return True
 
 
 class _ByRun:

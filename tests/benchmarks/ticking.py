@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpcflow.cli.session import Session
-from hpcflow.requeue.tick import Surroundings, tick
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.tick import tick
 from hpcflow.settings import load_settings
 
 

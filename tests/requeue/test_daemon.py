@@ -12,7 +12,8 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import TTL_S, Daemon, Told, lease_name
-from hpcflow.requeue.tick import Report, Surroundings
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.tick import Report
 from tests.requeue.watched import Watched
 
 

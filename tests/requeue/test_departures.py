@@ -11,7 +11,8 @@ import pytest
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, SOON_S, Daemon, Told
 from hpcflow.requeue.departures import MOST, Departures
-from hpcflow.requeue.tick import Report, Surroundings
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.tick import Report
 from hpcflow.storage.layout import AttemptDir, RunDir
 from tests.requeue.watched import Watched
 

@@ -16,7 +16,8 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.requeue.daemon import Daemon, Told
-from hpcflow.requeue.tick import Report, Surroundings
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.tick import Report
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault

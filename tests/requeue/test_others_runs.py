@@ -16,7 +16,7 @@ from hpcflow.model.journal import Ended, Observed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
 from hpcflow.requeue.daemon import Daemon, Told
-from hpcflow.requeue.tick import Surroundings
+from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from tests.requeue.test_stalls import MINUTE, Training

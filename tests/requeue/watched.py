@@ -10,7 +10,8 @@ from typing import Any
 from hpcflow.clock import to_text
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import JournalRecord
-from hpcflow.requeue.tick import Report, Surroundings, tick
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.tick import Report, tick
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.unread import mark_unread

@@ -1,0 +1,47 @@
+"""What a round of the daemon works with, in all its parts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hpcflow.clock import Clock
+from hpcflow.ledger.store import Ledger
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+
+
+class OustedError(Exception):
+    """This process may not act any more; the rest of the round is left to another one."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything that a tick works with.
+
+    Attributes:
+        connect: site name -> scheduler.
+        find_site: site name -> site.
+        may_act: asked before every act, under the lock of its run: whether this process still holds
+            the lease, and is not told to end.
+        host: whose clock it is.
+    """
+
+    ledger: Ledger
+    settings: Settings
+    clock: Clock
+    connect: Callable[[str], Scheduler]
+    find_site: Callable[[str], Site]
+    may_act: Callable[[], bool] = lambda: True
+    host: str = field(default_factory=socket.gethostname)
+
+    def require_lease(self) -> None:
+        """Go on only if this process may act.
+
+        Raises:
+            OustedError: it may not.
+        """
+        if not self.may_act():
+            raise OustedError
