@@ -55,10 +55,9 @@ def from_text(text: str) -> datetime:
         ValueError: not such a time.
     """
     if text.endswith("Z"):  # as nearly all are, and a tick reads ten thousands of them
-        moment = datetime.fromisoformat(text[:-1])
-        if moment.tzinfo is None:
-            return moment.replace(tzinfo=timezone.utc)
-        raise ValueError(f"a time with two zones: {text!r}")
+        moment = datetime.fromisoformat(f"{text[:-1]}+00:00")
+        if moment.tzinfo is timezone.utc:
+            return moment
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"a time without a zone: {text!r}")

@@ -35,13 +35,13 @@ def _kinds(row_type: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("kind", "") for field in fields(row_type)}
 
 
-def encode(row: Any, *, since: int = 0) -> list[object]:
-    """The values of ``row`` as parameters of a statement, in the order of :func:`columns`.
+def encode(row: Any, names: tuple[str, ...] | None = None) -> list[object]:
+    """The values of ``row`` as parameters of a statement.
 
     Args:
-        since: leave out as many columns.
+        names: the columns that are wanted, two at least; all when missing.
     """
-    get, todo = _encoders(row.__class__, since)
+    get, todo = _encoders(row.__class__, names)
     values = list(get(row))
     for index, encoder in todo:
         if values[index] is not None:
@@ -51,10 +51,10 @@ def encode(row: Any, *, since: int = 0) -> list[object]:
 
 @lru_cache(maxsize=64)
 def _encoders(
-    row_type: Any, since: int
+    row_type: Any, names: tuple[str, ...] | None
 ) -> tuple[Callable[[Any], tuple[Any, ...]], list[tuple[int, Callable[[Any], object]]]]:
     """What reads the columns of a row at once, and what is to be done with some of them."""
-    names = columns(row_type)[since:]
+    names = names or columns(row_type)
     kinds = [_kinds(row_type)[name] for name in names]
     todo = [(index, _ENCODERS[kind]) for index, kind in enumerate(kinds) if kind in _ENCODERS]
     return attrgetter(*names), todo
@@ -66,7 +66,7 @@ _ENCODERS: Final[dict[str, Callable[[Any], object]]] = {"json": json.dumps, "tim
 def copied(row: Row) -> Row:
     """Another row with the same values."""
     row_type: Any = row.__class__
-    get, _ = _encoders(row_type, 0)
+    get, _ = _encoders(row_type, None)
     made: Row = row_type(*get(row))
     return made
 
@@ -157,6 +157,8 @@ def _decode_time(value: str | datetime) -> datetime:
 
 
 def _decode_object(text: str) -> dict[str, Any]:
+    if text == "{}":  # as many are; so it is with lists
+        return {}
     value = _parse(text)
     if type(value) is not dict:
         raise ValueError(f"no JSON object: {text[:40]!r}")
@@ -171,6 +173,8 @@ def _decode_numbers(text: str) -> dict[str, Any]:
 
 
 def _decode_texts(text: str) -> list[Any]:
+    if text == "[]":
+        return []
     value = _parse(text)
     if type(value) is not list or not set(map(type, value)) <= {str}:
         raise ValueError(f"no list of texts: {text[:40]!r}")

@@ -34,6 +34,9 @@ _LIVE: Final = {
 STANDBY_WANTED: Final = "standby: wanted"
 STANDBY_DUE: Final = "standby: due"
 
+#: The columns of a run that progress events change. Of its attempt they change the report alone.
+OF_PROGRESS: Final = ("train_step", "total_train_steps", "epoch", "metrics")
+
 
 def run_row(run: Run) -> RunRow:
     """The part of a run's row that ``run.json`` says."""
@@ -116,7 +119,6 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
     """
     wishes = fold.journal
     executed = [attempt for attempt in attempts if attempt.state != AttemptState.WITHDRAWN.value]
-    reported = [attempt for attempt in attempts if _has_progress(attempt.report)]
     state = _run_state(attempts, executed, wishes)
     row.state = state.value
     row.cause = executed[-1].cause if executed else None
@@ -124,12 +126,7 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
     row.completed_at = _completed_at(state, executed, wishes)
     row.attempts = len(attempts)
     row.job_id = next((a.job_id for a in reversed(attempts) if a.job_id), None)
-    latest = reported[-1].report if reported else {}
-    row.train_step = latest.get("train_step")
-    row.total_train_steps = latest.get("total_train_steps")
-    row.epoch = latest.get("epoch")
-    metrics = latest.get("metrics", {})
-    row.metrics = {clean(name): value for name, value in metrics.items() if value is not None}
+    derive_progress(row, attempts)
     row.final_model = next(
         (a.report["model"] for a in attempts[::-1] if a.report.get("model")), None
     )
@@ -137,6 +134,16 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
     row.next_action, row.next_at = _next(wishes, state, executed)
     row.journal = wishes
     row.journal_at = _moment(wishes.get("at"))
+
+
+def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
+    """The part of :func:`derive_run` that progress has a say in: :data:`OF_PROGRESS`."""
+    latest = next((a.report for a in reversed(attempts) if _has_progress(a.report)), {})
+    row.train_step = latest.get("train_step")
+    row.total_train_steps = latest.get("total_train_steps")
+    row.epoch = latest.get("epoch")
+    metrics = latest.get("metrics", {})
+    row.metrics = {clean(name): value for name, value in metrics.items() if value is not None}
 
 
 def _attempt_state(journal: dict[str, Any], report: dict[str, Any]) -> AttemptState:

@@ -38,13 +38,19 @@ class AttemptFold:
 
 @dataclass(slots=True)
 class RunFold:
-    """What journal and events said about a run, apart from run.json."""
+    """What journal and events said about a run, apart from run.json.
+
+    Attributes:
+        changed_attempts: those about which something was said, apart from progress.
+        progressed_attempts: those that have reported progress.
+    """
 
     run_id: str
     journal: dict[str, Any] = field(default_factory=dict)
     attempts: dict[int, AttemptFold] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
     changed_attempts: set[int] = field(default_factory=set)
+    progressed_attempts: set[int] = field(default_factory=set)
 
 
 def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
@@ -152,9 +158,7 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
 
 def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
     """Add whole lines of attempt ``number``'s events, in order; returns how many say nothing."""
-    attempt = fold.attempts.setdefault(number, AttemptFold())
-    fold.changed_attempts.add(number)
-    report, skipped = attempt.report, 0
+    report, skipped = fold.attempts.setdefault(number, AttemptFold()).report, 0
     for line in lines:
         event = parse_event(line)
         if event is None:
@@ -162,8 +166,10 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
             continue
         kind = event["event"]
         if kind == "progress":
+            fold.progressed_attempts.add(number)
             _fold_progress(report, event)
         else:
+            fold.changed_attempts.add(number)
             try:
                 _FOLDERS[kind](fold, number, report, event)
             except ValueError:

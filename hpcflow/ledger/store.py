@@ -15,8 +15,18 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
 from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
 from hpcflow.ledger.connection import Connection, damaged
+from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.ends import End, ends
-from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, HowFar, Known, RunningRow, RunRow
+from hpcflow.ledger.rows import (
+    ROWS,
+    AttemptRow,
+    Change,
+    CheckpointRow,
+    HowFar,
+    Known,
+    RunningRow,
+    RunRow,
+)
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
 from hpcflow.model.state import Cause, RunState
@@ -200,7 +210,8 @@ class Ledger:
                     for table in ("attempt", "checkpoint", "source"):
                         sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608 - our names, and marks
                         connection.execute(sql, [change.run.run_id])
-            _write(connection, "attempt", [row for change in mine for row in change.attempts])
+            _write(connection, "attempt", _attempts(mine, are_progress=False))
+            _write_reports(connection, _attempts(mine, are_progress=True))
             _write(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
             _write(connection, "source", [row for change in mine for row in change.sources])
         written = {id(change) for change in mine}
@@ -231,9 +242,7 @@ def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
                 each for each in some if connection.execute(sql, encode(each.run)).rowcount == 1
             ]
         else:
-            # What run.json said is there, and stays, unless everything was read anew.
-            begin = 0 if kind is _Kind.ANEW else _FIRST_DERIVED
-            mine += _claim_known(connection, begin, list(some))
+            mine += _claim_known(connection, _WRITTEN[kind], list(some))
     return mine
 
 
@@ -241,20 +250,33 @@ class _Kind(Enum):
     NEW = "new"
     ANEW = "anew"
     ON = "on"
+    PROGRESS = "progress"
 
 
 def _kind(change: Change) -> _Kind:
     if change.bytes_before is None:
         return _Kind.NEW
-    return _Kind.ANEW if change.from_zero else _Kind.ON
+    if change.from_zero:
+        return _Kind.ANEW
+    return _Kind.PROGRESS if change.is_progress else _Kind.ON
 
 
-def _claim_known(connection: Connection, begin: int, changes: list[Change]) -> list[Change]:
+#: The columns of a run that are written for a change of this kind. What run.json said is there, and
+#: stays, unless everything was read anew.
+_WRITTEN: Final = {
+    _Kind.ANEW: columns(RunRow),
+    _Kind.ON: columns(RunRow)[columns(RunRow).index("state") :],
+    _Kind.PROGRESS: (*OF_PROGRESS, "bytes_read"),
+}
+
+
+def _claim_known(
+    connection: Connection, names: tuple[str, ...], changes: list[Change]
+) -> list[Change]:
     """All at once, as nearly always nobody else was faster; else one by one."""
-    sql = _update_run(begin)
+    sql = _update_run(names)
     values = [
-        [*encode(change.run, since=begin), change.run.run_id, change.bytes_before]
-        for change in changes
+        [*encode(change.run, names), change.run.run_id, change.bytes_before] for change in changes
     ]
     connection.execute("SAVEPOINT claims")
     if connection.execute_many(sql, values) != len(changes):
@@ -265,14 +287,26 @@ def _claim_known(connection: Connection, begin: int, changes: list[Change]) -> l
     return changes
 
 
-#: Where in a run's row that begins which follows from journal and events.
-_FIRST_DERIVED: Final = columns(RunRow).index("state")
-
-
 @cache
-def _update_run(begin: int) -> str:
-    assignments = ", ".join(f"{name} = ?" for name in columns(RunRow)[begin:])
+def _update_run(names: tuple[str, ...]) -> str:
+    assignments = ", ".join(f"{name} = ?" for name in names)
     return f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608 - our names, and marks
+
+
+def _attempts(changes: Sequence[Change], *, are_progress: bool) -> list[AttemptRow]:
+    return [
+        row
+        for change in changes
+        if (_kind(change) is _Kind.PROGRESS) == are_progress
+        for row in change.attempts
+    ]
+
+
+def _write_reports(connection: Connection, rows: list[AttemptRow]) -> None:
+    if rows:
+        sql = "UPDATE attempt SET report = ? WHERE run_id = ? AND attempt = ?"
+        values = [encode(row, ("report", "run_id", "attempt")) for row in rows]
+        connection.execute_many(sql, values)
 
 
 def _write(connection: Connection, table: str, rows: list[Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcflow.errors import StorageError
 from hpcflow.ledger.codec import copied
-from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
+from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal
 from hpcflow.ledger.rows import Change, Known, SourceRow
 from hpcflow.storage.files import read_from, size_of
@@ -146,14 +146,21 @@ class RunReader:
         else:
             row = copied(known.run)
         attempts = {old.attempt: old for old in known.attempts} if known else {}
-        for number in fold.changed_attempts:
-            attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])
-        derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
+        is_progress = known is not None and JOURNAL not in self._moved and not fold.changed_attempts
+        if is_progress:
+            changed = fold.progressed_attempts
+            derive_progress(row, [attempts[number] for number in sorted(attempts)])
+        else:
+            changed = fold.changed_attempts | fold.progressed_attempts
+            for number in changed:
+                attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])
+            derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
         row.bytes_read = sum(source.offset_bytes for source in self._sources.values())
         return Change(
             run=row,
-            attempts=[attempts[number] for number in sorted(fold.changed_attempts)],
+            attempts=[attempts[number] for number in sorted(changed)],
             checkpoints=list(fold.checkpoints.values()),
             sources=[self._sources[name] for name in sorted(self._moved)],
             bytes_before=known.run.bytes_read if known else None,
+            is_progress=is_progress,
         )

@@ -41,6 +41,7 @@ EVENTS = [
     say.event("train_started", 2, train_step=0, resumed_from=None, total_train_steps=100),
     say.progress(10, 3, loss=0.5),
     say.progress(20, 4, loss=None, lr=0.1),
+    say.event("progress", 5, train_step=25, total_train_steps=90, epoch=2.5, metrics={"lr": 0.2}),
     say.checkpoint(20, 4),
     say.checkpoint(30, 5, path="ckpt.pt", epoch=1.5),
     say.event("notice", 6, signal="TERM"),
@@ -85,6 +86,29 @@ def test_however_the_files_grew_the_ledger_is_that_of_a_rebuild(
         assert catch_up(ledger, [run_dir]) == Summary(runs=1)
         assert rebuild(ledger, [run_dir]).problems == []
     assert everything(ledger, [run_dir]) == followed
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_progress_alone_changes_what_a_rebuild_would(
+    ledger: Ledger, tmp_path: Path, number: int
+) -> None:
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, *(make(n) for n in (1, 2) for make in (say.intended, say.submitted)))
+    for each in (1, 2):
+        grow(run_dir.attempt(each).events, say.started(each), say.progress(10, 3, loss=0.5))
+    catch_up(ledger, [run_dir])
+    before = everything(ledger, [run_dir])
+
+    said = {"total_train_steps": 90, "epoch": 2.5, "metrics": {"lr": 0.2}}
+    grow(run_dir.attempt(number).events, say.event("progress", 5, train_step=25, **said))
+    assert catch_up(ledger, [run_dir]).lines == 1
+
+    followed = everything(ledger, [run_dir])
+    assert followed != before
+    rebuild(ledger, [run_dir])
+    assert everything(ledger, [run_dir]) == followed
+    newest = ledger.runs()[0]
+    assert (newest.train_step, newest.epoch) == ((25, 2.5) if number == 2 else (10, None))
 
 
 def test_every_line_counts_once_and_bad_ones_are_counted(ledger: Ledger, tmp_path: Path) -> None:
