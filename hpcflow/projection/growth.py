@@ -5,14 +5,16 @@ Of ten thousand runs that are under way, most have written nothing since they we
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import HowFar
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import JOURNAL, events_of
+from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import link_of
 
 
 def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
@@ -25,12 +27,11 @@ def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
         LedgerError: the database failed.
     """
     known = ledger.how_far(ids)
-    links = str(home.runs)
     found = []
     for run_id in ids:
         # Texts, not paths: this is done ten thousand times in a round.
         try:
-            folder = os.readlink(f"{links}/{run_id}")  # noqa: PTH115
+            folder = link_of(home, run_id)
         except OSError:
             continue  # it was thrown away meanwhile
         if run_id not in known or not _is_read(folder, known[run_id]):
@@ -39,17 +40,8 @@ def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
 
 
 def _is_read(folder: str, far: HowFar) -> bool:
+    names = [JOURNAL, *map(events_of, far.attempts)]
     try:
-        return _is_as_long(f"{folder}/{JOURNAL}", far.offsets.get(JOURNAL, 0)) and all(
-            _is_as_long(f"{folder}/{name}", far.offsets.get(name, 0))
-            for name in map(events_of, far.attempts)
-        )
-    except OSError:
+        return all((size_of(f"{folder}/{name}") or 0) == far.offsets.get(name, 0) for name in names)
+    except StorageError:
         return False
-
-
-def _is_as_long(path: str, size_bytes: int) -> bool:
-    try:
-        return os.stat(path).st_size == size_bytes  # noqa: PTH116
-    except FileNotFoundError:
-        return size_bytes == 0

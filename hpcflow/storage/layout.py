@@ -39,6 +39,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 
@@ -150,7 +151,7 @@ class Home:
     def compiled_templates(self) -> Path:
         return self.path / "compiled_templates"
 
-    @property
+    @cached_property  # it is asked for with every link, and those are read by the ten thousand
     def runs(self) -> Path:
         return self.path / "runs"
 

@@ -18,6 +18,7 @@ from typing import Final
 from hpcflow.errors import StorageError
 from hpcflow.model.ids import is_run_id
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import link_of
 
 #: How many lost links are told one by one.
 _TOLD: Final = 3
@@ -27,7 +28,7 @@ class OwnRuns:
     """The runs of a home, for the length of one look: each link and its directory is seen once."""
 
     def __init__(self, home: Home) -> None:
-        self._home, self._folder, self._user = home, str(home.runs), os.geteuid()
+        self._home, self._user = home, os.geteuid()
         self._links: dict[str, str | None] = {}
         self._lost: dict[str, str] = {}
         self._said: dict[str, str] = {}
@@ -76,7 +77,7 @@ class OwnRuns:
         if not is_run_id(run_id):
             return None
         try:
-            link = os.readlink(f"{self._folder}/{run_id}")  # noqa: PTH115
+            link = link_of(self._home, run_id)
         except OSError:
             if _is_certainly_ours(run_id, Path(in_ledger)):
                 self._lost[run_id] = in_ledger

@@ -40,9 +40,14 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
         NotFoundError: this home has no such run.
     """
     try:
-        return RunDir(Path(os.readlink(f"{home.runs}/{run_id}")))  # noqa: PTH115 - by the thousand
+        return RunDir(Path(link_of(home, run_id)))
     except OSError:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
+
+
+def link_of(home: Home, run_id: str) -> str:
+    """Where the link of a run leads to, as a text; ``OSError`` when there is none."""
+    return os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes ten times as long
 
 
 def is_gone(run_dir: RunDir) -> bool:
