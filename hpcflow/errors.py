@@ -15,6 +15,7 @@
         ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; asking again helps
         ├── SubmissionRefused       the scheduler said no; asking again will not help
         ├── SubmissionDelayed       a limit that passes by itself; asking again later helps
+        ├── SubmissionLost          no job came of it, and nobody said why; asking again may help
         └── SubmissionInDoubt       the job may exist: look its name up before sending again
 
 An error says what is wrong, where (file, line, key), and ends with the next thing to type.
@@ -121,6 +122,12 @@ class SubmissionRefused(SchedulerError):
 
 class SubmissionDelayed(SchedulerError):
     """A limit (jobs per user, per account, per QOS) is full for now."""
+
+    retryable = True
+
+
+class SubmissionLost(SchedulerError):
+    """The submission failed without a reason, and its job was looked up since: there is none."""
 
     retryable = True
 

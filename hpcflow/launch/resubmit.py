@@ -10,7 +10,7 @@ from hpcflow.launch.jobs import alive_jobs, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
-from hpcflow.launch.standby import go_on_with_standby, without_standby
+from hpcflow.launch.standby import go_on_with_standby, judges_by_itself, without_standby
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -48,7 +48,8 @@ def resubmit(
     Returns:
         The next attempt: its standby, where it has one. None where somebody else has moved the run
         on or wants it to stop, or a job of it is alive that had ended (an admin requeued it, a node
-        came back). One that was restarted is the next attempt from now on.
+        came back); one that was restarted is the next attempt from now on. None also where its
+        standby has just started, and decides at this moment whether it goes on.
 
     Raises:
         StorageError: its journal is gone, and with it what became of its jobs.
@@ -58,6 +59,8 @@ def resubmit(
     records = journal.read(run_dir)
     require_journal(run_dir, records, known_attempts=after)
     if found is not None or run_dir.cancel.exists() or not _is_over(records, after):
+        return None
+    if judges_by_itself(run_dir, submission.last_attempt(records), queue, clock.now()):
         return None
     waited = go_on_with_standby(
         run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb

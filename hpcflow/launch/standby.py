@@ -10,16 +10,20 @@ does at that moment, and a job that was given up leaves at once, however late it
 
 from __future__ import annotations
 
+import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.clock import Clock
+from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt, read_claim
+from hpcflow.model.ids import job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
@@ -30,9 +34,14 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 
+_log = logging.getLogger(__name__)
+
 #: After these a standby goes on by itself, once it starts. After others it leaves, unless it finds
 #: in the journal, when it starts, that it is the next attempt.
 _GOES_ON: Final = (Cause.PREEMPTED, Cause.TIMEOUT, Cause.CHECKPOINTED)
+
+#: From its start in Slurm's eyes to its claim, or its end: the nodes' prologs, and a slow scontrol.
+_JUDGES_WITHIN: Final = timedelta(minutes=3)
 
 
 def send_standby(
@@ -103,7 +112,7 @@ def go_on_with_standby(
     Raises:
         SchedulerError: Slurm could not be asked what became of it, or not to end it.
     """
-    found = submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+    submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
     last = submission.last_attempt(journal.read(run_dir))
     standby = last.standby
     if standby is None or standby.intent is None or not last.has_standby:
@@ -111,13 +120,28 @@ def go_on_with_standby(
     if (holder := read_claim(run_dir, standby.number)) is not None:
         return adopt(run_dir, last, holder, clock)
     is_sealed = run_dir.attempt(standby.number).claim.exists()
-    is_there = _waits(standby, queue)
-    if last.cause in _GOES_ON:
-        is_there = is_there or found is not None or is_in_queue(standby, queue)
-    if is_there and not is_sealed and standby.job_id and standby.intent.mem_mb == mem_mb:
-        return adopt(run_dir, last, standby.job_id, clock)
+    if not is_sealed and _waits(standby, queue) and standby.intent.mem_mb == mem_mb:
+        return adopt(run_dir, last, standby.job_id or "", clock)
     why = "it is not what is wanted now"
-    return discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+    return discard(run_dir, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
+
+
+def judges_by_itself(
+    run_dir: RunDir, last: LastAttempt, queue: Sequence[JobInfo], now: datetime
+) -> bool:
+    """Whether the standby has started a moment ago, after an end after which it may go on: it makes
+    its claim now, or it leaves. What was taken from it now would be time in the queue."""
+    standby = last.standby
+    if standby is None or last.cause not in _GOES_ON:
+        return False
+    if run_dir.attempt(standby.number).claim.exists():
+        return False
+    return any(
+        job.state is AttemptState.RUNNING
+        and job.started_at is not None
+        and now - job.started_at < _JUDGES_WITHIN
+        for job in _jobs(standby, queue)
+    )
 
 
 def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Submitted:
@@ -138,17 +162,26 @@ def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Subm
 
 
 def discard(
-    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock, why: str
+    run_dir: RunDir,
+    queue: Sequence[JobInfo] | None = None,
+    *,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock: SubmitLock,
+    why: str,
 ) -> Submitted | None:
     """Give the standby of a run up, and cancel its job; the caller holds ``lock``.
+
+    Args:
+        queue: what the scheduler said a moment ago, if it need not be asked.
 
     Returns:
         The next attempt, if the standby has become that meanwhile.
 
     Raises:
         SubmissionInDoubt: it may have a job of which nobody knows the id.
-        SchedulerUnavailable: the job could not be cancelled. It leaves when it starts; and as long
-            as that is not journaled, the next one who comes this way tries again.
+        SchedulerError: the job could not be cancelled. It leaves when it starts; and as long as
+            that is not journaled, the next one who comes this way tries again.
     """
     last = submission.last_attempt(journal.read(run_dir))
     if not last.has_standby:
@@ -159,9 +192,40 @@ def discard(
     last = submission.last_attempt(journal.read(run_dir))
     if last.standby is not None and last.has_standby:
         if last.standby.job_id is not None:
-            scheduler.cancel([last.standby.job_id])
+            shown = scheduler.queue() if queue is None else queue
+            name = job_name(run_dir.path.name, last.standby.number)
+            end_jobs({last.standby.job_id: name}, shown, scheduler)
         write_off(run_dir, last, clock, why)
     return None
+
+
+def end_jobs(jobs: Mapping[str, str], queue: Sequence[JobInfo], scheduler: Scheduler) -> None:
+    """Cancel the jobs of standbys that were given up; never one that was given the id of such a one
+    since.
+
+    Args:
+        jobs: job id -> job name.
+        queue: what the scheduler said a moment ago, or a part of it. A job that the whole does not
+            show is cancelled all the same: it was perhaps wrong, and a job that the journal has
+            forgotten would block the run.
+
+    Raises:
+        SchedulerError: they could not be cancelled.
+    """
+    shown = {job.job_id: job.job_name.strip() for job in queue}
+    if unseen := [job_id for job_id in jobs if job_id not in shown]:
+        shown |= {job.job_id: job.job_name.strip() for job in scheduler.queue(unseen)}
+    ours = [job_id for job_id, name in jobs.items() if shown.get(job_id) == name]
+    unseen = [job_id for job_id in jobs if job_id not in shown]
+    if ours:
+        scheduler.cancel(ours)
+    if unseen:
+        try:
+            scheduler.cancel(unseen)
+        except SchedulerUnavailable:
+            raise
+        except SchedulerError as error:  # by now they are somebody else's
+            _log.debug("%s", error.message)
 
 
 def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:
@@ -192,12 +256,11 @@ def follow_standby(
 ) -> bool:
     """Journal what a standby has done by itself: it has begun, or left; whether it has.
 
-    The caller holds ``lock``. One that the queue does not show is cancelled all the same: the queue
-    was perhaps wrong, and a job that is not in the journal any more would block the run.
+    The caller holds ``lock``.
 
     Raises:
         SubmissionInDoubt: it has left, and its number could not be closed.
-        SchedulerUnavailable: it could not be cancelled.
+        SchedulerError: it could not be cancelled.
     """
     last = submission.last_attempt(journal.read(run_dir))
     standby = last.standby
@@ -210,7 +273,7 @@ def follow_standby(
     if standby.is_open or is_elsewhere or is_in_queue(standby, queue):
         return False
     why = "it left without executing anything"
-    discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+    discard(run_dir, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
     return True
 
 

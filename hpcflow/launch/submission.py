@@ -29,6 +29,7 @@ from hpcflow.errors import (
     SchedulerUnavailable,
     SubmissionDelayed,
     SubmissionInDoubt,
+    SubmissionLost,
     SubmissionRefused,
 )
 from hpcflow.model.ids import job_name, parse_job_name
@@ -172,7 +173,8 @@ def send(
         after: it is to be a standby, which waits for the end of this attempt.
 
     Raises:
-        SubmissionRefused, SubmissionDelayed, SchedulerUnavailable: no job exists; journaled.
+        SubmissionRefused, SubmissionDelayed, SubmissionLost, SchedulerUnavailable: no job exists;
+            journaled.
         SubmissionInDoubt: nobody could be asked; the intent stays open.
     """
     attempt = run_dir.attempt(number)
@@ -272,7 +274,7 @@ def _submit(
         found = _find(run_dir, intent, scheduler, clock) or _withdraw(run_dir, intent, clock)
         if found is not None:
             return found
-        raise SchedulerUnavailable(
+        raise SubmissionLost(
             f"{doubt.message}; no job of this name exists", next_action=doubt.next_action
         ) from doubt
     except (SubmissionRefused, SubmissionDelayed) as error:

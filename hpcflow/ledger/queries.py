@@ -216,15 +216,22 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
     return [(run_dir, number) for run_dir, number in connection.rows(sql, [user, *states, limit])]
 
 
+#: The order in which runs have their turn.
+_OLDEST_WAIT: Final = "next_at IS NOT NULL, next_at, created_at, run_id"
+
+
 def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
-    """Ids of a user's runs that are neither under way nor over, and whose time has come."""
+    """Ids of a user's runs that are neither under way nor over, and whose time has come.
+
+    Those that were put off come behind the others, so that they keep nobody waiting.
+    """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     sql = (
         f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
-        "ORDER BY created_at, run_id"
+        f"ORDER BY {_OLDEST_WAIT}"
     )
     return [
         run_id
@@ -237,8 +244,8 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
 def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
     """Ids of a user's runs whose next action is this one, and whose time has come."""
     sql = (
-        "SELECT run_id FROM run WHERE user_name = ? AND next_action = ? "
-        "AND (next_at IS NULL OR next_at <= ?) ORDER BY created_at, run_id"
+        "SELECT run_id FROM run WHERE user_name = ? AND next_action = ? "  # noqa: S608 - our words
+        f"AND (next_at IS NULL OR next_at <= ?) ORDER BY {_OLDEST_WAIT}"
     )
     return [run_id for (run_id,) in connection.rows(sql, [user, action, to_text(now)])]
 

@@ -149,11 +149,11 @@ class Ledger:
         return queries.at_work(self.connection(), user, limit)
 
     def undecided(self, now: datetime, *, user: str) -> list[str]:
-        """Ids of the user's runs about which something is to be decided, oldest first."""
+        """Ids of the user's runs about which something is to be decided, in turn."""
         return queries.undecided(self.connection(), now, user)
 
     def due(self, action: str, now: datetime, *, user: str) -> list[str]:
-        """Ids of the user's runs whose next action is ``action``, oldest first."""
+        """Ids of the user's runs whose next action is ``action``, in turn."""
         return queries.due(self.connection(), now, action, user)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:

@@ -159,20 +159,29 @@ class _Watch:
         """Whether the intent is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
         try:
-            adopted = settle(
+            if each.run_dir.cancel.exists():
+                # The wish was there before the job was known. While it cannot be fulfilled the
+                # intent stays open, and so is looked at again.
+                self._cancel(own)
+            settle(
                 each.run_dir,
                 scheduler=self._scheduler,
                 clock=self._clock,
                 lock=each.lock,
                 lookup=Lookup(own, is_certain=self._accounting_answered),
             )
-            if adopted is not None and each.run_dir.cancel.exists():
-                # The wish was there before the job was known.
-                self._scheduler.cancel([adopted.job_id])
-        except (SubmissionInDoubt, StorageError) as error:
+        except HpcflowError as error:
             self._warnings.append(error.message)
             return False
+        except OSError as error:
+            self._warnings.append(f"{each.run_dir.path}: {error.strerror}")
+            return False
         return True
+
+    def _cancel(self, jobs: Iterable[JobInfo]) -> None:
+        alive = [job.job_id for job in jobs if job.state is not AttemptState.ENDED]
+        if alive:
+            self._scheduler.cancel(alive)
 
     def _ask_accounting(
         self, forgotten: list[tuple[LiveRun, AttemptView]], unknown: list[Intended]
@@ -230,11 +239,11 @@ class _Watch:
                 return follow_standby(
                     run_dir, queued, scheduler=self._scheduler, clock=self._clock, lock=lock
                 )
-        except SchedulerUnavailable as error:
+        except (StorageError, SubmissionInDoubt, OSError):
+            return False  # it is being sent at this moment, or its folder is gone or closed
+        except HpcflowError as error:
             self._warnings.append(error.message)
             return False
-        except (StorageError, SubmissionInDoubt):
-            return False  # it is being sent at this moment, or its folder is gone or closed
 
     def _journal(
         self, sent: list[tuple[LiveRun, AttemptView]], known: dict[str, list[JobInfo]]

@@ -12,10 +12,11 @@ from typing import Final
 
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import other_cluster
-from hpcflow.launch.standby import adopt, give_up, send_standby, write_off
+from hpcflow.launch.standby import adopt, end_jobs, give_up, send_standby, write_off
 from hpcflow.launch.submission import LastAttempt
 from hpcflow.ledger.derive import STANDBY_DUE, STANDBY_WANTED
 from hpcflow.ledger.rows import Known
+from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind
@@ -23,6 +24,7 @@ from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -39,6 +41,7 @@ _BATCH: Final = 200
 
 def look_after_standbys(
     around: Surroundings,
+    queue: Callable[[str], Sequence[JobInfo]],
     to_avoid: Callable[[Run, Site], Sequence[str]],
     own: OwnRuns,
     troubles: Troubles,
@@ -48,16 +51,17 @@ def look_after_standbys(
     """Send those that are wanted, and end those that are not any more.
 
     Args:
+        queue: site name -> what is in its queue; asked only before a job is cancelled.
         to_avoid: the nodes that the next attempt of a run had better not get.
         own: the runs that may be touched.
-        troubles: get those of standbys; where Slurm has just not answered, nothing is done.
+        troubles: get those of standbys; where Slurm has just not answered, it is not asked again.
         sent: gets run id -> job id of what was sent.
 
     Raises:
         LedgerError: the database does not answer.
         OustedError: another process has taken over.
     """
-    _Round(around, to_avoid, own, troubles, sent).go()
+    _Round(around, queue, to_avoid, own, troubles, sent).go()
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class _Doomed:
 
     run_dir: RunDir
     number: int
-    job_id: str | None
+    job_id: str
     why: str
 
 
@@ -74,16 +78,19 @@ class _Round:
     def __init__(
         self,
         around: Surroundings,
+        queue: Callable[[str], Sequence[JobInfo]],
         to_avoid: Callable[[Run, Site], Sequence[str]],
         own: OwnRuns,
         troubles: Troubles,
         sent: dict[str, str],
     ) -> None:
         self._around = around
+        self._queue = queue
         self._own = own
         self._to_avoid = to_avoid
         self._troubles = troubles
         self._sent = sent
+        self._tries = 0
         self._doomed: dict[str, list[_Doomed]] = defaultdict(list)
 
     def go(self) -> None:
@@ -105,10 +112,8 @@ class _Round:
         changed = []
         try:
             for run_id in run_ids:
-                if run_id not in known or known[run_id].run.site in self._troubles.silent_sites:
+                if run_id not in known:
                     continue
-                if len(self._sent) >= MOST_SENT:
-                    return
                 run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
                 if run_dir is not None and not is_gone(run_dir):
                     changed.append(run_dir)
@@ -127,8 +132,13 @@ class _Round:
         return rule(facts, run.spec.retry, self._around.clock.now())
 
     def _send(self, known: Known, run_dir: RunDir) -> None:
-        around, run = self._around, read_run(run_dir)
+        around = self._around
+        if self._tries >= MOST_SENT or known.run.site in self._troubles.silent_sites:
+            return
+        run = read_run(run_dir)
         site = around.find_site(run.site)
+        if not self._troubles.has_room_for(run):
+            return
         if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
             return
         if self._decided(known, run, site, is_over=False).action is not Action.RESUBMIT:
@@ -138,22 +148,27 @@ class _Round:
             self._around.require_lease()
             if is_behind(known, run_dir):
                 return
-            sent = send_standby(
-                run_dir,
-                run,
-                after=max(attempt.attempt for attempt in known.attempts),
-                settings=around.settings,
-                scheduler=around.connect(run.site),
-                site=site,
-                clock=around.clock,
-                lock=lock,
-                avoid=avoid,
-            )
+            self._tries += 1
+            with self._troubles.of_sending(run):
+                sent = send_standby(
+                    run_dir,
+                    run,
+                    after=max(attempt.attempt for attempt in known.attempts),
+                    settings=around.settings,
+                    scheduler=around.connect(run.site),
+                    site=site,
+                    clock=around.clock,
+                    lock=lock,
+                    avoid=avoid,
+                )
         if sent is not None:
             self._sent[run.run_id] = sent.job_id
 
     def _give_up(self, known: Known, run_dir: RunDir) -> None:
-        """From now on the standby executes nothing; or, if it does already, it is an attempt."""
+        """From now on the standby executes nothing; or, if it does already, it is an attempt.
+
+        That takes a file alone, and so it is done also where Slurm is silent.
+        """
         run = read_run(run_dir)
         site = self._around.find_site(run.site)
         if not self._is_here(site):
@@ -172,10 +187,12 @@ class _Round:
                 mark_unread(self._around.settings.home, run_dir)
                 adopt(run_dir, last, holder, self._around.clock)
                 return
+            if run.site in self._troubles.silent_sites:
+                return
             standby = self._settled(run_dir, last, run.site, lock)
         if standby is not None:
             self._doomed[run.site].append(
-                _Doomed(run_dir, standby.number, standby.job_id, decision.why)
+                _Doomed(run_dir, standby.number, standby.job_id or "", decision.why)
             )
 
     def _settled(
@@ -192,13 +209,14 @@ class _Round:
     def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
         is_told = False
-        with self._troubles.of(doomed[0].run_dir.path.name, site):
-            job_ids = [each.job_id for each in doomed if each.job_id is not None]
-            if job_ids:
-                self._around.connect(site).cancel(job_ids)
+        # What scancel complains of need not be the next thing that Slurm is asked for.
+        troubles = Troubles(self._troubles.of_runs)
+        with troubles.of(doomed[0].run_dir.path.name, site):
+            jobs = {each.job_id: job_name(each.run_dir.path.name, each.number) for each in doomed}
+            end_jobs(jobs, self._queue(site), self._around.connect(site))
             is_told = True
         for each in doomed if is_told else ():
-            with self._troubles.of(each.run_dir.path.name, site):
+            with troubles.of(each.run_dir.path.name, site):
                 self._write_off(each)
         catch_up(self._around.ledger, [each.run_dir for each in doomed])
 

@@ -145,7 +145,12 @@ class _Round:
         for begin in range(0, len(due), _BATCH):
             self._batch(due[begin : begin + _BATCH])
         look_after_standbys(
-            around, self._to_avoid, self._own, self._troubles, sent=self._report.standbys
+            around,
+            self._queue,
+            self._to_avoid,
+            self._own,
+            self._troubles,
+            sent=self._report.standbys,
         )
         stalls = look_for_stalls(around, self._queue, self._own, self._troubles)
         self._report.stalls = stalls.verdicts
@@ -199,20 +204,23 @@ class _Round:
             self._write_down(run_dir, facts, known, decision)
             if decision.action is not Action.RESUBMIT:
                 return
+            if not self._troubles.has_room_for(run):
+                return  # its turn comes
             try:
-                launched = resubmit(
-                    run_dir,
-                    run,
-                    after=facts.last.number if facts.last else 0,
-                    mem_mb=decision.mem_mb,
-                    settings=around.settings,
-                    scheduler=scheduler,
-                    site=site,
-                    clock=around.clock,
-                    lock=lock,
-                    queue=queue,
-                    avoid=avoid,
-                )
+                with self._troubles.of_sending(run):
+                    launched = resubmit(
+                        run_dir,
+                        run,
+                        after=facts.last.number if facts.last else 0,
+                        mem_mb=decision.mem_mb,
+                        settings=around.settings,
+                        scheduler=scheduler,
+                        site=site,
+                        clock=around.clock,
+                        lock=lock,
+                        queue=queue,
+                        avoid=avoid,
+                    )
             except (InputError, SubmissionRefused) as error:
                 # The same would be said the next time, and every ten seconds from now on.
                 refused = Decision(Action.STOP, "refused", error.message)

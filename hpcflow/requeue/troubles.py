@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
-from hpcflow.errors import HpcflowError, LedgerError, SchedulerUnavailable, StorageError
+from hpcflow.errors import (
+    HpcflowError,
+    LedgerError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionDelayed,
+    SubmissionLost,
+)
+from hpcflow.model.run import Run
 from hpcflow.requeue.surroundings import OustedError
 
+#: So many lost submissions in one round are enough.
+_MOST_LOST: Final = 3
 _log = logging.getLogger(__name__)
 
 
@@ -19,12 +31,35 @@ class Troubles:
 
     Attributes:
         of_runs: run id -> what went wrong with it; it is tried again in the next round.
-        silent_sites: those whose Slurm did not answer. It would not answer to the next run either,
-            after as long a wait: who acts asks here first.
+        silent_sites: those whose Slurm did not answer, or lost what it was sent, again and again.
+            The next run would not fare better, after as long a wait: who acts asks here first.
+        full: where a limit was found to be full; and so it is with what is sent there.
     """
 
     of_runs: dict[str, str] = field(default_factory=dict)
     silent_sites: set[str] = field(default_factory=set)
+    full: set[tuple[str | None, ...]] = field(default_factory=set)
+    _lost: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def of_sending(self, run: Run) -> Iterator[None]:
+        """The sending of a job of ``run``; what is raised goes on to whoever is around."""
+        try:
+            yield
+        except SubmissionDelayed:
+            self.full.add(_share(run))
+            raise
+        except SubmissionLost:
+            # A controller that has too much to do is better left alone; but one run whose every
+            # submission is lost is no reason to send none of the others.
+            self._lost[run.site] += 1
+            if self._lost[run.site] >= _MOST_LOST:
+                self.silent_sites.add(run.site)
+            raise
+
+    def has_room_for(self, run: Run) -> bool:
+        """Whether no job with the same limits was turned away a moment ago."""
+        return _share(run) not in self.full
 
     @contextmanager
     def of(self, run_id: str, site: str) -> Iterator[None]:
@@ -49,3 +84,9 @@ class Troubles:
         except Exception as error:  # a bug, or files that nobody foresaw
             _log.debug("run %s", run_id, exc_info=True)
             self.of_runs[run_id] = f"{type(error).__name__}: {error}"
+
+
+def _share(run: Run) -> tuple[str | None, ...]:
+    """What Slurm's limits on the number of jobs depend on."""
+    resources = run.spec.resources
+    return run.site, run.partition, resources.account, resources.qos

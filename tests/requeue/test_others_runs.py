@@ -19,7 +19,7 @@ from hpcflow.requeue.daemon import Daemon, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from tests.requeue.test_stalls import MINUTE, Training
+from tests.requeue.training import MINUTE, Training
 
 
 @pytest.fixture

@@ -2,74 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcflow.clock import to_text
 from hpcflow.errors import SchedulerUnavailable, StorageError
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import Stall
 from hpcflow.model.state import Cause, RunState
 from hpcflow.projection import rebuild
 from hpcflow.requeue import stalls
 from hpcflow.requeue.stalls import NOTICE_WORD
-from hpcflow.requeue.watch import WatchFile
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.runs import list_runs
-from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.requeue.watched import Watched
-
-MINUTE = 60.0
-
-
-class Training(Watched):
-    """A desk with a training whose job's clock is wrong, if that is asked for."""
-
-    skew_s = 0.0
-
-    def event(self, launched: Launched, kind: str, *, attempt: int = 1, **facts: Any) -> None:
-        at = to_text(self.clock.now() + timedelta(seconds=self.skew_s))
-        with self.files(launched, attempt).events.open("a") as file:
-            file.write(json.dumps({"at": at, "event": kind, **facts}) + "\n")
-
-    def files(self, launched: Launched, attempt: int = 1) -> AttemptDir:
-        return RunDir(launched.run_dir).attempt(attempt)
-
-    def trains(self, launched: Launched, minutes: int, *, attempt: int = 1) -> None:
-        """A train step each minute, and a tick."""
-        self.event(launched, "started", attempt=attempt, job_id="1", nodes=["n1"])
-        self.event(launched, "train_started", attempt=attempt, train_step=0)
-        for step in range(1, minutes + 1):
-            self.clock.advance(MINUTE)
-            self.event(launched, "progress", attempt=attempt, train_step=step, metrics={})
-            assert self.tick().stalls == {}
-
-    def waits(self, minutes: int) -> list[str]:
-        """What is done in so many minutes, with a tick in each."""
-        done: list[str] = []
-        for _ in range(minutes):
-            self.clock.advance(MINUTE)
-            done += [verdict.act.value for verdict in self.tick().stalls.values()]
-        return done
-
-    def acts(self, launched: Launched) -> list[str]:
-        """What the journal says of its stalls."""
-        records = journal.read(RunDir(launched.run_dir))
-        return [record.action for record in records if isinstance(record, Stall)]
-
-    def why(self, launched: Launched) -> str:
-        """What the journal first says about its stall."""
-        records = journal.read(RunDir(launched.run_dir))
-        return next((record.why for record in records if isinstance(record, Stall)), "")
+from tests.requeue.killing import Killed
+from tests.requeue.training import MINUTE, Training
 
 
 @pytest.fixture
@@ -543,60 +495,6 @@ def test_those_that_stall_together_are_cancelled_in_one_call(desk: Training) -> 
     while len(desk.alive()) == 5:
         desk.waits(1)
     assert desk.slurm.calls.count("cancel") == 1
-
-
-class Killed(BaseException):
-    """As kill -9: nobody catches it."""
-
-
-def test_killed_at_any_moment_a_stall_still_ends_as_one(
-    desk: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The moments: before and after each journal record, each notice, each cancel, each watch."""
-    moments = kill_at = 0
-
-    def around(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **options: Any) -> Any:
-            nonlocal moments
-            for when in ("before", "after"):
-                moments += 1
-                if moments == kill_at:
-                    if when == "after":
-                        function(*args, **options)
-                    raise Killed
-            return function(*args, **options)
-
-        return wrapped
-
-    monkeypatch.setattr(journal, "append", around(journal.append))
-    monkeypatch.setattr(FakeScheduler, "cancel", around(FakeScheduler.cancel))
-    monkeypatch.setattr(stalls, "_give_notice", around(stalls._give_notice))
-    monkeypatch.setattr(WatchFile, "save", around(WatchFile.save))
-    desk.config.write_text(desk.config.read_text() + "retry: {stall_after: 4m, stall_factor: 1}\n")
-    was_killed = True
-    next_kill = 0
-    while was_killed:
-        next_kill += 1
-        launched = desk.launch()
-        desk.trains(launched, 1)
-        desk.waits(3)
-        moments, kill_at, was_killed = 0, next_kill, False
-        noticed = False
-        for _ in range(6):
-            desk.clock.advance(MINUTE)
-            try:
-                desk.tick()
-            except Killed:
-                was_killed, kill_at = True, 0
-            noticed = noticed or desk.files(launched).notice.exists()
-        kill_at = 0
-        attempts = desk.seen(launched.run_id).attempts
-        assert attempts[0].cause is Cause.STALLED, f"killed at moment {next_kill}"
-        assert noticed, f"killed at moment {next_kill}"
-        assert desk.acts(launched) == ["notice", "cancel"], f"killed at moment {next_kill}"
-        assert len(desk.alive()) == 1
-        desk.cancel(RunDir(launched.run_dir))
-    assert next_kill > 16
 
 
 def test_whoever_was_never_told_is_not_cancelled_for_not_leaving(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from hpcflow.clock import to_text
-from hpcflow.errors import SchedulerUnavailable
+from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.launch import submission
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import last_attempt, seal
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Held, JournalRecord, Released, Standby, Submitted
 from hpcflow.model.state import Cause, RunState
-from hpcflow.model.views import RunDetail
 from hpcflow.projection import rebuild
 from hpcflow.requeue.history import history
 from hpcflow.requeue.policy import Action, after_preemption
@@ -27,6 +24,8 @@ from hpcflow.requeue.table import EXAMPLES, NOW
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.requeue.killing import Killed
+from tests.requeue.standbys import begins, says, told, waiting_standby, with_standby
 from tests.requeue.watched import Watched
 
 
@@ -35,37 +34,6 @@ def desk(tmp_path: Path) -> Watched:
     desk = Watched(tmp_path)
     desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
     return desk
-
-
-def begins(desk: Watched, launched: Launched, number: int, job_id: str, *events: Any) -> None:
-    """What the script does when it starts: its claim, unless it has another's, and its events."""
-    attempt = RunDir(launched.run_dir).attempt(number)
-    with attempt.claim.open("x") as file:
-        file.write(f"{job_id}\n")
-    started = {"event": "started", "job_id": job_id, "nodes": ["n1"], "restarts": 0}
-    with attempt.events.open("a") as file:
-        for event in (started, *events):
-            file.write(json.dumps({"at": to_text(desk.clock.now()), **event}) + "\n")
-
-
-def with_standby(desk: Watched) -> tuple[Launched, str]:
-    """A run whose first attempt runs, and the job that waits for its end."""
-    launched = desk.launch()
-    begins(desk, launched, 1, launched.job_id)
-    return launched, desk.tick().standbys[launched.run_id]
-
-
-def waiting_standby(desk: Watched) -> tuple[Launched, str]:
-    """The same on a full cluster, where nothing starts by itself."""
-    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
-    launched = desk.launch()
-    desk.slurm.start(launched.job_id)
-    begins(desk, launched, 1, launched.job_id)
-    return launched, desk.tick().standbys[launched.run_id]
-
-
-def told(seen: RunDetail) -> list[tuple[int, str | None, Cause | None]]:
-    return [(each.attempt, each.job_id, each.cause) for each in seen.attempts]
 
 
 def assert_rebuilt_alike(desk: Watched, launched: Launched) -> None:
@@ -117,13 +85,14 @@ def test_an_attempt_that_waits_itself_has_none(desk: Watched) -> None:
 def test_after_a_preemption_the_standby_is_the_next_attempt_and_has_one_itself(
     desk: Watched,
 ) -> None:
-    launched, standby = with_standby(desk)
+    launched, standby = waiting_standby(desk)
     desk.clock.advance(600)
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     report = desk.tick()
     assert report.sent == {launched.run_id: standby}
     assert report.decisions[launched.run_id].rule == "go_on"
     desk.clock.advance(5)
+    desk.slurm.start(standby)
     begins(desk, launched, 2, standby)
     (following,) = desk.tick().standbys.values()
     assert following not in (standby, launched.job_id)
@@ -325,7 +294,7 @@ def test_whoever_scancels_the_standby_alone_takes_nothing_from_the_run(desk: Wat
 
 
 def test_a_person_who_resumes_gets_the_standby(desk: Watched) -> None:
-    launched, standby = with_standby(desk)
+    launched, standby = waiting_standby(desk)
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
     again = desk.resume(RunDir(launched.run_dir))
@@ -432,9 +401,150 @@ def test_an_answer_that_is_lost_doubles_nothing(desk: Watched) -> None:
         desk.tick()
     assert len(desk.alive()) == 2
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    (standby,) = desk.alive()
+    begins(desk, launched, 2, standby)
     for _ in range(2):
         desk.tick()
     assert len(desk.alive()) == 1 + 1, "the standby, and its own"
+
+
+def _starts(desk: Watched, launched: Launched, standby: str, raw_state: str) -> None:
+    """Attempt 1 is preempted after it was told to leave, and the standby starts."""
+    says(desk, launched, 1, {"event": "notice", "signal": "USR2"})
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.start(standby)
+    desk.slurm.set_raw_state(standby, raw_state)
+
+
+def test_one_that_has_just_started_is_left_to_judge_by_itself(desk: Watched) -> None:
+    """It makes its claim within seconds; taken away from it, the nodes would be lost."""
+    launched, standby = waiting_standby(desk)
+    _starts(desk, launched, standby, "RUNNING")
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(5)
+    begins(desk, launched, 2, standby)
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert told(seen) == [(1, launched.job_id, Cause.PREEMPTED), (2, standby, None)]
+
+
+@pytest.mark.parametrize("how", ["leaves", "hangs"])
+def test_one_that_leaves_or_never_judges_costs_the_run_nothing(desk: Watched, how: str) -> None:
+    """No scontrol on its nodes, say: it leaves with exit code 1, and its node is cleared away."""
+    launched, standby = waiting_standby(desk)
+    _starts(desk, launched, standby, "COMPLETING" if how == "leaves" else "RUNNING")
+    if how == "hangs":
+        assert desk.tick().sent == {}
+        desk.clock.advance(181)
+    (sent,) = desk.tick().sent.values()
+    assert sent != standby
+    with pytest.raises(FileExistsError):
+        begins(desk, launched, 2, standby)
+    assert Cause.FAILED not in [each.cause for each in desk.seen(launched.run_id).attempts]
+    assert desk.alive() == [sent]
+
+
+def test_one_that_may_not_be_cancelled_hides_no_other_run(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmctld began anew without its state, and the id is another user's now."""
+    launched, standby = with_standby(desk)
+    desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
+    other = desk.launch()
+    desk.tick()
+    cancel = FakeScheduler.cancel
+
+    def denied(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
+        cancel(slurm, [each for each in job_ids if each != standby])
+        if standby in job_ids:
+            raise SchedulerError("not yours to cancel: Access/permission denied")
+
+    monkeypatch.setattr(FakeScheduler, "cancel", denied)
+    desk.slurm.forget(standby)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    (sent,) = desk.tick().sent.values()
+    assert sent not in (standby, launched.job_id)
+    desk.end(other.job_id, "COMPLETED", exit_code=0)
+    report = desk.tick()
+    assert (report.warnings, report.problems) == ([], {})
+    assert desk.seen(other.run_id).run.state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize("ended_as", ["PREEMPTED", "COMPLETED"])
+def test_a_job_that_was_given_its_id_is_left_alone(desk: Watched, ended_as: str) -> None:
+    launched, standby = with_standby(desk)
+    desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
+    desk.slurm.forget(standby)
+    desk.slurm.next_id = standby
+    other = desk.launch()
+    assert other.job_id == standby
+    desk.end(launched.job_id, ended_as, checkpoint=100, exit_code=0)
+    desk.tick()
+    assert job(desk, standby).raw_state == "RUNNING"
+
+
+def test_where_slurm_is_silent_it_is_given_up_all_the_same(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes a file alone, and else it would begin any moment."""
+    first, _ = waiting_standby(desk)
+    desk.config.write_text(
+        desk.config.read_text().replace("standby: true", "standby: true, deadline: 1h")
+    )
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    standby = desk.tick().standbys[launched.run_id]
+    desk.clock.advance(3700)
+    for each in (first, launched):
+        desk.end(each.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+
+    def silent(*_: Any) -> Any:
+        raise SchedulerUnavailable("Unable to contact slurm controller (connect failure)")
+
+    monkeypatch.setattr("hpcflow.requeue.tick.resubmit", silent)
+    monkeypatch.setattr(FakeScheduler, "cancel", silent)
+    assert first.run_id in desk.tick().problems
+    with pytest.raises(FileExistsError):
+        begins(desk, launched, 2, standby)
+
+
+def test_one_that_cannot_be_cancelled_keeps_no_other_run_from_having_one(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched, standby = with_standby(desk)
+    cancel = FakeScheduler.cancel
+
+    def fails(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
+        cancel(slurm, [each for each in job_ids if each != standby])
+        if standby in job_ids:
+            raise SchedulerUnavailable("scancel: error: in words that nobody knows")
+
+    monkeypatch.setattr(FakeScheduler, "cancel", fails)
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.set_raw_state(standby, "PENDING")
+    other = desk.launch()
+    begins(desk, other, 1, other.job_id)
+    assert list(desk.tick().standbys) == [other.run_id]
+
+
+def test_no_more_are_tried_than_sent_where_a_limit_is_full(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        launched = desk.launch()
+        begins(desk, launched, 1, launched.job_id)
+    desk.slurm.faults += [Fault.DELAYED] * 20
+    desk.slurm.calls.clear()
+    desk.tick()
+    assert desk.slurm.calls.count("submit") == 1
+    monkeypatch.setattr("hpcflow.requeue.standbys.MOST_SENT", 2)
+    desk.slurm.faults[:] = [Fault.LOST_REQUEST] * 20
+    desk.slurm.calls.clear()
+    desk.tick()
+    assert desk.slurm.calls.count("submit") == 2
 
 
 def test_while_slurm_cannot_cancel_it_the_standby_can_execute_nothing(
@@ -509,71 +619,6 @@ def test_what_would_stop_after_a_preemption_has_no_standby(example: Any) -> None
     wanted = not (facts.is_held or facts.is_cancelled or "deadline" in example.retry)
     wanted = wanted and "preemptions" not in example.retry and facts.delayed_until is None
     assert (decision.action is Action.RESUBMIT) == wanted, decision
-
-
-class Killed(BaseException):
-    """As kill -9: nobody catches it."""
-
-
-def test_killed_at_any_moment_there_is_one_standby_and_then_one_attempt(
-    desk: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The moments: before and after each journal record, submission, cancellation and seal."""
-    moments = kill_at = 0
-
-    def moment() -> None:
-        nonlocal moments
-        moments += 1
-        if moments == kill_at:
-            raise Killed
-
-    def around(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **options: Any) -> Any:
-            moment()
-            result = function(*args, **options)
-            moment()
-            return result
-
-        return wrapped
-
-    def tick() -> bool:
-        try:
-            desk.tick()
-        except Killed:
-            return True
-        return False
-
-    monkeypatch.setattr(journal, "append", around(journal.append))
-    monkeypatch.setattr(journal, "append_all", around(journal.append_all))
-    monkeypatch.setattr(FakeScheduler, "submit", around(FakeScheduler.submit))
-    monkeypatch.setattr(FakeScheduler, "cancel", around(FakeScheduler.cancel))
-    monkeypatch.setattr("hpcflow.launch.submission.seal", around(seal))
-    for ends_as, alive in (("PREEMPTED", 2), ("COMPLETED", 0), ("FAILED", 0)):
-        kill, was_killed = 0, True
-        while was_killed:
-            kill, kill_at, moments = kill + 1, 0, 0
-            launched = desk.launch()
-            moments, kill_at = 0, kill
-            was_killed = tick()
-            kill_at = 0 if was_killed else kill
-            for _ in range(2):
-                was_killed = tick() or was_killed
-                kill_at = 0 if was_killed else kill
-            rest, kill_at = kill_at, 0
-            desk.clock.advance(31)
-            desk.tick()
-            assert len(desk.alive()) == 2, f"{ends_as}: killed at moment {kill}"
-            desk.end(launched.job_id, ends_as, exit_code=0 if ends_as == "COMPLETED" else 1)
-            kill_at = rest
-            was_killed = tick() or was_killed
-            kill_at = 0
-            for _ in range(3):
-                desk.tick()
-                desk.clock.advance(5)
-            assert len(desk.alive()) == alive, f"{ends_as}: killed at moment {kill}"
-            desk.cancel(RunDir(launched.run_dir))
-            assert desk.alive() == []
-        assert kill > 8
 
 
 @pytest.mark.parametrize("ended_as", ["FAILED", "COMPLETED"])

@@ -1,0 +1,57 @@
+"""Trainings that a daemon watches, on a cluster in memory: time moves by the minute."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from hpcflow.clock import to_text
+from hpcflow.launch.run import Launched
+from hpcflow.model.journal import Stall
+from hpcflow.storage import journal
+from hpcflow.storage.layout import AttemptDir, RunDir
+from tests.requeue.watched import Watched
+
+MINUTE = 60.0
+
+
+class Training(Watched):
+    """A desk with a training whose job's clock is wrong, if that is asked for."""
+
+    skew_s = 0.0
+
+    def event(self, launched: Launched, kind: str, *, attempt: int = 1, **facts: Any) -> None:
+        at = to_text(self.clock.now() + timedelta(seconds=self.skew_s))
+        with self.files(launched, attempt).events.open("a") as file:
+            file.write(json.dumps({"at": at, "event": kind, **facts}) + "\n")
+
+    def files(self, launched: Launched, attempt: int = 1) -> AttemptDir:
+        return RunDir(launched.run_dir).attempt(attempt)
+
+    def trains(self, launched: Launched, minutes: int, *, attempt: int = 1) -> None:
+        """A train step each minute, and a tick."""
+        self.event(launched, "started", attempt=attempt, job_id="1", nodes=["n1"])
+        self.event(launched, "train_started", attempt=attempt, train_step=0)
+        for step in range(1, minutes + 1):
+            self.clock.advance(MINUTE)
+            self.event(launched, "progress", attempt=attempt, train_step=step, metrics={})
+            assert self.tick().stalls == {}
+
+    def waits(self, minutes: int) -> list[str]:
+        """What is done in so many minutes, with a tick in each."""
+        done: list[str] = []
+        for _ in range(minutes):
+            self.clock.advance(MINUTE)
+            done += [verdict.act.value for verdict in self.tick().stalls.values()]
+        return done
+
+    def acts(self, launched: Launched) -> list[str]:
+        """What the journal says of its stalls."""
+        records = journal.read(RunDir(launched.run_dir))
+        return [record.action for record in records if isinstance(record, Stall)]
+
+    def why(self, launched: Launched) -> str:
+        """What the journal first says about its stall."""
+        records = journal.read(RunDir(launched.run_dir))
+        return next((record.why for record in records if isinstance(record, Stall)), "")
