@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.codec import columns, decode_all
+from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import JSON, TIME
 from hpcflow.model.state import Cause, RunState
@@ -87,7 +87,19 @@ def ends(
     )
     first, last = to_text(since), to_text(until)
     values = [*states, first, *wanted, first, last]
-    return decode_all(_EndRow, _COLUMNS, connection.rows(sql, values), _end)
+    rows = connection.rows(sql, values)
+    try:
+        return decode_all(_EndRow, _COLUMNS, rows, _end)
+    except DamagedError:
+        return [end for row in rows for end in _readable(row)]
+
+
+def _readable(row: Any) -> list[End]:
+    """The end in a row; none where it cannot be read: it may be anybody's, who is to mend it."""
+    try:
+        return decode_all(_EndRow, _COLUMNS, [row], _end)
+    except DamagedError:
+        return []
 
 
 def _marks(values: list[str]) -> str:

@@ -42,6 +42,11 @@ _CHECKPOINT: Final = columns(CheckpointView)
 #: Whoever hears of so many need not hear of more.
 _MOST_TOLD: Final = 10
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+#: Of whose attempts rows are read at all: one of somebody else may be of a newer hpcflow, or
+#: damaged, and is theirs to mend. Attempt by attempt, for there are far more runs than live ones.
+_OF_USER: Final = (
+    "EXISTS (SELECT 1 FROM run WHERE run.run_id = attempt.run_id AND run.user_name = ?)"
+)
 
 
 def runs(
@@ -106,14 +111,14 @@ def run(connection: Connection, run_id: str) -> RunDetail:
     return details[0]
 
 
-def live_attempts(connection: Connection) -> list[tuple[LiveRun, AttemptView]]:
-    """Every attempt that is neither ended nor withdrawn, with its run."""
+def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
+    """A user's attempts that are neither ended nor withdrawn, with their runs."""
+    is_live = f"state NOT IN ({_marks(_OVER)})"
     with connection.transaction(write=False):
         attempts = _attempts(
-            connection, f"state NOT IN ({_marks(_OVER)}) ORDER BY run_id, attempt", _OVER
+            connection, f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt", [*_OVER, user]
         )
-        inner = f"SELECT run_id FROM attempt WHERE state NOT IN ({_marks(_OVER)})"  # noqa: S608 - our names, and marks
-        found = _select(connection, "run", _LIVE_RUN, f"run_id IN ({inner})", _OVER)
+        found = _runs_with(connection, _LIVE_RUN, is_live, _OVER, user)
     by_id = {view.run_id: view for view in decode_all(RunRow, _LIVE_RUN, found, LiveRun)}
     return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
 
@@ -124,20 +129,14 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
         ("run_id", "site", "run_dir"),
         ("run_id", "attempt", "raw_state", "report"),
     )
-    where = "state = ? ORDER BY run_id, attempt"
+    does_run, states = "state = ?", [AttemptState.RUNNING.value]
+    where = f"{does_run} AND {_OF_USER} ORDER BY run_id, attempt"
     with connection.transaction(write=False):
-        attempts = _select(connection, "attempt", names, where, [AttemptState.RUNNING.value])
-        inner = "SELECT run_id FROM attempt WHERE state = ?"
-        found = _select(
-            connection,
-            "run",
-            of_run_names,
-            f"user_name = ? AND run_id IN ({inner})",
-            [user, AttemptState.RUNNING.value],
-        )
+        attempts = _select(connection, "attempt", names, where, [*states, user])
+        found = _runs_with(connection, of_run_names, does_run, states, user)
     by_id = {run[0]: run for run in decode_all(RunRow, of_run_names, found, lambda *run: run)}
     rows = decode_all(AttemptRow, names, attempts, lambda *attempt: attempt)
-    return [RunningRow(*by_id[run_id], *said) for run_id, *said in rows if run_id in by_id]
+    return [RunningRow(*of_run(by_id, run_id), *said) for run_id, *said in rows]
 
 
 def of_run(by_id: Mapping[str, Owner], run_id: str) -> Owner:
@@ -276,6 +275,19 @@ def kept_out(connection: Connection, user: str) -> list[str]:
 def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:
     found = _select(connection, "attempt", _ATTEMPT, where, values)
     return decode_all(AttemptRow, _ATTEMPT, found, _attempt_view)
+
+
+def _runs_with(
+    connection: Connection,
+    names: Sequence[str],
+    of_attempt: str,
+    values: Sequence[object],
+    user: str,
+) -> list[Any]:
+    """A user's runs that have such an attempt."""
+    inner = f"SELECT run_id FROM attempt WHERE {of_attempt}"  # noqa: S608 - our names, and marks
+    where = f"user_name = ? AND run_id IN ({inner})"
+    return _select(connection, "run", names, where, [user, *values])
 
 
 def _select(

@@ -117,10 +117,10 @@ class Ledger:
         with self._reading() as connection:
             return queries.run(connection, run_id)
 
-    def live_attempts(self) -> list[tuple[LiveRun, AttemptView]]:
-        """Every attempt that is neither ended nor withdrawn, with its run."""
+    def live_attempts(self, *, user: str) -> list[tuple[LiveRun, AttemptView]]:
+        """The user's attempts that are neither ended nor withdrawn, with their runs."""
         with self._reading() as connection:
-            return queries.live_attempts(connection)
+            return queries.live_attempts(connection, user)
 
     def running(self, *, user: str) -> list[RunningRow]:
         """The user's attempts that run, with what their jobs have reported."""

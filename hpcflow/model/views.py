@@ -36,7 +36,6 @@ class LiveRun:
     """What is to be known of a run to ask the scheduler about its job."""
 
     run_id: str
-    user: str
     site: str
     run_dir: str
     created_at: datetime

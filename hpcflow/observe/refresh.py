@@ -76,8 +76,8 @@ def _refresh_live(
 ) -> list[str]:
     live = [
         (run, attempt)
-        for run, attempt in ledger.live_attempts()
-        if run.user == user and own.has(run.run_id, run.run_dir)
+        for run, attempt in ledger.live_attempts(user=user)
+        if own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, whoever looks first writes down which standbys have begun.
     due = ledger.due(STANDBY_DUE, clock.now(), user=user)

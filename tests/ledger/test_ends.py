@@ -97,3 +97,13 @@ def test_what_others_wrote_into_a_common_ledger_is_no_trouble(
     ledger.apply([change])
     (end,) = ledger.ends(HARD, since=at(0), until=at(0) + timedelta(hours=1))
     assert (end.reached, end.counted_from) == (None, 1)
+
+
+def test_an_end_that_cannot_be_read_hides_no_other(ledger: Ledger, tmp_path: Path) -> None:
+    damaged, whole = make_run(tmp_path), make_run(tmp_path)
+    lines = attempt(1, Cause.FAILED, 10)
+    ledger.apply([change_of(each, lines, []) for each in (damaged, whole)])
+    sql = "UPDATE attempt SET report = '[]' WHERE run_id = ?"
+    ledger.connection().execute(sql, [damaged.run_id])
+    (end,) = ledger.ends(HARD, since=at(5), until=at(15))
+    assert end.run_id == whole.run_id

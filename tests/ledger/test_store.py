@@ -143,8 +143,9 @@ def test_what_is_under_way_is_listed_with_its_run(ledger: Ledger, tmp_path: Path
             change_of(over, [*LIVE, ended(1, Cause.FAILED, 5)], []),
         ]
     )
-    ((run, attempt),) = ledger.live_attempts()
+    ((run, attempt),) = ledger.live_attempts(user="ada")
     assert (run.run_id, attempt.attempt) == (live.run_id, 2)
+    assert ledger.live_attempts(user="grace") == []
 
 
 def test_runs_at_rest_are_left_alone_after_a_while(ledger: Ledger, tmp_path: Path) -> None:
@@ -333,7 +334,7 @@ def test_a_server_that_accepts_and_does_not_answer_is_not_waited_for(
         held.execute("BEGIN; LOCK TABLE run IN ACCESS EXCLUSIVE MODE")
         for ask in (
             ledger.runs,
-            ledger.live_attempts,
+            lambda: ledger.live_attempts(user="ada"),
             lambda: ledger.apply([change_of(make_run(tmp_path), LIVE, SAID)]),
         ):
             with pytest.raises(LedgerError, match=r"lock timeout.*\n.*send this again") as caught:

@@ -30,7 +30,7 @@ def running(root: Path) -> RunDir:
 
 
 def ended(ledger: Ledger, run_dir: RunDir) -> tuple[RunState, Cause | None]:
-    assert ledger.live_attempts() == []
+    assert ledger.live_attempts(user="ada") == []
     detail = ledger.run(run_dir.path.name)
     (attempt,) = detail.attempts
     assert (attempt.state, attempt.rule) == (AttemptState.ENDED, "its run directory is gone")
@@ -72,7 +72,7 @@ def test_a_scratch_that_was_only_away_takes_the_end_back(
     (tmp_path / "away").rename(run_dir.path)
     catch_up_home(ledger, home, now=say.at(120))
     assert everything(ledger, [run_dir]) == before
-    assert len(ledger.live_attempts()) == 1
+    assert len(ledger.live_attempts(user="ada")) == 1
 
 
 def test_a_run_at_rest_keeps_its_rows_through_a_purge(
@@ -105,7 +105,7 @@ def test_a_run_that_was_refused_while_somebody_looked_is_forgotten(
     catch_up_home(ledger, home, user="ada", now=say.at(2))
     assert ledger.run_ids() == {other.path.name}
     assert unlinked(ledger, home, user="ada") == []
-    assert ledger.live_attempts() == []
+    assert ledger.live_attempts(user="ada") == []
 
 
 def test_what_may_still_be_somewhere_is_not_forgotten(

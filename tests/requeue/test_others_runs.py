@@ -193,6 +193,22 @@ def test_what_others_put_in_the_place_of_a_run_directory_is_left_alone(
     assert list(desk.tick().sent) == [launched.run_id]
 
 
+@pytest.mark.parametrize("row", ["state = 'hibernating'", "report = '[]'"])
+def test_a_row_of_somebody_else_stops_nobody(desk: Training, row: str) -> None:
+    """Of a newer hpcflow with one more word, or damaged."""
+    mine, other = desk.launch(), desk.launch()
+    desk.tick()
+    (desk.settings.home.runs / other.run_id).unlink()
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        sql = "UPDATE run SET user_name = 'bob' WHERE run_id = ?"
+        ledger.connection().execute(sql, [other.run_id])
+        sql = f"UPDATE attempt SET {row} WHERE run_id = ?"
+        ledger.connection().execute(sql, [other.run_id])
+    desk.clock.advance(2 * MINUTE)
+    desk.end(mine.job_id, "PREEMPTED", checkpoint=100)
+    assert list(desk.tick().sent) == [mine.run_id]
+
+
 def test_a_run_whose_link_is_lost_is_named_with_what_to_type(desk: Training) -> None:
     launched = desk.launch()
     desk.look()

@@ -662,7 +662,7 @@ def test_of_two_who_look_at_one_moment_one_writes_it_down(desk: Watched) -> None
     launched = desk.launch()
     desk.tick()
     with open_ledger(desk.settings.ledger_url) as ledger:
-        stale = ledger.live_attempts()
+        stale = ledger.live_attempts(user=desk.settings.user)
     desk.slurm.requeue(launched.job_id)
     desk.look()
     before = RunDir(launched.run_dir).journal.read_bytes()
