@@ -44,6 +44,10 @@ _MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
 #: From the moment of a preemption to the end that it caused, the grace time included.
 _GRACE_MAX: Final = timedelta(hours=1)
 
+#: A file's time that lies further ahead is no time. Slurm itself cannot use a node whose clock is
+#: wrong by more: munge refuses what it says.
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+
 #: Slurm's words for a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
 
@@ -178,6 +182,8 @@ def _judge_absence(
 
 def _silent_s(missed_at: Sequence[datetime], last_sign: datetime | None, now: datetime) -> float:
     """For how long it has been missing, and has written nothing, as far as looks show it."""
+    if last_sign is not None and last_sign - now > _CLOCKS_DIFFER:
+        last_sign = None  # else it would not have vanished until then, however silent it is
     moments = [max(moment, last_sign or moment) for moment in missed_at]
     gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
     return sum(min(max(gap, 0.0), LOOK_COUNTS_S) for gap in gaps)

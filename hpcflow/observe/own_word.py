@@ -15,13 +15,14 @@ _TRAINING: Final = frozenset({"started", "train_started", "progress", "finished"
 
 
 def last_sign(run_dir: RunDir, number: int) -> datetime | None:
-    """When the job last wrote an event or a line of its log."""
+    """When the job last wrote an event or a line of its log, by the clock that its file was given
+    its time by; it may lie ahead."""
     files = run_dir.attempt(number)
     times = []
     for path in (files.events, files.log):
-        with suppress(OSError):
-            times.append(path.stat().st_mtime)
-    return datetime.fromtimestamp(max(times), timezone.utc) if times else None
+        with suppress(OSError, ValueError, OverflowError):  # the year 10000 is no time
+            times.append(datetime.fromtimestamp(path.stat().st_mtime, timezone.utc))
+    return max(times, default=None)
 
 
 def first_notice(run_dir: RunDir, number: int) -> str | None:

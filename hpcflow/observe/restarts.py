@@ -205,7 +205,7 @@ def _end(
     else:
         raw_state = word or "REQUEUED"
         until = record.ended_at if record is not None else until
-        ended_at = until or (own[1] if own else None) or last_sign(run_dir, number)
+        ended_at = until or (own[1] if own else None) or _last_sign(run_dir, number, now)
         cause, rule = Cause.REQUEUED, "its job was restarted under the same id"
     ended = Ended(
         at=now,
@@ -217,6 +217,12 @@ def _end(
         rule=rule,
     )
     return [ended] if record is None else [_past_life(number, record, now), ended]
+
+
+def _last_sign(run_dir: RunDir, number: int, now: datetime) -> datetime | None:
+    """When it last wrote anything; by a clock that may be wrong, but it has ended by now."""
+    sign = last_sign(run_dir, number)
+    return None if sign is None else min(sign, now)
 
 
 def _past_life(number: int, record: JobInfo, now: datetime) -> Observed:

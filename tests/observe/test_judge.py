@@ -123,6 +123,13 @@ def test_whoever_writes_has_not_vanished() -> None:
     long = [4 * LOOK_COUNTS_S, 3 * LOOK_COUNTS_S, 2 * LOOK_COUNTS_S, LOOK_COUNTS_S, 1]
     assert isinstance(judged(None, missed_s_ago=long)[0], Ended)
     assert judged(None, missed_s_ago=long, last_sign_s_ago=2 * LOOK_COUNTS_S - 1) == []
+    assert judged(None, missed_s_ago=long, last_sign_s_ago=-60) == [], "its clock is a minute ahead"
+
+
+def test_a_sign_that_lies_far_ahead_is_none() -> None:
+    missed = [VANISHED_AFTER_S, LOOK_COUNTS_S]
+    (ended,) = judged(None, missed_s_ago=missed, last_sign_s_ago=-24 * 3600)
+    assert isinstance(ended, Ended)
 
 
 @pytest.mark.parametrize(

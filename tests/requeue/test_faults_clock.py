@@ -6,8 +6,10 @@ A wait may then be an hour longer or shorter; nothing is lost, and nothing is se
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -137,6 +139,27 @@ def test_the_clock_of_the_job_changes_neither_its_end_nor_what_follows(
     if not desk.alive():
         assert sent_after_s(desk, 60) <= 40
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.FAILED
+
+
+@pytest.mark.parametrize("year", [2100, 12000])
+def test_a_file_whose_time_is_nonsense_ends_no_daemon_and_keeps_no_run(
+    desk: Watched, year: int
+) -> None:
+    """A node whose clock is wrong, on a file system that believes its clients."""
+    launched, other = desk.launch(), desk.launch()
+    desk.tick()
+    with NamedTemporaryFile(dir="/dev/shm") as events:  # other file systems know no year 12000
+        RunDir(launched.run_dir).attempt(1).events.symlink_to(events.name)
+        moment = (year - 1970) * 31_556_952
+        os.utime(events.name, (moment, moment))
+        desk.slurm._jobs.pop(launched.job_id)
+        for _ in range(3):
+            desk.tick()
+            pass_s(desk, VANISHED_AFTER_S / 2)
+        desk.end(other.job_id, "COMPLETED", exit_code=0)
+        desk.tick()
+        assert desk.seen(other.run_id).run.state is RunState.COMPLETED
+        assert desk.seen(launched.run_id).attempts[0].cause is Cause.VANISHED
 
 
 @jumps

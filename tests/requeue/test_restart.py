@@ -248,6 +248,7 @@ def test_a_restart_that_left_only_a_claim_is_believed(desk: Watched) -> None:
     desk.look()
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [Cause.REQUEUED, Cause.COMPLETED]
+    assert seen.attempts[0].ended_at == desk.clock.now(), "the times of its files lie ahead of that"
 
 
 def lose_from_queue(desk: Watched, times: int) -> None:
