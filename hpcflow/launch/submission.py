@@ -27,6 +27,7 @@ from pathlib import Path
 from hpcflow.clock import Clock
 from hpcflow.errors import (
     SchedulerUnavailable,
+    StorageError,
     SubmissionDelayed,
     SubmissionInDoubt,
     SubmissionLost,
@@ -46,7 +47,7 @@ from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
-from hpcflow.storage.files import write_durably
+from hpcflow.storage.files import IrregularFileError, read_file, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 
@@ -375,14 +376,17 @@ def seal(run_dir: RunDir, intent: Intended) -> str | None:
     """Claim the attempt of ``intent`` for nobody; the id of the job that has it already, if any.
 
     Raises:
-        SubmissionInDoubt: the claim could not be written.
+        SubmissionInDoubt: the claim could not be written, or it is there and cannot be read.
     """
     claim = run_dir.attempt(intent.attempt).claim
     try:
         descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         # What is empty was left by one of us on a full disk; it keeps every job away, too.
-        return read_claim(run_dir, intent.attempt)
+        try:
+            return read_claim(run_dir, intent.attempt)
+        except StorageError as error:
+            raise _doubt(intent, error.message) from error
     except OSError as error:
         raise _unsealed(intent, claim, error) from error
     else:
@@ -408,9 +412,19 @@ def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:
 
 
 def read_claim(run_dir: RunDir, attempt: int) -> str | None:
-    """The id of the job that executes or executed ``attempt``, as that job itself wrote it."""
+    """The id of the job that executes or executed ``attempt``, as that job itself wrote it.
+
+    Returns:
+        None where there is no claim, or it is nobody's: a seal, or what no job has written.
+
+    Raises:
+        StorageError: it is there and cannot be read; a job may execute the attempt or not.
+    """
+    claim = run_dir.attempt(attempt).claim
     try:
-        text = run_dir.attempt(attempt).claim.read_text().strip()
-    except (OSError, UnicodeDecodeError):
+        text = read_file(claim).decode().strip()
+    except (FileNotFoundError, NotADirectoryError, IrregularFileError, UnicodeDecodeError):
         return None
+    except OSError as error:
+        raise storage_error("read", claim, error) from error
     return text if text and text != _SEAL else None

@@ -8,6 +8,7 @@ from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import parse_event
+from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
 
 #: The events that tell whether a program is at it, or done.
@@ -60,6 +61,6 @@ def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
 
 def _lines(run_dir: RunDir, number: int) -> list[bytes]:
     try:
-        return run_dir.attempt(number).events.read_bytes().splitlines()
+        return read_file(run_dir.attempt(number).events).splitlines()
     except OSError:
         return []

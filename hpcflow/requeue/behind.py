@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import Known
+from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 
@@ -11,14 +12,17 @@ def is_behind(known: Known, run_dir: RunDir) -> bool:
     """Whether the journal says more than the ledger has read: somebody has just wished something.
 
     Raises:
-        StorageError: it says less, so it is not the journal that the ledger has read.
+        StorageError: it says less, so it is not the journal that the ledger has read; or it cannot
+            be read.
     """
     name = run_dir.journal.name
     read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
     try:
-        there = run_dir.journal.read_bytes().rfind(b"\n") + 1
+        there = read_file(run_dir.journal).rfind(b"\n") + 1
     except FileNotFoundError:
         there = 0
+    except OSError as error:
+        raise storage_error("read", run_dir.journal, error) from error
     if there < read:
         raise StorageError(
             "its journal is shorter than it was; what became of its jobs is lost",

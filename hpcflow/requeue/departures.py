@@ -6,13 +6,14 @@ hears it need not wait out the interval between two rounds to send the next one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock
+from hpcflow.errors import StorageError
+from hpcflow.storage.files import read_from
 from hpcflow.storage.layout import RunDir
 
 #: How many jobs are listened to. Where more run, one ends at any moment, and the many looks would
@@ -59,14 +60,13 @@ class Departures:
 
     def _announces(self, path: Path) -> bool:
         """Whether there is such a word in what was written since the last look."""
-        with suppress(OSError):
+        with suppress(OSError, StorageError):
             size = path.stat().st_size
             heard, self._heard_bytes[path] = self._heard_bytes[path], size
             if size <= heard:
                 return False
-            with path.open("rb", buffering=0) as file:
-                # The last words of what nobody has looked at yet are enough.
-                file.seek(max(0, heard - len(_WORDS[0]), size - _TAIL_BYTES), os.SEEK_SET)
-                text = file.read(_TAIL_BYTES)
+            # The last words of what nobody has looked at yet are enough.
+            begin = max(0, heard - len(_WORDS[0]), size - _TAIL_BYTES)
+            text = read_from(path, begin, _TAIL_BYTES)
             return any(word in text for word in _WORDS)
         return False

@@ -47,7 +47,7 @@ from hpcflow.requeue.watch import Entry, Watch, WatchFile, pause_s
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_from, size_of, storage_error, write_new
+from hpcflow.storage.files import read_file, read_from, size_of, storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
@@ -454,7 +454,7 @@ def _give_notice(files: AttemptDir) -> None:
 def _take_notice_back(files: AttemptDir) -> None:
     """Delete the notice, unless the job script has made it one of its own."""
     try:
-        if files.notice.read_bytes().strip() == NOTICE_WORD.encode():
+        if read_file(files.notice).strip() == NOTICE_WORD.encode():
             files.notice.unlink()
     except FileNotFoundError:
         return

@@ -29,7 +29,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.requeue.patience import Terms
-from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
+from hpcflow.storage.files import FOLDER_MODE, open_file, storage_error, write_durably
 from hpcflow.storage.layout import Home
 
 #: The most that the time between two looks counts for.
@@ -173,7 +173,7 @@ class WatchFile:
 
     def _load(self, *, with_entries: bool) -> Watch:
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 head = json.loads(file.readline())
                 entries = json.loads(file.read()) if with_entries else {}
             return _decode(head, entries)

@@ -11,7 +11,9 @@ import fcntl
 import os
 import secrets
 import shlex
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from hpcflow.errors import StorageError
 
@@ -101,8 +103,10 @@ def append_line_durably(path: Path, line: bytes | str) -> None:
     content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
     try:
         is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        descriptor = os.open(path, flags, FILE_MODE)
         try:
+            _require_regular(descriptor, path)
             _lock_if_possible(descriptor)
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -117,6 +121,25 @@ def append_line_durably(path: Path, line: bytes | str) -> None:
         raise storage_error("append to", path, error) from error
 
 
+class IrregularFileError(OSError):
+    """A pipe, a socket, a device or a folder, where a file should be."""
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a regular file to read it, and nothing else; ``OSError`` as it comes.
+
+    Raises:
+        IrregularFileError: it is something else.
+    """
+    return os.fdopen(_open_regular(path), "rb")
+
+
+def read_file(path: Path | str) -> bytes:
+    """All that is in a regular file; raises as :func:`open_file` does."""
+    with open_file(path) as file:
+        return file.read()
+
+
 def read_from(path: Path | str, offset: int, max_bytes: int) -> bytes:
     """Up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or when missing.
 
@@ -124,7 +147,7 @@ def read_from(path: Path | str, offset: int, max_bytes: int) -> bytes:
         StorageError: it exists and cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _open_regular(path)
         try:
             return os.pread(descriptor, max_bytes, offset)
         finally:
@@ -147,6 +170,31 @@ def size_of(path: Path | str) -> int | None:
         return None
     except OSError as error:
         raise storage_error("look at", Path(path), error) from error
+
+
+def _open_regular(path: Path | str) -> int:
+    """Whoever opens a pipe as a file is opened waits until somebody writes into it: for ever."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise _irregular(path) from None
+        raise
+    try:
+        _require_regular(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(descriptor: int, path: Path | str) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise _irregular(path)
+
+
+def _irregular(path: Path | str) -> IrregularFileError:
+    return IrregularFileError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

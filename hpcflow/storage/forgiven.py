@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from hpcflow.clock import from_text, to_text
-from hpcflow.storage.files import FOLDER_MODE, append_line_durably, storage_error
+from hpcflow.storage.files import FOLDER_MODE, append_line_durably, read_file, storage_error
 from hpcflow.storage.layout import Home
 
 
@@ -35,7 +35,7 @@ def read_forgiven(home: Home) -> dict[tuple[str, str], datetime]:
         StorageError: the file cannot be read.
     """
     try:
-        lines = home.forgiven.read_bytes().split(b"\n")
+        lines = read_file(home.forgiven).split(b"\n")
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
-from hpcflow.storage.files import append_line_durably, storage_error
+from hpcflow.storage.files import append_line_durably, read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 
@@ -54,7 +54,7 @@ def load(run_dir: RunDir) -> Journal:
         StorageError: the journal cannot be read.
     """
     try:
-        data = run_dir.journal.read_bytes()
+        data = read_file(run_dir.journal)
     except FileNotFoundError:
         return Journal([], 0)
     except OSError as error:

@@ -18,6 +18,7 @@ from hpcflow.storage.files import (
     FOLDER_MODE,
     existing_parent,
     fsync_folder,
+    read_file,
     storage_error,
     write_new,
 )
@@ -117,7 +118,7 @@ def read_run(run_dir: RunDir) -> Run:
     """
     path = run_dir.run_json
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         raise StorageError(
             f"{path} is gone",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -120,6 +121,16 @@ def test_a_metric_of_such_a_name_announces_nothing(desk: Watched, name: str) -> 
     assert not departures.is_near()
     say(attempt, name)
     assert departures.is_near()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_its_events_is_not_listened_to(desk: Watched) -> None:
+    """Whoever opens one waits until somebody writes into it."""
+    _, attempt = running(desk)
+    os.mkfifo(attempt.events)
+    departures = Departures(desk.clock)
+    departures.listen_to([(str(attempt.path.parents[1]), 1)])
+    assert not departures.is_near()
 
 
 def test_of_too_many_none_is_listened_to(desk: Watched) -> None:

@@ -245,6 +245,25 @@ def test_events_that_are_rewritten_or_taken_away_change_no_end(desk: Watched, ho
     assert [attempt.cause for attempt in seen.attempts] == [Cause.FAILED, Cause.COMPLETED]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["claim", "events", "log", "notice", "journal", "run_json"])
+def test_a_pipe_in_the_place_of_a_file_hangs_nobody(desk: Watched, name: str) -> None:
+    launched, other = desk.launch(), desk.launch()
+    desk.tick()
+    run_dir = RunDir(launched.run_dir)
+    path = getattr(run_dir if name in ("journal", "run_json") else run_dir.attempt(1), name)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    for each in (launched, other):
+        desk.end(each.job_id, "FAILED", exit_code=1)
+    for _ in range(2):
+        desk.tick()
+        desk.clock.advance(60)
+    assert other.run_id in desk.tick().sent or len(desk.seen(other.run_id).attempts) == 2
+    if path.parent != run_dir.path:
+        assert [each.cause for each in desk.seen(launched.run_id).attempts] == [Cause.FAILED, None]
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_run_directory_that_is_deleted_is_said_once_and_costs_nothing_after(
     desk: Watched, is_running: bool

@@ -16,7 +16,7 @@ from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import last_attempt, seal
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Held, JournalRecord, Released, Standby, Submitted
-from hpcflow.model.state import Cause, RunState
+from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.projection import rebuild
 from hpcflow.requeue.history import history
 from hpcflow.requeue.policy import Action, after_preemption
@@ -667,6 +667,32 @@ def test_a_claim_that_is_made_in_the_last_moment_counts(
     seen = desk.seen(launched.run_id)
     assert told(seen) == [(1, launched.job_id, Cause.FAILED), (2, standby, None)]
     assert standby in desk.alive()
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
+def test_a_claim_that_cannot_be_read_for_a_moment_is_no_seal(
+    desk: Watched, is_end_known: bool
+) -> None:
+    """The standby has begun, executes the run, and must not be cancelled."""
+    launched, standby = with_standby(desk)
+    desk.end(launched.job_id, "FAILED", exit_code=1, checkpoint=100)
+    if is_end_known:
+        desk.look()
+    desk.slurm.queue()
+    begins(desk, launched, 2, standby)
+    claim = RunDir(launched.run_dir).attempt(2).claim
+    claim.rename(claim.with_name("elsewhere"))
+    claim.symlink_to(claim)  # whoever opens it gets an error, also root
+    report = desk.tick()
+    said = "\n".join([*report.problems.values(), *report.warnings])
+    assert f"cannot read {claim}" in said
+    claim.with_name("elsewhere").replace(claim)
+    desk.tick()
+    assert job(desk, standby).state is AttemptState.RUNNING
+    assert told(desk.seen(launched.run_id)) == [
+        (1, launched.job_id, Cause.FAILED),
+        (2, standby, None),
+    ]
 
 
 def test_of_standby_records_the_last_attempt_knows_nothing(desk: Watched) -> None:

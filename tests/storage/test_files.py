@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.storage.files import (
+    IrregularFileError,
     append_line_durably,
+    read_file,
     read_from,
     size_of,
     storage_error,
@@ -88,9 +91,30 @@ def test_reading_goes_on_from_an_offset_and_a_missing_file_is_empty(tmp_path: Pa
 
 
 def test_what_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Is a directory") as caught:
+    with pytest.raises(StorageError, match="is no regular file") as caught:
         read_from(tmp_path, 0, 10)
     assert "→" in str(caught.value)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["pipe", "socket", "device", "folder"])
+def test_what_is_no_file_is_never_waited_for(tmp_path: Path, what: str) -> None:
+    """Whoever opens a pipe waits until somebody writes into it."""
+    path = tmp_path / "it"
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(StorageError, match=r"cannot read .*: it is no regular file"):
+        read_from(path, 0, 10)
+    with pytest.raises(IrregularFileError):
+        read_file(path)
+    with pytest.raises(StorageError, match="cannot append to"):
+        append_line_durably(path, "line")
 
 
 def test_a_refusal_names_the_folder_to_look_at_as_a_shell_wants_it(tmp_path: Path) -> None:

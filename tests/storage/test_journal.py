@@ -68,5 +68,5 @@ def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
 
 def test_a_journal_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     RunDir(tmp_path).journal.mkdir()
-    with pytest.raises(StorageError, match="Is a directory"):
+    with pytest.raises(StorageError, match="is no regular file"):
         journal.read(RunDir(tmp_path))
