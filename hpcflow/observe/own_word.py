@@ -1,16 +1,24 @@
-"""What an attempt itself left behind: its last exit, its first notice, its end, its last sign."""
+"""What an attempt itself left behind: its last exit, its first notice, its end, its last sign.
+
+The events of a week are hundreds of megabytes: no more than a portion of them is held at a time.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import from_text
-from hpcflow.model.events import parse_event
-from hpcflow.storage.files import read_file
+from hpcflow.model.events import MAX_LINE_BYTES, parse_event
+from hpcflow.storage.files import open_file
 from hpcflow.storage.layout import RunDir
 
+_PORTION_BYTES: Final = 1 << 20
 #: The events that tell whether a program is at it, or done.
 _TRAINING: Final = frozenset({"started", "train_started", "progress", "finished"})
 
@@ -28,13 +36,15 @@ def last_sign(run_dir: RunDir, number: int) -> datetime | None:
 
 def first_notice(run_dir: RunDir, number: int) -> str | None:
     """The signal of the first notice that the job reported."""
-    events = (parse_event(line) for line in _lines(run_dir, number) if b'"notice"' in line)
-    return next((str(event.get("signal")) for event in events if event), None)
+    lines = _lines(run_dir.attempt(number).events)
+    events = (parse_event(line) for line in lines if b'"notice"' in line)
+    notices = (event for event in events if event and event["event"] == "notice")
+    return next((str(event.get("signal")) for event in notices), None)
 
 
 def has_finished(run_dir: RunDir, number: int) -> bool:
     """Whether its program said that it finished, and has trained no further since."""
-    events = (parse_event(line) for line in reversed(_lines(run_dir, number)))
+    events = map(parse_event, _lines_from_end(run_dir.attempt(number).events))
     kinds = (event["event"] for event in events if event)
     return next((kind for kind in kinds if kind in _TRAINING), "") == "finished"
 
@@ -46,9 +56,9 @@ def was_told_to_leave(run_dir: RunDir, number: int) -> bool:
 
 def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
     """The exit code that the job wrote down as its last word, and when; None if there is none."""
-    lines = _lines(run_dir, number)
+    lines = _lines_from_end(run_dir.attempt(number).events)
     words = (each for each in lines if b'"exited"' in each or b'"started"' in each)
-    for event in (parse_event(line) for line in reversed(list(words))):
+    for event in map(parse_event, words):
         if event is None or event["event"] not in ("exited", "started"):
             continue
         code = event.get("exit_code")
@@ -59,8 +69,21 @@ def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
     return None
 
 
-def _lines(run_dir: RunDir, number: int) -> list[bytes]:
-    try:
-        return read_file(run_dir.attempt(number).events).splitlines()
-    except OSError:
-        return []
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file; none where it cannot be read. One that is too long comes in pieces, of
+    which the first ones are too long as well."""
+    with suppress(OSError), open_file(path) as file:
+        yield from iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")
+
+
+def _lines_from_end(path: Path) -> Iterator[bytes]:
+    """The same, the last line first; one that is too long comes shortened, and still too long."""
+    with suppress(OSError), open_file(path) as file:
+        begin, rest = file.seek(0, os.SEEK_END), b""
+        while begin > 0:
+            end, begin = begin, max(0, begin - _PORTION_BYTES)
+            file.seek(begin)
+            rest, *lines = (file.read(end - begin) + rest).split(b"\n")
+            yield from reversed(lines)
+            rest = rest[: MAX_LINE_BYTES + 1]
+        yield rest
