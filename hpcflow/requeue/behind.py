@@ -1,11 +1,24 @@
-"""Whether what was decided from the ledger may be acted on: nobody has said anything since."""
+"""Whether what was decided from the ledger may be acted on: nobody has said anything since, nor is
+sending it."""
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
 
 from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import Known
 from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
+
+#: sbatch gives up after three; clocks differ, and file systems show what others write late.
+_SENDING_TAKES: Final = timedelta(minutes=5)
+
+
+def nobody_sends(known: Known, now: datetime) -> bool:
+    """Whether it is certain that nobody is at sbatch for a run: whoever is has said so in the
+    journal just before."""
+    return now - (known.run.journal_at or known.run.created_at) > _SENDING_TAKES
 
 
 def is_behind(known: Known, run_dir: RunDir) -> bool:

@@ -19,7 +19,7 @@ from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
-from hpcflow.requeue.behind import is_behind
+from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
 from hpcflow.requeue.surroundings import Surroundings
@@ -144,7 +144,8 @@ class _Round:
         if self._decided(known, run, site, is_over=False).action is not Action.RESUBMIT:
             return
         avoid = self._to_avoid(run, site)
-        with submit_lock(run_dir, wait_s=0) as lock:
+        is_free = nobody_sends(known, around.clock.now())
+        with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             self._around.require_lease()
             if is_behind(known, run_dir):
                 return
@@ -176,7 +177,8 @@ class _Round:
         decision = self._decided(known, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
             return  # it is what the run goes on with
-        with submit_lock(run_dir, wait_s=0) as lock:
+        is_free = nobody_sends(known, self._around.clock.now())
+        with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             self._around.require_lease()
             if is_behind(known, run_dir):
                 return

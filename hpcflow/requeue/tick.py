@@ -29,7 +29,7 @@ from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, say_purged
 from hpcflow.requeue.begin import lift_begin_times
-from hpcflow.requeue.behind import is_behind
+from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
@@ -195,7 +195,8 @@ class _Round:
             if avoid:
                 why = f"{decision.why}; avoiding {', '.join(avoid)}"
                 decision = replace(decision, why=why)
-        with submit_lock(run_dir, wait_s=0) as lock:
+        is_free = nobody_sends(known, around.clock.now())
+        with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             # Only now: whoever was stopped while the others took over stops before it writes.
             around.require_lease()
             self._changed.append(run_dir)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,28 +43,29 @@ class SubmitLock:
 
 @contextmanager
 def submit_lock(
-    run_dir: RunDir, *, wait_s: float, clock: Clock | None = None
+    run_dir: RunDir, *, wait_s: float, clock: Clock | None = None, must_be_free: bool = False
 ) -> Iterator[SubmitLock]:
     """Hold the run's submit lock for the length of a ``with`` block.
 
     Args:
         wait_s: how long to wait for somebody else who holds it; 0 to try once.
+        must_be_free: nobody can be sending this run: whoever holds it will not give it back soon.
 
     Raises:
-        StorageError: somebody else is submitting this run (``retryable``), or the lock file cannot
-            be opened.
+        StorageError: somebody else is submitting this run (``retryable``, unless the lock must be
+            free), or the lock file cannot be opened.
     """
     try:
         fd = os.open(run_dir.submit_lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise storage_error("lock", run_dir.submit_lock, error) from error
     try:
-        yield SubmitLock(fd, _acquire(fd, run_dir, wait_s, clock or SystemClock()))
+        yield SubmitLock(fd, _acquire(fd, run_dir, wait_s, clock or SystemClock(), must_be_free))
     finally:
         os.close(fd)  # not LOCK_UN: that would take it from an inheriting child as well
 
 
-def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock) -> bool:
+def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock, must_be_free: bool) -> bool:
     """Wait for the lock; whether the file system really gave one."""
     deadline = clock.monotonic() + wait_s
     while True:
@@ -72,7 +74,7 @@ def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock) -> bool:
             return True
         except BlockingIOError:
             if clock.monotonic() >= deadline:
-                raise _contended(run_dir) from None
+                raise (_stuck(run_dir) if must_be_free else _contended(run_dir)) from None
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 return False
@@ -88,3 +90,12 @@ def _contended(run_dir: RunDir) -> StorageError:
     )
     error.retryable = True
     return error
+
+
+def _stuck(run_dir: RunDir) -> StorageError:
+    lock = shlex.quote(str(run_dir.submit_lock))
+    return StorageError(
+        f"{run_dir.submit_lock} is held, and nobody has sent this run for minutes",
+        next_action=f"if that stays so, see who holds it, on each login node: fuser -v {lock}; if "
+        f"nobody does, the file server has not given it back: rm {lock}",
+    )

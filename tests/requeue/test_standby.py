@@ -23,6 +23,7 @@ from hpcflow.requeue.policy import Action, after_preemption
 from hpcflow.requeue.table import EXAMPLES, NOW
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killed
 from tests.requeue.standbys import begins, says, told, waiting_standby, with_standby
@@ -693,6 +694,16 @@ def test_a_claim_that_cannot_be_read_for_a_moment_is_no_seal(
         (1, launched.job_id, Cause.FAILED),
         (2, standby, None),
     ]
+
+
+def test_a_lock_that_keeps_a_run_from_its_standby_is_told_of(desk: Watched) -> None:
+    launched = desk.launch()
+    begins(desk, launched, 1, launched.job_id)
+    with submit_lock(RunDir(launched.run_dir), wait_s=0):
+        assert desk.tick().problems == {}, "somebody may be sending it"
+        desk.clock.advance(301)
+        assert "submit.lock is held" in desk.tick().problems[launched.run_id]
+    assert list(desk.tick().standbys) == [launched.run_id]
 
 
 def test_of_standby_records_the_last_attempt_knows_nothing(desk: Watched) -> None:

@@ -153,6 +153,20 @@ def test_while_somebody_is_sending_it_nothing_is_decided(desk: Watched) -> None:
     assert launched.run_id in desk.tick().sent
 
 
+def test_a_lock_that_nobody_gives_back_is_told_of_in_the_end(desk: Watched) -> None:
+    """A file server keeps the lock of a login node that died."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    with submit_lock(RunDir(launched.run_dir), wait_s=0):
+        for _ in range(5):
+            assert desk.tick().problems == {}, "somebody may be sending it"
+            desk.clock.advance(60)
+        desk.clock.advance(1)
+        said = desk.tick().problems[launched.run_id]
+    assert said.startswith(f"{launched.run_dir}/submit.lock is held")
+    assert list(desk.tick().sent) == [launched.run_id]
+
+
 def test_a_cancelled_run_stays_cancelled(desk: Watched) -> None:
     launched = desk.launch()
     desk.cancel(RunDir(launched.run_dir))
