@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -53,6 +54,10 @@ from hpcflow.storage.locks import SubmitLock
 
 #: sbatch itself gives up after about two minutes; an older intent has nobody at work on it.
 _SBATCH_GIVES_UP = timedelta(seconds=180)
+
+#: Until nobody can be sending any more who has journaled an intent: clocks differ, and file systems
+#: show what others write late.
+SENDING_TAKES: Final = timedelta(minutes=5)
 
 #: What stands in the claim of a withdrawn attempt; no scheduler calls a job so.
 _SEAL = "withdrawn"

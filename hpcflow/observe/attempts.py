@@ -6,12 +6,14 @@ queue has forgotten. The ledger is not written here.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -22,7 +24,13 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import follow_standby
-from hpcflow.launch.submission import another_cluster, last_attempt, read_claim, settle
+from hpcflow.launch.submission import (
+    SENDING_TAKES,
+    another_cluster,
+    last_attempt,
+    read_claim,
+    settle,
+)
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
@@ -37,8 +45,12 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import is_others
-from hpcflow.storage.runs import linked
+from hpcflow.storage.runs import is_gone, linked
 from hpcflow.storage.unread import mark_unread
+
+_log = logging.getLogger(__name__)
+_Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+_OF_FILES: Final = (StorageError, OSError)
 
 #: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
 #: of submission is compared exactly afterwards.
@@ -94,6 +106,39 @@ class _Unsettled:
     lock: SubmitLock
 
 
+@dataclass(frozen=True)
+class _Apart:
+    """What goes wrong with one run is told, and keeps no other from being seen.
+
+    Attributes:
+        quiet: what is not worth a word.
+    """
+
+    run_dir: RunDir
+    warnings: list[str]
+    quiet: _Errors
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        # Where somebody is sending the run, whoever looks next knows more.
+        is_busy = isinstance(error, StorageError) and error.retryable
+        if not is_busy and not isinstance(error, self.quiet):
+            self.warnings.append(self._told(error))
+        return True
+
+    def _told(self, error: Exception) -> str:
+        if isinstance(error, HpcflowError):
+            return error.message
+        if isinstance(error, OSError):  # a folder that is closed to us, a scratch that is away
+            return f"{self.run_dir.path}: {error.strerror}"
+        _log.debug("run %s", self.run_dir.path.name, exc_info=error)  # a bug, or a strange file
+        return f"{self.run_dir.path.name}: {type(error).__name__}: {error}"
+
+
 class _Watch:
     """One look at the jobs of one site."""
 
@@ -146,19 +191,24 @@ class _Watch:
             if attempt.state is not AttemptState.INTENDED:
                 continue
             run_dir = RunDir(Path(run.run_dir))
-            try:
-                lock = locks.enter_context(submit_lock(run_dir, wait_s=0))
+            if is_gone(run_dir):
+                continue
+            with self._apart(run_dir):
+                intent = last_attempt(journal.read(run_dir)).intent
+                is_old = intent is not None and self._clock.now() - intent.at > SENDING_TAKES
+                lock = locks.enter_context(submit_lock(run_dir, wait_s=0, must_be_free=is_old))
                 last = last_attempt(journal.read(run_dir))
-            except StorageError:
-                continue  # it is being submitted, or its folder is gone
-            if last.is_open and last.intent is not None:
-                found.append(_Unsettled(run_dir, last.intent, lock))
+                if last.is_open and last.intent is not None:
+                    found.append(_Unsettled(run_dir, last.intent, lock))
         return found
+
+    def _apart(self, run_dir: RunDir, *, quiet: _Errors = ()) -> _Apart:
+        return _Apart(run_dir, self._warnings, quiet)
 
     def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
         """Whether the intent is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
-        try:
+        with self._apart(each.run_dir):
             if each.run_dir.cancel.exists():
                 # The wish was there before the job was known. While it cannot be fulfilled the
                 # intent stays open, and so is looked at again.
@@ -170,13 +220,8 @@ class _Watch:
                 lock=each.lock,
                 lookup=Lookup(own, is_certain=self._accounting_answered),
             )
-        except HpcflowError as error:
-            self._warnings.append(error.message)
-            return False
-        except OSError as error:
-            self._warnings.append(f"{each.run_dir.path}: {error.strerror}")
-            return False
-        return True
+            return True
+        return False
 
     def _cancel(self, jobs: Iterable[JobInfo]) -> None:
         alive = [job.job_id for job in jobs if job.state is not AttemptState.ENDED]
@@ -224,26 +269,21 @@ class _Watch:
         return [each for each in own if self._adopt_one(each, queued)]
 
     def _adopt_one(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
-        try:
-            with submit_lock(run_dir, wait_s=0):
-                mark_unread(self._home, run_dir)
-                records = journal.read(run_dir)
-                return adopt_restarted(run_dir, records, queued, self._clock) is not None
-        except (StorageError, OSError):
-            return False  # it is being sent at this moment, or its folder is gone or closed
+        # It is being sent at this moment, or its folder is gone or closed.
+        with self._apart(run_dir, quiet=_OF_FILES), submit_lock(run_dir, wait_s=0):
+            mark_unread(self._home, run_dir)
+            records = journal.read(run_dir)
+            return adopt_restarted(run_dir, records, queued, self._clock) is not None
+        return False
 
     def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
-        try:
-            with submit_lock(run_dir, wait_s=0) as lock:
-                mark_unread(self._home, run_dir)
-                return follow_standby(
-                    run_dir, queued, scheduler=self._scheduler, clock=self._clock, lock=lock
-                )
-        except (StorageError, SubmissionInDoubt, OSError):
-            return False  # it is being sent at this moment, or its folder is gone or closed
-        except HpcflowError as error:
-            self._warnings.append(error.message)
-            return False
+        quiet = (*_OF_FILES, SubmissionInDoubt)  # as above, or its number cannot be closed now
+        with self._apart(run_dir, quiet=quiet), submit_lock(run_dir, wait_s=0) as lock:
+            mark_unread(self._home, run_dir)
+            return follow_standby(
+                run_dir, queued, scheduler=self._scheduler, clock=self._clock, lock=lock
+            )
+        return False
 
     def _journal(
         self, sent: list[tuple[LiveRun, AttemptView]], known: dict[str, list[JobInfo]]
@@ -263,30 +303,21 @@ class _Watch:
         return changed
 
     def _write(self, run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
-        """Journal what is new about an attempt; whether anything was.
-
-        A run whose files are gone or closed must not keep the others from being seen.
-        """
+        """Journal what is new about an attempt; whether anything was."""
         run_dir = RunDir(Path(run.run_dir))
-        try:
+        is_news = False
+        with self._apart(run_dir):
             now_is = self._follow(run_dir, attempt, job)
             # Without accounting, only the job's own last word may end what the queue has forgotten.
             is_told = job is not None or self._accounting_answered
             records = []
             if now_is is not None and (is_told or now_is.exit_code is not None):
                 records = self._records(run_dir, now_is, job)
+            is_news = bool(records) or now_is is not attempt
             for record in records:
                 tell_to_leave(run_dir, record)
                 journal.append(run_dir, record)
-        except HpcflowError as error:
-            if isinstance(error, StorageError) and error.retryable:
-                return False  # somebody is sending it, and whoever looks next knows more
-            self._warnings.append(error.message)
-            return False
-        except OSError as error:  # a folder that is closed to us, a scratch that is away
-            self._warnings.append(f"{run_dir.path}: {error.strerror}")
-            return False
-        return bool(records) or now_is is not attempt
+        return is_news
 
     def _follow(
         self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None

@@ -3,22 +3,19 @@ sending it."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from hpcflow.errors import StorageError
+from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import Known
 from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
-
-#: sbatch gives up after three; clocks differ, and file systems show what others write late.
-_SENDING_TAKES: Final = timedelta(minutes=5)
 
 
 def nobody_sends(known: Known, now: datetime) -> bool:
     """Whether it is certain that nobody is at sbatch for a run: whoever is has said so in the
     journal just before."""
-    return now - (known.run.journal_at or known.run.created_at) > _SENDING_TAKES
+    return now - (known.run.journal_at or known.run.created_at) > SENDING_TAKES
 
 
 def is_behind(known: Known, run_dir: RunDir) -> bool:

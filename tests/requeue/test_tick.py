@@ -370,6 +370,37 @@ def test_a_wish_to_cancel_outlives_a_scancel_that_fails(
     assert desk.seen(run_dir.path.name).run.state is RunState.CANCELLED
 
 
+def test_a_lock_that_nobody_gives_back_on_what_is_in_doubt_is_told_of(desk: Watched) -> None:
+    """The login node died while it was sending, and the file server keeps its lock."""
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    with pytest.raises(HpcflowError):
+        desk.launch()
+    desk.slurm.is_controller_down = False
+    (run_dir,) = list_runs(desk.settings.home)
+    with submit_lock(run_dir, wait_s=0):
+        assert desk.tick().warnings == []
+        desk.clock.advance(301)
+        (said,) = desk.tick().warnings
+    assert said.startswith(f"{run_dir.submit_lock} is held")
+
+
+def test_what_nobody_foresaw_of_one_run_hides_no_other(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange, other = desk.launch(), desk.launch()
+    desk.tick()
+    for each in (strange, other):
+        desk.end(each.job_id, "COMPLETED", exit_code=0)
+
+    def fails(run_dir: RunDir, *_: Any) -> None:
+        if run_dir.path == strange.run_dir:
+            raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("hpcflow.observe.attempts.tell_to_leave", fails)
+    assert desk.tick().warnings == [f"{strange.run_id}: ZeroDivisionError: a bug"]
+    assert desk.seen(other.run_id).run.state is RunState.COMPLETED
+
+
 def test_a_limit_that_is_full_is_found_out_once_in_a_round(desk: Watched) -> None:
     """Each try costs slurmctld two calls; where another limit counts, there may be room."""
     runs = [desk.launch() for _ in range(20)]
