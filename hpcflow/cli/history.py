@@ -14,14 +14,18 @@ from hpcflow.model.units import format_duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hpcflow.requeue.history import Chapter
+    from hpcflow.requeue.history import Chapter, Story
 
 
 @click.command("history", short_help="Tell the story of a run, attempt by attempt.")
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> int:
-    """Tell what each attempt of RUN waited for, did and lost, and what was decided after it."""
+    """Tell what each attempt of RUN waited for, did and lost, and what was decided after it.
+
+    With --json, "decided" of an attempt lists all that was decided after it, oldest first, and
+    "decided_first" what was decided before there was any job.
+    """
     from hpcflow.errors import StorageError
     from hpcflow.requeue.history import history
     from hpcflow.storage import journal
@@ -36,7 +40,7 @@ def command(run: str, as_json: bool) -> int:
         records = journal.read(run_dir)
     except StorageError:
         records = []  # scratch was purged; the ledger still has the attempts
-    chapters = history(known.attempts, records)
+    story = history(known.attempts, records)
     if as_json:
         view = detail.run
         print_json(
@@ -45,11 +49,12 @@ def command(run: str, as_json: bool) -> int:
                 "state": view.state,
                 "next_action": view.next_action,
                 "next_at": view.next_at,
-                "attempts": chapters,
+                "decided_first": story.decided_first,
+                "attempts": story.chapters,
             }
         )
         return 0
-    _print(run_id, chapters)
+    _print(run_id, story)
     if detail.run.next_action:
         until = (
             f", not before {detail.run.next_at:%Y-%m-%d %H:%M:%S} UTC" if detail.run.next_at else ""
@@ -58,28 +63,33 @@ def command(run: str, as_json: bool) -> int:
     return 0
 
 
-def _print(run_id: str, chapters: list[Chapter]) -> None:
+def _print(run_id: str, story: Story) -> None:
     from rich.console import Console
 
+    chapters = story.chapters
     click.secho(run_id, bold=True)
     if not chapters:
         click.echo("  nothing was sent yet")
-        return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 1000  # what a pipe reads is searched, not looked at
-    console.print(_table(chapters))
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 1000  # what a pipe reads is searched, not looked at
+        console.print(_table(chapters))
+    for told in story.decided_first:
+        click.echo(f"before the first job: {safe(told)}")
     for chapter in chapters:
         if chapter.stall:
             click.echo(f"in attempt {chapter.attempt}: {safe(chapter.stall)}")
-        if chapter.decided:
-            click.echo(f"after attempt {chapter.attempt}: {safe(chapter.decided)}")
-    lost = sum(chapter.lost_train_steps or 0 for chapter in chapters)
-    ran_s = sum(chapter.ran_s or 0 for chapter in chapters)
-    waited_s = sum(chapter.waited_s or 0 for chapter in chapters)
-    click.echo(
-        f"ran {format_duration(ran_s)}, waited {format_duration(waited_s)}, lost {lost} train steps"
-    )
+        for told in chapter.decided:
+            click.echo(f"after attempt {chapter.attempt}: {safe(told)}")
+    if chapters:
+        lost = sum(chapter.lost_train_steps or 0 for chapter in chapters)
+        ran_s = sum(chapter.ran_s or 0 for chapter in chapters)
+        waited_s = sum(chapter.waited_s or 0 for chapter in chapters)
+        click.echo(
+            f"ran {format_duration(ran_s)}, waited {format_duration(waited_s)}, "
+            f"lost {lost} train steps"
+        )
 
 
 def _table(chapters: list[Chapter]) -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +27,8 @@ class Chapter:
         lost_train_steps: done and to be done again, because no checkpoint held them.
         recovery_s: from the end of the attempt before to the first train step of this one.
         stall: what the daemon last said about its lack of progress.
-        decided: what the daemon decided after it, by which rule and why; or that Slurm did.
+        decided: what the daemon decided after it, by which rules and why, oldest first; or that
+            Slurm did.
     """
 
     attempt: int
@@ -46,31 +48,53 @@ class Chapter:
     lost_train_steps: int | None
     recovery_s: float | None
     stall: str | None
-    decided: str | None
+    decided: list[str]
 
 
-def history(
-    attempts: Iterable[AttemptRow],
-    records: Iterable[JournalRecord],
-) -> list[Chapter]:
-    """The chapters of one run, oldest first.
+@dataclass(frozen=True)
+class Story:
+    """A whole run.
+
+    Attributes:
+        decided_first: what the daemon decided before there was any job.
+        chapters: its attempts, oldest first.
+    """
+
+    decided_first: list[str]
+    chapters: list[Chapter]
+
+
+def history(attempts: Iterable[AttemptRow], records: Iterable[JournalRecord]) -> Story:
+    """The story of one run.
 
     Args:
         attempts: its rows.
         records: its journal; none where that is gone.
     """
-    decided = {record.after: record for record in records if isinstance(record, Decided)}
+    decided: dict[int, list[Decided]] = defaultdict(list)
+    for record in records:
+        if isinstance(record, Decided):
+            decided[record.after].append(record)
     chapters: list[Chapter] = []
     for row in sorted(attempts, key=lambda row: row.attempt):
         before = next((each for each in reversed(chapters) if each.ended_at), None)
-        chapters.append(_chapter(row, before, decided.get(row.attempt)))
-        if _restarts(row) and len(chapters) > 1:
-            told = f"Slurm restarted job {row.job_id} as attempt {row.attempt}"
-            chapters[-2] = replace(chapters[-2], decided=told)
-        elif _was_standby(row) and len(chapters) > 1 and chapters[-2].decided is None:
-            told = f"standby job {row.job_id} went on as attempt {row.attempt}"
-            chapters[-2] = replace(chapters[-2], decided=told)
-    return chapters
+        if chapters and (told := _went_on_by_itself(row, decided[chapters[-1].attempt])):
+            chapters[-1].decided.append(told)
+        chapters.append(_chapter(row, before, [_said(each) for each in decided[row.attempt]]))
+    return Story([_said(each) for each in decided[0]], chapters)
+
+
+def _said(decided: Decided) -> str:
+    return f"{decided.action} ({decided.rule}): {decided.why}"
+
+
+def _went_on_by_itself(row: AttemptRow, decided: list[Decided]) -> str | None:
+    """How a run came to an attempt that no daemon had sent."""
+    if _restarts(row):
+        return f"Slurm restarted job {row.job_id} as attempt {row.attempt}"
+    if _was_standby(row) and not (decided and decided[-1].action == "resubmit"):
+        return f"standby job {row.job_id} went on as attempt {row.attempt}"
+    return None
 
 
 def _restarts(row: AttemptRow) -> int:
@@ -83,7 +107,7 @@ def _was_standby(row: AttemptRow) -> bool:
     return bool(row.journal.get("submitted", {}).get("how") == "standby")
 
 
-def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -> Chapter:
+def _chapter(row: AttemptRow, before: Chapter | None, decided: list[str]) -> Chapter:
     report: dict[str, Any] = row.report
     began, reached = report.get("began_at"), report.get("train_step")
     saved: int | None = report.get("saved")
@@ -109,7 +133,7 @@ def _chapter(row: AttemptRow, before: Chapter | None, decided: Decided | None) -
         lost_train_steps=lost,
         recovery_s=_between(before.ended_at, trained_at) if before else None,
         stall=row.journal["stall"]["why"] if "stall" in row.journal else None,
-        decided=f"{decided.action} ({decided.rule}): {decided.why}" if decided else None,
+        decided=decided,
     )
 
 

@@ -33,7 +33,8 @@ def test_round_by_round_a_run_comes_to_its_end(desk: Desk) -> None:
     assert story["state"] == "completed"
     causes = [chapter["cause"] for chapter in story["attempts"]]
     assert causes == ["checkpointed", "checkpointed", "completed"]
-    assert story["attempts"][0]["decided"].startswith("resubmit (go_on)")
+    (decided,) = story["attempts"][0]["decided"]
+    assert decided.startswith("resubmit (go_on)")
     told = desk.say("history", "patient")
     assert "checkpointed" in told
     assert "after attempt 2: resubmit (go_on): attempt 2 ended as checkpointed" in told
@@ -106,6 +107,9 @@ def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
     assert desk.say("daemon", "--once") == ""
     desk.say("release", "doomed")
     assert "resubmit" in desk.say("daemon", "--once")
+    told = desk.say("history", "doomed")
+    assert "after attempt 1: stop (budget): ended 1 times as failed" in told, "who reads this later"
+    assert "after attempt 1: resubmit (go_on)" in told
 
 
 def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:

@@ -92,8 +92,8 @@ def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watc
     assert_rebuilt_alike(desk, launched)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
-    first_chapter, second_chapter = history(rows, journal.read(RunDir(launched.run_dir)))
-    assert first_chapter.decided == f"Slurm restarted job {launched.job_id} as attempt 2"
+    first_chapter, second_chapter = history(rows, journal.read(RunDir(launched.run_dir))).chapters
+    assert first_chapter.decided == [f"Slurm restarted job {launched.job_id} as attempt 2"]
     assert (first_chapter.ran_s, second_chapter.waited_s) == (600, 5)
 
 

@@ -24,6 +24,7 @@ from hpcflow.model.journal import Decided, Ended, Held, Intended, Refused, Relea
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import LOOK_COUNTS_S
 from hpcflow.requeue.evidence import read_evidence
+from hpcflow.requeue.history import Story, history
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.policy import Action
 from hpcflow.schedulers.base import JobRef, SubmitRequest
@@ -491,8 +492,20 @@ def test_what_was_never_sent_and_is_old_is_left_alone(desk: Watched) -> None:
     assert desk.tick().decisions[run_id].rule == "forgotten"
     assert desk.alive() == []
     run_dir = (desk.settings.home.runs / run_id).readlink()
+    (told,) = _story(desk, run_id).decided_first
+    assert told.startswith("stop (forgotten): ")
     desk.say(run_dir, Released(at=desk.clock.now(), by="ada"))
     assert run_id in desk.tick().sent
+    assert [each.split(" (")[0] for each in _story(desk, run_id).decided_first] == [
+        "stop",
+        "resubmit",
+    ]
+
+
+def _story(desk: Watched, run_id: str) -> Story:
+    records = journal.read(RunDir((desk.settings.home.runs / run_id).readlink()))
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        return history(ledger.known([run_id])[run_id].attempts, records)
 
 
 def test_a_release_in_the_last_moment_counts(desk: Watched) -> None:
