@@ -262,12 +262,14 @@ def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
 def kept_out(connection: Connection, user: str) -> list[str]:
     """Ids of some of a user's runs of which an attempt waits for nodes, and not for any."""
     sql = (
-        "SELECT DISTINCT run_id FROM attempt WHERE state = ? AND (reason LIKE ? OR reason LIKE ?) "
+        "SELECT DISTINCT run_id FROM attempt WHERE state = ? "
+        "AND ((reason LIKE ? AND reason NOT LIKE ?) OR reason LIKE ?) "
         "AND CAST(journal AS TEXT) LIKE ? "
         "AND run_id IN (SELECT run_id FROM run WHERE user_name = ?) ORDER BY run_id LIMIT ?"
     )
-    # Slurm has two words for it; the second one comes with blanks or with underscores.
-    reasons = ("ReqNodeNotAvail%", "Nodes_required%")
+    # Slurm has two words for it, which come with blanks or with underscores. Nodes that are
+    # reserved, for a maintenance or for another job, are there.
+    reasons = ("ReqNodeNotAvail%", "ReqNodeNotAvail%eserved_for%", "Nodes_required%")
     values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MOST_TOLD]
     return [run_id for (run_id,) in connection.rows(sql, values)]
 

@@ -778,6 +778,20 @@ def test_a_job_that_waits_for_nodes_that_it_is_kept_away_from_is_named(
     assert desk.tick().warnings == [warning], "in the same words, so the log says it once"
 
 
+@pytest.mark.parametrize("reason", ["Reserved for maintenance", "May be reserved for other job"])
+def test_a_job_that_waits_for_a_reservation_is_told_of_no_missing_nodes(
+    desk: Watched, reason: str
+) -> None:
+    """Giving it the nodes that it is kept away from would not let it start."""
+    launched, _ = _failed_on(desk, "n2", 2)
+    job_id = desk.tick().sent[launched.run_id]
+    desk.slurm.set_raw_state(job_id, "PENDING")
+    for said in (f"ReqNodeNotAvail, {reason}", f"ReqNodeNotAvail, {reason}".replace(" ", "_")):
+        desk.slurm.wait_for(job_id, said)
+        assert desk.tick().warnings == []
+        assert desk.seen(launched.run_id).attempts[-1].reason == said
+
+
 def test_a_rebuilt_ledger_judges_nodes_the_same(desk: Watched) -> None:
     _failed_on(desk, "n2", 2)
 
