@@ -238,7 +238,7 @@ class _Round:
             self._report.warnings += [say_purged(run_id) for run_id in purged]
         else:
             self._report.problems[run_dir.path.name] = (
-                f"{run_dir.path.parents[2]} is not there, and with it the run directory"
+                f"{run_dir.path.parents[1]} is not there, and with it the run directory"
             )
 
     def _site(self, name: str) -> Site:

@@ -64,9 +64,11 @@ def is_gone(run_dir: RunDir) -> bool:
 def is_purged(run_dir: RunDir) -> bool:
     """Whether the run directory is gone from a scratch that is there.
 
-    Where the scratch folder itself is missing, it is unmounted, or another cluster's.
+    Where the folder of all projects is missing, scratch is not mounted, and may itself be the empty
+    mount point; or it is another cluster's. A purge leaves that folder, as long as anything in it
+    is in use.
     """
-    return is_gone(run_dir) and run_dir.path.parents[2].is_dir()
+    return is_gone(run_dir) and run_dir.path.parents[1].is_dir()
 
 
 def list_runs(home: Home) -> list[RunDir]:

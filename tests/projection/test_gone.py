@@ -49,6 +49,31 @@ def test_a_run_whose_directory_is_purged_is_not_under_way_for_ever(
     assert (shown.train_step, shown.completed_at, shown.gpu_hours) == (5, None, None)
 
 
+@pytest.mark.parametrize("leaves_mount_point", [True, False])
+def test_a_scratch_that_is_not_mounted_has_lost_nothing(
+    ledger: Ledger, home: Home, tmp_path: Path, leaves_mount_point: bool
+) -> None:
+    run_dir = running(tmp_path)
+    catch_up_home(ledger, home, now=say.at(5))
+    before = everything(ledger, [run_dir])
+    scratch = run_dir.path.parents[2]
+    scratch.rename(tmp_path / "disk")
+    if leaves_mount_point:
+        scratch.mkdir()
+    assert catch_up_home(ledger, home, now=say.at(6)).purged == []
+    assert everything(ledger, [run_dir]) == before
+    assert len(ledger.live_attempts()) == 1
+
+
+def test_a_purge_may_take_the_folder_of_the_project_too(
+    ledger: Ledger, home: Home, tmp_path: Path
+) -> None:
+    run_dir = running(tmp_path)
+    catch_up_home(ledger, home, now=say.at(5))
+    run_dir.path.parent.rename(tmp_path / "purged")
+    assert catch_up_home(ledger, home, now=say.at(6)).purged == [run_dir.path.name]
+
+
 def test_the_last_word_of_a_job_outlives_its_directory(
     ledger: Ledger, home: Home, tmp_path: Path
 ) -> None:
