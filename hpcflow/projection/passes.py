@@ -12,7 +12,7 @@ from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
 from hpcflow.projection.growth import grown
-from hpcflow.projection.reading import MISFITS, FileShrankError, RunReader
+from hpcflow.projection.reading import JOURNAL, MISFITS, FileShrankError, RunReader
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
@@ -33,6 +33,7 @@ class Summary:
         skipped_lines: those of them that say nothing: torn, foreign, of a newer version.
         gone: ids of the runs whose directory, or a file of it, is gone; their rows stay.
         purged: ids of the runs whose directory is found to be gone for the first time.
+        unread: ids of the runs of which nobody knows what their journal says now.
         problems: runs and files that could not be read, and files that shrank; one text for each.
     """
 
@@ -42,6 +43,7 @@ class Summary:
     skipped_lines: int = 0
     gone: list[str] = field(default_factory=list)
     purged: list[str] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
 
@@ -96,7 +98,7 @@ def catch_up_home(
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
     summary.purged = end_purged(ledger, purged)
     forget_unsent(ledger, known - mine, user=user)
-    forget_old_marks(home, marked, now)
+    forget_old_marks(home, [run_id for run_id in marked if run_id not in summary.unread])
     return summary
 
 
@@ -140,6 +142,7 @@ def _project_batch(
         except MISFITS as error:
             raise ledger.damaged(f"what it has of {run_id} cannot be gone on with") from error
         except StorageError as error:
+            summary.unread.add(run_id)
             if not is_gone(run_dir):
                 summary.problems.append(f"{run_id}: {error.message}")
             else:
@@ -176,6 +179,8 @@ def _read(
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone:
         summary.gone.append(run_dir.path.name)
+    if JOURNAL in reader.gone:
+        summary.unread.add(run_dir.path.name)
     if change is None:
         return None
     if known is not None:

@@ -2,13 +2,13 @@
 
 The ledger does not look again at runs that came to rest long ago. Whoever makes one of them move
 again (``resume``) marks it first; then even if the command is killed, or the database is down, the
-next reader of this home knows where to look. A mark is dropped when it is old, by readers only.
+next reader of this home knows where to look. A mark is dropped when it is old and its run was read,
+by readers only.
 """
 
 from __future__ import annotations
 
 import os
-from datetime import datetime
 
 from hpcflow.model.ids import is_run_id
 from hpcflow.storage.files import FOLDER_MODE, storage_error
@@ -16,6 +16,8 @@ from hpcflow.storage.layout import Home, RunDir
 
 #: Longer than any command takes from its mark to its last journal record.
 _OLD_S = 3600
+#: Touched to learn what time it is where marks are: whose clock that is, nobody knows.
+_NOW = ".now"
 
 
 def mark_unread(home: Home, run_dir: RunDir) -> None:
@@ -40,12 +42,20 @@ def unread_runs(home: Home) -> list[str]:
         return []
 
 
-def forget_old_marks(home: Home, run_ids: list[str], now: datetime) -> None:
-    """Drop the marks of these runs, which were read since, where they are old at ``now``."""
+def forget_old_marks(home: Home, run_ids: list[str]) -> None:
+    """Drop the marks of these runs, which were read since, where they are old."""
+    if not run_ids:
+        return
+    clock = home.unread / _NOW
+    try:
+        clock.touch(mode=0o600)
+        now_s = clock.stat().st_mtime
+    except OSError:
+        return
     for run_id in run_ids:
         mark = home.unread / run_id
         try:
-            if now.timestamp() - mark.stat().st_mtime > _OLD_S:
+            if now_s - mark.stat().st_mtime > _OLD_S:
                 mark.unlink()
         except OSError:
             continue

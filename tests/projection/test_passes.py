@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import Summary, catch_up, catch_up_home, rebuild
 from hpcflow.storage import lines
 from hpcflow.storage.layout import Home
-from hpcflow.storage.unread import mark_unread
+from hpcflow.storage.unread import mark_unread, unread_runs
 from tests.ledger import lines as say
 from tests.projection.files import everything, grow, new_run
 
@@ -236,6 +238,57 @@ def test_a_run_that_moves_again_while_the_database_is_down_is_not_forgotten(
 
     assert catch_up_home(ledger, home, now=say.at(200)).changed == [run_dir.path.name]
     assert ledger.run(run_dir.path.name).run.state.value == "submitting"
+
+
+def test_a_run_that_moves_again_is_not_forgotten_while_its_files_are_away(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    home, run_dir = Home(tmp_path / "home"), new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
+    catch_up_home(ledger, home, now=say.at(60))
+
+    mark_unread(home, run_dir)
+    _let_marks_grow_old(home)
+    grow(run_dir.journal, say.resumed(70), say.intended(2, 70))
+    scratch = run_dir.path.parents[2]
+    away = scratch.rename(tmp_path / "away")
+    assert catch_up_home(ledger, home, now=say.at(200)).unread == {run_dir.path.name}
+    assert unread_runs(home) == [run_dir.path.name]
+
+    away.rename(scratch)
+    assert catch_up_home(ledger, home, now=say.at(201)).changed == [run_dir.path.name]
+    assert unread_runs(home) == []
+
+
+def test_events_that_a_purge_took_keep_no_mark(ledger: Ledger, tmp_path: Path) -> None:
+    home, run_dir = Home(tmp_path / "home"), new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
+    grow(run_dir.attempt(1).events, say.started(1, 2))
+    catch_up_home(ledger, home, now=say.at(60))
+    mark_unread(home, run_dir)
+    _let_marks_grow_old(home)
+    run_dir.attempt(1).events.unlink()
+    assert catch_up_home(ledger, home, now=say.at(200)).gone == [run_dir.path.name]
+    assert unread_runs(home) == [], "the journal was read, which says whether it moves"
+
+
+def test_a_reader_whose_clock_is_ahead_forgets_no_run_that_is_about_to_move(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    home, run_dir = Home(tmp_path / "home"), new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
+    ahead = datetime.now(timezone.utc) + timedelta(hours=2)
+    catch_up_home(ledger, home, now=ahead)
+    mark_unread(home, run_dir)
+    assert catch_up_home(ledger, home, now=ahead).changed == []
+    grow(run_dir.journal, say.resumed(70), say.intended(2, 70))
+    assert catch_up_home(ledger, home, now=ahead).changed == [run_dir.path.name]
+
+
+def _let_marks_grow_old(home: Home) -> None:
+    for mark in home.unread.iterdir():
+        then = mark.stat().st_mtime - 2 * 3600
+        os.utime(mark, (then, then))
 
 
 def test_runs_of_others_in_a_shared_ledger_are_theirs_to_read(

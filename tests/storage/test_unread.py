@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,11 @@ from hpcflow.storage.unread import forget_old_marks, mark_unread, unread_runs
 RUN = RunDir(Path("/scratch/hpcflow/vision/digits-20260301-aaaaaaaa"))
 
 
+def grow_old(mark: Path, *, minutes: float) -> None:
+    then = mark.stat().st_mtime - 60 * minutes
+    os.utime(mark, (then, then))
+
+
 def test_a_mark_stays_until_it_is_old(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     assert unread_runs(home) == []
@@ -21,10 +26,11 @@ def test_a_mark_stays_until_it_is_old(tmp_path: Path) -> None:
     mark_unread(home, RUN)
     assert unread_runs(home) == [RUN.path.name]
 
-    now = datetime.now(timezone.utc)
-    forget_old_marks(home, unread_runs(home), now + timedelta(minutes=59))
+    grow_old(home.unread / RUN.path.name, minutes=59)
+    forget_old_marks(home, unread_runs(home))
     assert unread_runs(home) == [RUN.path.name]
-    forget_old_marks(home, [RUN.path.name, "gone-20260301-aaaaaaaa"], now + timedelta(minutes=61))
+    grow_old(home.unread / RUN.path.name, minutes=2)
+    forget_old_marks(home, [RUN.path.name, "gone-20260301-aaaaaaaa"])
     assert unread_runs(home) == []
 
 
