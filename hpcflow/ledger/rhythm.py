@@ -110,8 +110,7 @@ def has_begun(report: Mapping[str, Any]) -> bool:
 
 def signs_of(report: Mapping[str, Any]) -> int:
     """How many signs of progress there were."""
-    signs: int = report.get("rhythm", {}).get("signs", 0)
-    return signs
+    return int(report.get("rhythm", {}).get("signs", 0))
 
 
 def rhythm_of(reports: Iterable[Mapping[str, Any]]) -> Rhythm:

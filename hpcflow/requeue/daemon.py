@@ -6,6 +6,7 @@ finds the lease taken waits for it, so that two daemons are one and a spare.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -33,6 +34,7 @@ INTERVAL_S: Final = 10.0
 SOON_S: Final = 2.0
 _LISTEN_S: Final = 0.5
 _PIECE_S: Final = 0.2
+_log = logging.getLogger(__name__)
 
 
 def lease_name(user: str, cluster: str | None = None) -> str:
@@ -118,7 +120,11 @@ class Daemon:
         """Tick after tick, until it is told to end."""
         try:
             while not self._told.is_over:
-                self._round()
+                try:
+                    self._round()
+                except Exception as error:  # a bug, or rows that nobody foresaw: runs wait for us
+                    _log.debug("round", exc_info=True)
+                    self._say(f"{type(error).__name__}: {error}; trying again")
                 self._told.sleep(self._interval_s)
         finally:
             self._give_back()

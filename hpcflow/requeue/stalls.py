@@ -52,7 +52,7 @@ from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 
-#: Runs that are taken under watch at one look, for their files are opened; the rest is at the next.
+#: Runs of which so much is tried at one look, for their files are opened; the rest is at the next.
 _NEW_AT_ONCE: Final = 200
 #: What our notice says, so that nobody else's is deleted.
 NOTICE_WORD: Final = "stalled"
@@ -219,8 +219,15 @@ class _Look:
             if entry is None or entry.attempt != row.attempt:
                 new.append(row)
             else:
-                entries[row.run_id] = _looked_at(entry, row, elapsed_s)
-        new = new[:_NEW_AT_ONCE]
+                with self._troubles.of(row.run_id, row.site):
+                    entries[row.run_id] = _looked_at(entry, row, elapsed_s)
+        # Who could not be taken under watch lately comes behind the others, the last one last.
+        failed = {run_id: place for place, run_id in enumerate(before.problems)}
+        new.sort(key=lambda row: failed.get(row.run_id, -1))
+        new, later = new[:_NEW_AT_ONCE], new[_NEW_AT_ONCE:]
+        for row in later:
+            if row.run_id in failed:
+                self._seen.problems[row.run_id] = before.problems[row.run_id]
         known = self._around.ledger.known([row.run_id for row in new]) if new else {}
         for row in new:
             if row.run_id in known:
@@ -229,28 +236,21 @@ class _Look:
         return entries
 
     def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[_Suspect]:
-        found = [
-            row
-            for row in rows
-            if (entry := entries.get(row.run_id)) is not None
-            and (entry.is_suspected or _may_have_stalled(row, entry))
-        ]
+        found = []
+        for row in rows:
+            if (entry := entries.get(row.run_id)) is not None:
+                with self._troubles.of(row.run_id, row.site):
+                    if entry.is_suspected or _may_have_stalled(row, entry):
+                        found.append(row)
         known = self._around.ledger.known([row.run_id for row in found]) if found else {}
         suspects = []
         for row in found:
             of_run = known.get(row.run_id)
             attempts = of_run.attempts if of_run else []
             attempt = next((each for each in attempts if each.attempt == row.attempt), None)
-            if of_run is None or attempt is None:
-                continue
-            entry = entries[row.run_id]
-            given = _given(attempt)
-            has_moved = _has_moved(attempt, entry)
-            if given is not None and not has_moved:
-                entry = _unless_untold(row, entry, given)
-            watched = replace(_watched(row, entry), given=given, has_moved=has_moved)
-            verdict = judge(watched, entry.terms)
-            suspects.append(_Suspect(row, of_run, attempt, entry, watched, verdict))
+            if of_run is not None and attempt is not None:
+                with self._troubles.of(row.run_id, row.site):
+                    suspects.append(_suspect(row, of_run, attempt, entries[row.run_id]))
         return suspects
 
     def _act(self, suspects: Iterable[_Suspect]) -> None:
@@ -326,6 +326,15 @@ class _Look:
         journal.append(suspect.run_dir, record)
         self._changed.append(suspect.run_dir)
         self._seen.verdicts[suspect.row.run_id] = verdict
+
+
+def _suspect(row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry) -> _Suspect:
+    given = _given(attempt)
+    has_moved = _has_moved(attempt, entry)
+    if given is not None and not has_moved:
+        entry = _unless_untold(row, entry, given)
+    watched = replace(_watched(row, entry), given=given, has_moved=has_moved)
+    return _Suspect(row, known, attempt, entry, watched, judge(watched, entry.terms))
 
 
 def _looked_at(entry: Entry, row: RunningRow, elapsed_s: float) -> Entry:

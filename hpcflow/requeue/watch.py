@@ -186,7 +186,7 @@ class WatchFile:
         Raises:
             StorageError: it could not be written.
         """
-        if not watch.entries and not self._path.exists():
+        if not (watch.entries or watch.problems or self._path.exists()):
             return
         try:
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

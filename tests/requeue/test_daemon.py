@@ -11,7 +11,7 @@ import pytest
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.requeue.daemon import TTL_S, Daemon, Told, lease_name
+from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
 from tests.requeue.watched import Watched
@@ -170,6 +170,26 @@ def test_a_home_that_is_away_for_a_while_ends_no_daemon(
     assert list(process.reports[0].sent) == [run_id]
     (text,) = process.texts
     assert text.endswith("; trying again")
+
+
+def test_a_bug_ends_no_daemon_and_is_said_once(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run_id,) = preempted(desk)
+    process = Process(desk, ledger)
+    known, failures = ledger.undecided, iter(range(2))
+
+    def stumbles(*args: object, **options: object) -> list[str]:
+        if next(failures, None) is not None:
+            raise ZeroDivisionError("division by zero")
+        return known(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ledger, "undecided", stumbles)
+    begin_s = desk.clock.monotonic()
+    process.run()
+    assert list(process.reports[0].sent) == [run_id]
+    assert process.texts == ["ZeroDivisionError: division by zero; trying again"]
+    assert desk.clock.monotonic() - begin_s >= 2 * INTERVAL_S, "it waits as after any other round"
 
 
 def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) -> None:

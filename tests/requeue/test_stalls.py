@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -485,6 +487,59 @@ def test_who_is_to_be_cancelled_gets_no_notice(desk: Training) -> None:
     desk.trains(launched, 1)
     wish_to_cancel(RunDir(launched.run_dir), settings=desk.settings, clock=desk.clock)
     assert desk.waits(40) == []
+
+
+def test_runs_that_cannot_be_taken_under_watch_keep_no_other_from_it(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come behind the others, and in turn."""
+    monkeypatch.setattr(stalls, "_NEW_AT_ONCE", 2)
+    runs = sorted((desk.launch() for _ in range(8)), key=lambda each: each.run_id)
+    broken, whole = runs[:5], runs[5:]
+    for each in runs:
+        desk.trains(each, 1)
+    for watch in desk.settings.home.watch.iterdir():
+        watch.unlink()
+    for each in broken:
+        RunDir(each.run_dir).run_json.rename(each.run_dir / "elsewhere")
+    assert desk.waits(35).count("notice") == len(whole)
+    assert set(desk.tick().problems) == {each.run_id for each in broken}, "said at every round"
+    mended = broken[2]
+    (mended.run_dir / "elsewhere").rename(RunDir(mended.run_dir).run_json)
+    assert desk.waits(35).count("notice") == 1
+    assert desk.acts(mended) == ["notice", "cancel"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"journal": {"stall": {"action": "boom", "silent_s": 1}}},
+        {"journal": {"stall": {"action": "notice", "silent_s": []}}},
+        {"journal": {"stall": "boom"}},
+        {"report": {"rhythm": 5}},
+        {"report": {"rhythm": {"signs": "many"}}},
+        {"report": {"rhythm": {"has_begun": True, "gaps": {"0": "x"}}}},
+    ],
+)
+def test_rows_that_say_what_nobody_can_use_are_a_trouble_of_their_run(
+    desk: Training, said: dict[str, dict[str, Any]]
+) -> None:
+    """Somebody else may write into a ledger that several people share."""
+    launched, other = desk.launch(), desk.launch()
+    desk.trains(launched, 1)
+    desk.trains(other, 1)
+    for watch in desk.settings.home.watch.iterdir():
+        watch.unlink()
+    ((column, what),) = said.items()
+    with sqlite3.connect(desk.settings.home.ledger) as ledger:
+        find = f"SELECT {column} FROM attempt WHERE run_id = ?"
+        (text,) = ledger.execute(find, [launched.run_id]).fetchone()
+        new = json.dumps({**json.loads(text), **what})
+        write = f"UPDATE attempt SET {column} = ? WHERE run_id = ?"
+        ledger.execute(write, [new, launched.run_id])
+    assert desk.waits(35) == ["notice", "cancel"]
+    assert desk.acts(other) == ["notice", "cancel"]
+    assert set(desk.tick().problems) == {launched.run_id}
 
 
 def test_those_that_stall_together_are_cancelled_in_one_call(desk: Training) -> None:
