@@ -43,7 +43,7 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
 from hpcflow.requeue.surroundings import OustedError, Surroundings
 from hpcflow.requeue.troubles import Troubles
-from hpcflow.requeue.watch import Entry, Watch, WatchFile, pause_s
+from hpcflow.requeue.watch import Entry, Turn, Watch, WatchFile, pause_s
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage import journal
@@ -148,6 +148,7 @@ class _Look:
         self._changed: list[RunDir] = []
         self._to_cancel: dict[str, dict[str, str]] = defaultdict(dict)
         self._entries: dict[str, Entry] = {}
+        self._turn = Turn(0.0)
         #: Whether entries are not as they were saved before the acts.
         self._has_changed = False
 
@@ -159,7 +160,8 @@ class _Look:
             return self._seen
         before = file.load()
         rows = self._running()
-        entries = self._entries = self._look_at(rows, before, before.elapsed_s(around.host, now))
+        turn = self._turn = before.turn(around.host, now)
+        entries = self._entries = self._look_at(rows, before)
         suspects = self._suspects(rows, entries)
         for suspect in suspects:
             run_id = suspect.row.run_id
@@ -169,12 +171,13 @@ class _Look:
                 is_suspected=has_verdict or given is not None,
                 was_told=suspect.entry.was_told and given is not None,
                 cancelled_s=0.0 if has_verdict else suspect.entry.cancelled_s,
+                since=turn.number if has_verdict else suspect.entry.since,
             )
         watch = Watch(
             pause_s(entries.values()),
             entries,
             dict(self._seen.problems),
-            before.looks_after(around.host, now),
+            before.looks_after(turn, around.host, now),
         )
         try:
             # Before the acts: whoever is killed in the midst of them has left a trace of all.
@@ -211,7 +214,7 @@ class _Look:
         except HpcflowError:
             return False  # the round has said so
 
-    def _look_at(self, rows: list[RunningRow], before: Watch, elapsed_s: float) -> dict[str, Entry]:
+    def _look_at(self, rows: list[RunningRow], before: Watch) -> dict[str, Entry]:
         entries: dict[str, Entry] = {}
         new = []
         for row in rows:
@@ -220,7 +223,7 @@ class _Look:
                 new.append(row)
             else:
                 with self._troubles.of(row.run_id, row.site):
-                    entries[row.run_id] = _looked_at(entry, row, elapsed_s)
+                    entries[row.run_id] = _looked_at(entry, row, self._turn)
         # Who could not be taken under watch lately comes behind the others, the last one last.
         failed = {run_id: place for place, run_id in enumerate(before.problems)}
         new.sort(key=lambda row: failed.get(row.run_id, -1))
@@ -232,7 +235,7 @@ class _Look:
         for row in new:
             if row.run_id in known:
                 with self._troubles.of(row.run_id, row.site):
-                    entries[row.run_id] = _first_look(row, known[row.run_id])
+                    entries[row.run_id] = _first_look(row, known[row.run_id], self._turn)
         return entries
 
     def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[_Suspect]:
@@ -250,7 +253,8 @@ class _Look:
             attempt = next((each for each in attempts if each.attempt == row.attempt), None)
             if of_run is not None and attempt is not None:
                 with self._troubles.of(row.run_id, row.site):
-                    suspects.append(_suspect(row, of_run, attempt, entries[row.run_id]))
+                    entry = entries[row.run_id]
+                    suspects.append(_suspect(row, of_run, attempt, entry, self._turn))
         return suspects
 
     def _act(self, suspects: Iterable[_Suspect]) -> None:
@@ -275,8 +279,8 @@ class _Look:
             raise
 
     def _change(self, suspect: _Suspect, **changes: Any) -> None:
-        run_id = suspect.row.run_id
-        self._entries[run_id] = replace(self._entries[run_id], **changes)
+        run_id, since = suspect.row.run_id, self._turn.number
+        self._entries[run_id] = replace(self._entries[run_id], since=since, **changes)
         self._has_changed = True
 
     def _one(self, suspect: _Suspect) -> None:
@@ -328,24 +332,27 @@ class _Look:
         self._seen.verdicts[suspect.row.run_id] = verdict
 
 
-def _suspect(row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry) -> _Suspect:
+def _suspect(
+    row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry, turn: Turn
+) -> _Suspect:
     given = _given(attempt)
     has_moved = _has_moved(attempt, entry)
     if given is not None and not has_moved:
-        entry = _unless_untold(row, entry, given)
+        entry = _unless_untold(row, entry, given, turn)
     watched = replace(_watched(row, entry), given=given, has_moved=has_moved)
     return _Suspect(row, known, attempt, entry, watched, judge(watched, entry.terms))
 
 
-def _looked_at(entry: Entry, row: RunningRow, elapsed_s: float) -> Entry:
+def _looked_at(entry: Entry, row: RunningRow, turn: Turn) -> Entry:
     try:
         log_bytes = _log_bytes(row) if entry.terms.log else entry.log_bytes
     except StorageError:
-        return replace(entry, silent_s=0.0)  # nobody can say that it stood still
-    return entry.looked_at(signs_of(row.report), log_bytes, elapsed_s)
+        # Nobody can say that it stood still.
+        return replace(entry, silent_s=0.0, since=turn.number)
+    return entry.looked_at(signs_of(row.report), log_bytes, turn)
 
 
-def _first_look(row: RunningRow, known: Known) -> Entry:
+def _first_look(row: RunningRow, known: Known, turn: Turn) -> Entry:
     """Take a run under watch: what it says itself, and what is known of its attempts before."""
     spec = read_run(RunDir(Path(row.run_dir))).spec
     retry = spec.retry
@@ -365,6 +372,7 @@ def _first_look(row: RunningRow, known: Known) -> Entry:
             each.cause == Cause.STALLED.value and each.attempt >= counted_from for each in earlier
         ),
         is_suspected=any("stall" in each.journal for each in own),
+        since=turn.number,
     )
 
 
@@ -398,7 +406,7 @@ def _given(attempt: AttemptRow) -> Given | None:
     return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
 
 
-def _unless_untold(row: RunningRow, entry: Entry, given: Given) -> Entry:
+def _unless_untold(row: RunningRow, entry: Entry, given: Given, turn: Turn) -> Entry:
     """Somebody who was killed before the notice has given it to nobody: no time has run yet.
 
     Once it was seen there, it does not matter what the program does with it.
@@ -411,7 +419,7 @@ def _unless_untold(row: RunningRow, entry: Entry, given: Given) -> Entry:
         return replace(entry, was_told=True)
     if given.act is Act.CANCEL:
         return entry
-    return replace(entry, silent_s=min(entry.silent_s, given.silent_s))
+    return replace(entry, silent_s=min(entry.silent_s, given.silent_s), since=turn.number)
 
 
 def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:

@@ -2,10 +2,11 @@
 
 No two clocks are compared, and no clock is trusted. Where several login nodes take turns, as with
 cron on each, every one of them counts by its own clock, from its own last look, and leaves out what
-the others have counted since. Progress is a *change*: more signs in the
-attempt's events than at the look before, or a log of another size. Silence is what was watched: at
-each look in which nothing had changed, the time since the look before is added to it, but never
-more than :data:`GAP_MAX_S`, nor more than a quarter of what the run allows. So:
+the others have counted since; and nothing at all for an attempt that another one has seen move, or
+has told to leave, after that look. Progress is a *change*: more signs in the attempt's events than
+at the look before, or a log of another size. Silence is what was watched: at each look in which
+nothing had changed, the time since the look before is added to it, but never more than
+:data:`GAP_MAX_S`, nor more than a quarter of what the run allows. So:
 
 - a job's clock may be wrong by any amount;
 - ours may jump an hour ahead, which adds five minutes, or back, which adds nothing;
@@ -38,7 +39,23 @@ GAP_MAX_S: Final = 300.0
 LOOK_S: Final = 60.0
 #: Login nodes that take turns; whoever was longest away is forgotten, and counts nothing once.
 _MOST_HOSTS: Final = 16
-_FORMAT: Final = 2
+_FORMAT: Final = 3
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A look of one host that begins.
+
+    Attributes:
+        elapsed_s: the time since its last look, by a clock that may have been set meanwhile,
+            without what others have counted since.
+        number: counted over all hosts.
+        last: the number of its last look.
+    """
+
+    elapsed_s: float
+    number: int = 1
+    last: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,8 @@ class Entry:
         is_suspected: whether its journal may say that something was done about its silence.
         was_told: whether its notice file has been seen there since.
         cancelled_s: how long it has been watched since its cancel was last tried.
+        since: the number of the look at which it was taken under watch, last moved, or something
+            was last done: who has not looked since counts no time for it.
     """
 
     attempt: int
@@ -70,13 +89,15 @@ class Entry:
     is_suspected: bool = False
     was_told: bool = False
     cancelled_s: float = 0.0
+    since: int = 0
 
-    def looked_at(self, signs: int, log_bytes: int | None, elapsed_s: float) -> Entry:
-        """The entry after another look, ``elapsed_s`` after the last."""
+    def looked_at(self, signs: int, log_bytes: int | None, turn: Turn) -> Entry:
+        """The entry after another look."""
         log_grew = log_bytes is not None and log_bytes != self.log_bytes
         is_silent = signs == self.signs and not log_grew
         if self.terms.after_s is None and is_silent:
             return self
+        elapsed_s = turn.elapsed_s if turn.last >= self.since else 0.0
         elapsed_s = max(0.0, min(elapsed_s, GAP_MAX_S, (self.terms.after_s or GAP_MAX_S) / 4))
         cancelled_s = self.cancelled_s + elapsed_s if self.is_suspected else 0.0
         if is_silent:
@@ -90,6 +111,7 @@ class Entry:
             silent_s=0.0,
             log_gap_s=max(self.log_gap_s, self.silent_s) if log_grew else self.log_gap_s,
             log_grew=self.log_grew or log_grew,
+            since=turn.number,
         )
 
 
@@ -100,10 +122,12 @@ class Look:
     Attributes:
         at: when, by its own clock.
         watched_s: how much time all of them had counted then.
+        number: which look it was, counted over all hosts.
     """
 
     at: datetime
     watched_s: float = 0.0
+    number: int = 0
 
 
 @dataclass
@@ -126,17 +150,19 @@ class Watch:
         look = self.looks.get(host)
         return look is not None and 0 <= (now - look.at).total_seconds() < self.again_s
 
-    def elapsed_s(self, host: str, now: datetime) -> float:
-        """The time since the last look, by a clock that may have been set meanwhile."""
+    def turn(self, host: str, now: datetime) -> Turn:
+        """The look that begins now."""
+        number = max((look.number for look in self.looks.values()), default=0) + 1
         look = self.looks.get(host)
         if look is None:
-            return 0.0
+            return Turn(0.0, number)
         by_others_s = self._watched_s - look.watched_s
-        return max(0.0, (now - look.at).total_seconds() - by_others_s)
+        elapsed_s = max(0.0, (now - look.at).total_seconds() - by_others_s)
+        return Turn(elapsed_s, number, look.number)
 
-    def looks_after(self, host: str, now: datetime) -> dict[str, Look]:
-        """The looks, with one more."""
-        look = Look(now, self._watched_s + self.elapsed_s(host, now))
+    def looks_after(self, turn: Turn, host: str, now: datetime) -> dict[str, Look]:
+        """The looks, with this one."""
+        look = Look(now, self._watched_s + turn.elapsed_s, turn.number)
         others = {name: each for name, each in self.looks.items() if name != host}
         return dict([*others.items(), (host, look)][-_MOST_HOSTS:])
 
@@ -197,7 +223,8 @@ class WatchFile:
             "again_s": watch.again_s,
             "problems": watch.problems,
             "looks": {
-                host: [to_text(look.at), look.watched_s] for host, look in watch.looks.items()
+                host: [to_text(look.at), look.watched_s, look.number]
+                for host, look in watch.looks.items()
             },
         }
         entries = {run_id: _thin(entry) for run_id, entry in watch.entries.items()}
@@ -236,8 +263,8 @@ def _decode(head: dict[str, Any], entries: dict[str, Any]) -> Watch:
         {run_id: _entry(each) for run_id, each in entries.items()},
         {str(run_id): str(problem) for run_id, problem in head["problems"].items()},
         {
-            str(host): Look(from_text(at), float(watched_s))
-            for host, (at, watched_s) in head["looks"].items()
+            str(host): Look(from_text(at), float(watched_s), int(number))
+            for host, (at, watched_s, number) in head["looks"].items()
         },
     )
 
@@ -259,6 +286,7 @@ def _entry(said: dict[str, Any]) -> Entry:
         is_suspected=bool(said.get("is_suspected")),
         was_told=bool(said.get("was_told")),
         cancelled_s=float(said.get("cancelled_s", 0)),
+        since=int(said.get("since", 0)),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcflow.clock import to_text
 from hpcflow.ledger.rhythm import Rhythm, add_sign, begin, rhythm_of
 from hpcflow.requeue.patience import Act, Given, Terms, Watched, judge, patience
-from hpcflow.requeue.watch import GAP_MAX_S, Entry, Look, Watch, WatchFile, pause_s
+from hpcflow.requeue.watch import GAP_MAX_S, Entry, Look, Turn, Watch, WatchFile, pause_s
 from hpcflow.storage.layout import Home
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
@@ -217,16 +217,16 @@ def test_however_the_clock_jumps_silence_is_only_what_was_watched(looks: list[in
     entry = Entry(1, 5, TERMS)
     for elapsed_s in looks:
         before = entry.silent_s
-        entry = entry.looked_at(5, None, elapsed_s)
+        entry = entry.looked_at(5, None, Turn(elapsed_s))
         assert 0 <= entry.silent_s - before <= max(0, min(GAP_MAX_S, elapsed_s))
-    assert entry.looked_at(6, None, 60).silent_s == 0
+    assert entry.looked_at(6, None, Turn(60)).silent_s == 0
 
 
 def test_nothing_is_silent_that_was_not_looked_at_four_times() -> None:
     entry = Entry(1, 5, replace(TERMS, after_s=8))
     for _ in range(4):
         assert entry.silent_s < 8
-        entry = entry.looked_at(5, None, 3600)
+        entry = entry.looked_at(5, None, Turn(3600))
     assert entry.silent_s == 8
 
 
@@ -248,11 +248,30 @@ def test_hosts_that_take_turns_count_no_time_twice(
     for host, after_s in looks:
         true_s += after_s
         now = NOW + timedelta(seconds=true_s + (skew_s if host == "b" else 0))
-        counted_s += watch.elapsed_s(host, now)
-        watch = replace(watch, looks=watch.looks_after(host, now))
+        turn = watch.turn(host, now)
+        counted_s += turn.elapsed_s
+        watch = replace(watch, looks=watch.looks_after(turn, host, now))
         assert counted_s <= true_s
     firsts = [[host for host, _ in looks].index(host) for host in {host for host, _ in looks}]
     assert counted_s >= true_s - sum(after for _, after in looks[: max(firsts, default=-1) + 1])
+
+
+@given(
+    looks=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.booleans())),
+    skew_s=st.tuples(*[st.integers(-(10**6), 10**6)] * 3),
+)
+def test_whoever_of_them_saw_it_move_none_counts_the_time_before(
+    looks: list[tuple[str, int, bool]], skew_s: tuple[int, int, int]
+) -> None:
+    watch, entry, true_s, moved_s = Watch(), Entry(1, 0, TERMS), 0, 0
+    for host, after_s, has_moved in looks:
+        true_s += after_s
+        now = NOW + timedelta(seconds=true_s + skew_s["abc".index(host)])
+        turn = watch.turn(host, now)
+        entry = entry.looked_at(entry.signs + has_moved, None, turn)
+        moved_s = true_s if has_moved else moved_s
+        assert entry.silent_s <= true_s - moved_s
+        watch = replace(watch, looks=watch.looks_after(turn, host, now))
 
 
 ENTRIES = st.builds(
@@ -275,6 +294,7 @@ ENTRIES = st.builds(
     is_suspected=st.booleans(),
     was_told=st.booleans(),
     cancelled_s=st.floats(0, 1e9),
+    since=st.integers(0, 10**9),
 )
 
 
@@ -287,7 +307,9 @@ def test_a_watch_is_remembered(tmp_path: Path) -> None:
 
     @given(entries=st.dictionaries(st.text(min_size=1, max_size=9), ENTRIES, max_size=5))
     def remembers(entries: dict[str, Entry]) -> None:
-        watch = Watch(12.5, entries, {"r": "its files cannot be read"}, {"login1": Look(NOW, 7.5)})
+        watch = Watch(
+            12.5, entries, {"r": "its files cannot be read"}, {"login1": Look(NOW, 7.5, 3)}
+        )
         file.save(watch)
         if entries:
             assert file.load() == watch

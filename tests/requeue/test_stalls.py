@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +379,46 @@ def test_two_login_nodes_whose_clocks_differ_take_turns(desk: Training, skew_s: 
     noticed, cancelled = (minute for minute, _ in done)
     assert 30 <= noticed <= 33
     assert 2 <= cancelled - noticed <= 4
+
+
+@pytest.mark.parametrize("dies", ["never", "before", "after"])
+def test_a_notice_of_one_login_node_is_given_its_time_by_the_other_too(
+    desk: Training, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    """Each looks every five minutes, the second one a minute before the first."""
+
+    def down(*_: object) -> None:
+        raise SchedulerUnavailable("Socket timed out")
+
+    def is_killed(files: AttemptDir) -> None:
+        if dies == "after":
+            files.notice.write_text(NOTICE_WORD)
+        raise Killed
+
+    launched = desk.launch()
+    desk.trains(launched, 1)
+    told_at = cancelled_at = None
+    for minute in range(1, 90):
+        desk.clock.advance(MINUTE)
+        if minute % 5 not in (0, 4):
+            continue
+        desk.host = "login1" if minute % 5 == 0 else "login2"
+        with monkeypatch.context() as broken:
+            if told_at is None and desk.host == "login1":
+                broken.setattr(stalls._Look, "_running_job", down)
+            elif dies != "never" and desk.acts(launched) == []:
+                broken.setattr(stalls, "_give_notice", is_killed)
+            with suppress(Killed):
+                desk.tick()
+        if told_at is None and desk.files(launched).notice.exists():
+            told_at = minute
+            assert desk.host == "login2"
+        if desk.acts(launched) == ["notice", "cancel"]:
+            cancelled_at = minute
+            break
+    assert told_at is not None
+    assert cancelled_at is not None
+    assert 2 <= cancelled_at - told_at <= 10
 
 
 def test_a_weekend_without_a_daemon_is_no_stall(desk: Training) -> None:
