@@ -39,6 +39,7 @@ from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
+from hpcflow.observe.own_word import first_notice
 from hpcflow.projection import catch_up
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
 from hpcflow.requeue.surroundings import OustedError, Surroundings
@@ -243,7 +244,7 @@ class _Look:
         for row in rows:
             if (entry := entries.get(row.run_id)) is not None:
                 with self._troubles.of(row.run_id, row.site):
-                    if entry.is_suspected or _may_have_stalled(row, entry):
+                    if entry.is_suspected or _is_leaving(row) or _may_have_stalled(row, entry):
                         found.append(row)
         known = self._around.ledger.known([row.run_id for row in found]) if found else {}
         suspects = []
@@ -335,7 +336,7 @@ class _Look:
 def _suspect(
     row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry, turn: Turn
 ) -> _Suspect:
-    given = _given(attempt)
+    given = _given(attempt) or _heard_late(row, attempt)
     has_moved = _has_moved(attempt, entry)
     if given is not None and not has_moved:
         entry = _unless_untold(row, entry, given, turn)
@@ -393,7 +394,7 @@ def _watched(row: RunningRow, entry: Entry) -> Watched:
         rhythm=own + entry.before,
         log_gap_s=entry.log_gap_s,
         stalls=entry.stalls,
-        is_leaving="notice_at" in row.report,
+        is_leaving=_is_leaving(row),
         cancelled_s=entry.cancelled_s,
     )
 
@@ -404,6 +405,27 @@ def _given(attempt: AttemptRow) -> Given | None:
     if said is None or said["action"] == Act.WITHDRAW.value:
         return None
     return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
+
+
+def _heard_late(row: RunningRow, attempt: AttemptRow) -> Given | None:
+    """Our notice, if the program heard it in the moment in which it was withdrawn, and leaves.
+
+    It is withdrawn from nobody who is known to leave, and its file deleted; a notice of the job
+    script's is a file that stays, and what Slurm sends to the program itself is a signal.
+    """
+    said = attempt.journal.get("stall")
+    if said is None or said["action"] != Act.WITHDRAW.value or not _is_leaving(row):
+        return None
+    if size_of(_files(row).notice) is not None:
+        return None
+    if first_notice(RunDir(Path(row.run_dir)), row.attempt) in ("TERM", "USR2"):
+        return None
+    return Given(Act.NOTICE, 0.0, float(said.get("longest_s", 0)))
+
+
+def _is_leaving(row: RunningRow) -> bool:
+    """Whether its program has said that it was told to leave."""
+    return "notice_at" in row.report
 
 
 def _unless_untold(row: RunningRow, entry: Entry, given: Given, turn: Turn) -> Entry:

@@ -98,6 +98,38 @@ def test_who_hears_the_notice_and_leaves_has_stalled_too(desk: Training) -> None
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
 
 
+def test_who_heard_the_notice_just_before_it_was_withdrawn_must_leave_too(desk: Training) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    desk.event(launched, "progress", train_step=21, metrics={})
+    assert desk.waits(1) == ["withdraw"]
+    desk.event(launched, "notice", signal="flag")
+    assert desk.waits(3) == []
+    desk.event(launched, "checkpoint", train_step=21, path="checkpoints/21", size_bytes=1)
+    assert desk.waits(3) == [], "it saves, and is given the time that this takes"
+    assert desk.waits(2) == ["cancel"]
+    desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
+
+
+@pytest.mark.parametrize(
+    ("signal", "leaves_file"), [("USR2", True), ("flag", True), ("TERM", False)]
+)
+def test_a_notice_of_slurm_after_ours_was_withdrawn_is_none_of_ours(
+    desk: Training, signal: str, leaves_file: bool
+) -> None:
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    desk.event(launched, "progress", train_step=21, metrics={})
+    assert desk.waits(1) == ["withdraw"]
+    if leaves_file:
+        desk.files(launched).notice.write_text("USR2\n")  # by the job script
+    desk.event(launched, "notice", signal=signal)
+    assert desk.waits(60) == []
+
+
 def test_who_leaves_is_given_the_time_that_its_saves_take(desk: Training) -> None:
     launched = desk.launch()
     desk.trains(launched, 20)
