@@ -31,6 +31,8 @@ from hpcflow.launch.submission import (
     read_claim,
     settle,
 )
+from hpcflow.ledger.fold import RunFold, fold_events
+from hpcflow.ledger.rhythm import signs_of
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
@@ -42,6 +44,7 @@ from hpcflow.observe.silence import Silence
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
+from hpcflow.storage.files import open_file, size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import is_others
@@ -56,8 +59,9 @@ _OF_FILES: Final = (StorageError, OSError)
 #: of submission is compared exactly afterwards.
 _ACCOUNTING_MARGIN = timedelta(days=1)
 
-#: From the word that we cancel a stalled job to its end, with clocks that differ.
-_CANCEL_TAKES = timedelta(minutes=10)
+#: From the word that we cancel a stalled job to its end, with clocks that differ. Whoever tries it
+#: again later says so again.
+CANCEL_TAKES = timedelta(minutes=10)
 
 
 def observe(
@@ -357,6 +361,9 @@ class _Watch:
             self._require_its_cluster(attempt, records)
             missed_at = _missed_at(records)
             last_word = last_sign(run_dir, attempt.attempt)
+        ended_at = (job.ended_at if job else attempt.ended_at) or now
+        if stall is not None and _is_over(stall, run_dir, ended_at):
+            stall = None
         return judge(
             attempt,
             job,
@@ -478,9 +485,25 @@ def _stall(
         job is not None
         and cause_of_end(job.raw_state, None) is Cause.CANCELLED
         and job.ended_at is not None
-        and abs(job.ended_at - before.at) < _CANCEL_TAKES
+        and abs(job.ended_at - before.at) < CANCEL_TAKES
     )
     return before if is_ours else None
+
+
+def _is_over(stall: Stall, run_dir: RunDir, ended_at: datetime) -> bool:
+    """Whether a cancel never came to Slurm: the attempt went on, and ended long after it."""
+    if stall.action != "cancel" or abs(ended_at - stall.at) < CANCEL_TAKES:
+        return False
+    files = run_dir.attempt(stall.attempt)
+    try:
+        fold = RunFold(run_dir.path.name)
+        with open_file(files.events) as file:
+            fold_events(fold, stall.attempt, file)
+        log_bytes = None if stall.log_bytes is None else size_of(files.log) or 0
+    except (OSError, StorageError):
+        return False  # nobody knows whether it moved
+    signs = signs_of(fold.attempts[stall.attempt].report)
+    return (signs, log_bytes) != (stall.signs, stall.log_bytes)
 
 
 def _missed_at(records: Iterable[JournalRecord]) -> list[datetime]:

@@ -10,7 +10,8 @@ act        what is done                            where somebody was killed bef
 notice     the attempt's notice file is written    it is written at the next look, and the time to
                                                    leave counts from then
 cancel     the job is cancelled                    it is cancelled at the next look, if it runs
-                                                   and has not moved since
+                                                   and has not moved since; where that is minutes
+                                                   later, with another record
 withdraw   our notice file is deleted, then the    it is withdrawn at the next look
            record written
 =========  ======================================  =================================================
@@ -32,6 +33,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from hpcflow.clock import from_text
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rhythm import Rhythm, has_begun, rhythm_of, signs_of
@@ -39,6 +41,7 @@ from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
+from hpcflow.observe.attempts import CANCEL_TAKES
 from hpcflow.observe.own_word import first_notice
 from hpcflow.projection import catch_up
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
@@ -299,9 +302,7 @@ class _Look:
             _take_notice_back(suspect.files)
             self._write_down(suspect, suspect.verdict)
         else:
-            given = suspect.watched.given
-            if given is None or given.act is not Act.CANCEL:
-                self._write_down(suspect, suspect.verdict)
+            self._say_cancel(suspect, suspect.verdict)
             self._to_cancel[suspect.row.site][suspect.row.run_id] = job_id
 
     def _running_job(self, suspect: _Suspect) -> str | None:
@@ -315,6 +316,16 @@ class _Look:
         records = journal.read(suspect.run_dir) if running else []
         scheduler = self._around.connect(row.site)
         return next(iter(alive_jobs(row.run_id, scheduler, records, queue=running)), None)
+
+    def _say_cancel(self, suspect: _Suspect, verdict: Verdict) -> None:
+        """Unless that was just done: a cancel that is tried much later may end the job, too, and
+        has to be known for what did."""
+        said = suspect.attempt.journal.get("stall", {})
+        if said.get("action") == Act.CANCEL.value:
+            if abs(self._around.clock.now() - from_text(said["at"])) < CANCEL_TAKES / 2:
+                return
+            verdict = replace(verdict, why=said["why"])
+        self._write_down(suspect, verdict)
 
     def _write_down(self, suspect: _Suspect, verdict: Verdict) -> None:
         record = Stall(

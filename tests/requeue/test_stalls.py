@@ -174,6 +174,67 @@ def test_a_cancel_that_never_came_to_slurm_is_withdrawn_from_who_goes_on(
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.CANCELLED
 
 
+@pytest.mark.parametrize("prints", [False, True])
+@pytest.mark.parametrize(
+    ("raw_state", "cause"), [("CANCELLED by 1000", Cause.CANCELLED), ("FAILED", Cause.FAILED)]
+)
+def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_reason(
+    desk: Training,
+    said: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    prints: bool,
+    raw_state: str,
+    cause: Cause,
+) -> None:
+    """Killed between the record and the scancel, and nobody starts the daemon again that day."""
+
+    def killed(_: object) -> None:
+        raise Killed
+
+    launched = said(f"{{failures: 0, stall_log: {str(prints).lower()}}}")
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    with monkeypatch.context() as broken, pytest.raises(Killed):
+        broken.setattr(desk.slurm, "cancel", killed)
+        desk.waits(5)
+    assert desk.acts(launched) == ["notice", "cancel"]
+    for train_step in range(21, 200):
+        desk.clock.advance(10 * MINUTE)
+        if prints:
+            desk.files(launched).log.write_text(f"train step {train_step}\n")
+        else:
+            desk.event(launched, "progress", train_step=train_step, metrics={})
+    desk.end(launched.job_id, raw_state, exit_code=1)
+    desk.waits(60)
+    assert desk.seen(launched.run_id).attempts[0].cause is cause
+    assert desk.alive() == [], "what a person has cancelled is not sent again"
+
+
+def test_a_cancel_that_comes_to_slurm_after_an_hour_is_ours_all_the_same(
+    desk: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_: object) -> None:
+        raise SchedulerUnavailable("Socket timed out")
+
+    def saves_as_it_dies(job_ids: Sequence[str]) -> None:
+        desk.event(launched, "checkpoint", train_step=20, path="checkpoints/20", size_bytes=1)
+        cancel(job_ids)
+
+    launched = desk.launch()
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    cancel = desk.slurm.cancel
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.slurm, "cancel", down)
+        assert 10 <= len(desk.waits(60)) <= 15, "said again every five minutes"
+        broken.setattr(desk.slurm, "cancel", saves_as_it_dies)
+        desk.waits(1)
+    desk.tick()
+    (ended,) = desk.seen(launched.run_id).attempts
+    assert ended.cause is Cause.STALLED
+    assert (ended.rule or "").startswith("no progress for")
+
+
 def test_a_watch_that_was_lost_after_the_notice_is_no_sign_of_progress(desk: Training) -> None:
     launched = desk.launch()
     desk.trains(launched, 20)
