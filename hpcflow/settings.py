@@ -7,11 +7,13 @@ and ``ledger``; ``HPCFLOW_SITE`` and ``HPCFLOW_LEDGER`` win over it.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import pwd
 import shlex
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +55,18 @@ class Settings:
     ledger_url: str
     site_named_in: Where | None = None
 
+    @property
+    def mark(self) -> str:
+        """Tells a daemon of this home from those of others; empty for that of ``~/.hpcflow``.
+
+        A home may be reached by several paths: it is one home all the same.
+        """
+        home = os.path.realpath(self.home.path)
+        with suppress(InputError):  # who has no home directory has no usual one
+            if home == os.path.realpath(_usual_home(self.environ)):
+                return ""
+        return f"-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}"
+
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of the calling user.
@@ -87,7 +101,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 def _home(environ: Mapping[str, str]) -> Home:
     text = environ.get("HPCFLOW_HOME")
     if not text:
-        return Home(Path(environ.get("HOME") or _account_home()) / ".hpcflow")
+        return Home(_usual_home(environ))
     path = Path(text)
     if not path.is_absolute() or len(text) > _LONGEST_PATH:
         raise InputError(
@@ -96,6 +110,10 @@ def _home(environ: Mapping[str, str]) -> Home:
             next_action='export HPCFLOW_HOME="$HOME/.hpcflow"',
         )
     return Home(path)
+
+
+def _usual_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or _account_home()) / ".hpcflow"
 
 
 def _require_private(home: Path) -> None:

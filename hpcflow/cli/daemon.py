@@ -89,7 +89,7 @@ def status_command(as_json: bool) -> int:
     session = Session()
     lease, problem = None, None
     try:
-        lease = look(session.ledger, lease_name(session.settings.user))
+        lease = look(session.ledger, lease_name(session.settings))
     except HpcflowError as error:  # what is installed does not stand in the ledger
         problem = error
     is_alive = lease is not None and lease.is_alive(session.clock.now())

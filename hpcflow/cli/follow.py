@@ -123,10 +123,11 @@ def _goes_on(session: Session, run: RunView) -> bool:
     from hpcflow.requeue.daemon import lease_name
 
     try:
-        lease = look(session.ledger, lease_name(run.user))
+        lease = look(session.ledger, lease_name(session.settings))
     except LedgerError:
         return True  # the next look says more
-    return lease is not None and lease.is_alive(session.clock.now())
+    is_ours = run.user == session.settings.user
+    return is_ours and lease is not None and lease.is_alive(session.clock.now())
 
 
 def is_still(run: RunView) -> bool:

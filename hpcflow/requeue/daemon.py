@@ -22,6 +22,7 @@ from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
+from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.own_runs import OwnRuns
 
@@ -37,17 +38,14 @@ _PIECE_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
-def lease_name(user: str, cluster: str | None = None) -> str:
-    """Of each user and cluster one.
+def lease_name(settings: Settings) -> str:
+    """Of each user, cluster and home one.
 
-    A daemon reaches the run directories of its own user only, and one cluster; people have the
-    same home on several.
-
-    Args:
-        cluster: that of this machine unless named.
+    A daemon reaches the run directories of its own user only, and one cluster, and acts on the runs
+    of its own home; people have the same home on several clusters, and some have several homes.
     """
-    here = cluster or configured_name()
-    return f"requeue/{user}" + (f"@{here}" if here else "")
+    cluster = configured_name(settings.environ)
+    return f"requeue/{settings.user}" + (f"@{cluster}" if cluster else "") + settings.mark
 
 
 class Told:
@@ -98,7 +96,7 @@ class Daemon:
         self._interval_s = interval_s
         self._departures = Departures(around.clock)
         told.wakes = self._departures.is_near
-        self._name = lease_name(around.settings.user)
+        self._name = lease_name(around.settings)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self._lease: Lease | None = None
         self._said = ""

@@ -14,7 +14,11 @@ import pytest
 from hpcflow.cli.daemon import _Log
 from hpcflow.cli.main import main
 from hpcflow.cli.session import Session
+from hpcflow.clock import SystemClock
+from hpcflow.ledger.lease import acquire
+from hpcflow.requeue.daemon import lease_name
 from hpcflow.requeue.tick import Report
+from hpcflow.settings import load_settings
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 
@@ -127,6 +131,18 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     assert log.read_text().count("go_on") == 2
     assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
     assert desk.json("show", "patient")["run_id"] == run["run_id"]
+
+
+def test_status_speaks_of_the_daemon_of_this_home(
+    desk: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCFLOW_LEDGER", f"sqlite:///{desk.folder}/common.sqlite")
+    with Session().ledger as ledger:
+        name, now = lease_name(load_settings()), SystemClock().now()
+        assert acquire(ledger, name, holder="one", host="login1", pid=7, ttl_s=300, now=now)
+    assert "process 7 on login1 is at it" in desk.say("daemon", "status")
+    monkeypatch.setenv("HPCFLOW_HOME", str(home.with_name("second")))
+    assert "nobody ever was" in desk.say("daemon", "status", code=1)
 
 
 def test_the_loop_says_each_trouble_once(desk: Desk) -> None:

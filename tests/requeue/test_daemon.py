@@ -14,6 +14,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
+from hpcflow.storage.layout import Home
 from tests.requeue.watched import Watched
 
 
@@ -72,7 +73,7 @@ def taken(desk: Watched, ledger: Ledger, name: str | None = None, *, ttl_s: floa
     """Another process takes the lease: the user's own one, or ``name``."""
     lease = acquire(
         ledger,
-        name or lease_name(desk.settings.user),
+        name or lease_name(desk.settings),
         holder="other",
         host="login1",
         pid=7,
@@ -89,7 +90,7 @@ def test_it_ticks_until_it_is_told_to_end_and_gives_the_lease_back(
     process = Process(desk, ledger)
     process.run(3)
     assert [list(report.sent) for report in process.reports] == [[run_id], [], []]
-    lease = look(ledger, lease_name(desk.settings.user))
+    lease = look(ledger, lease_name(desk.settings))
     assert lease is not None
     assert not lease.is_alive(desk.clock.now())
 
@@ -212,7 +213,7 @@ def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) 
 def test_each_user_of_a_shared_ledger_has_a_daemon_of_their_own(
     desk: Watched, ledger: Ledger
 ) -> None:
-    taken(desk, ledger, lease_name("grace"))
+    taken(desk, ledger, lease_name(replace(desk.settings, user="grace")))
     (run_id,) = preempted(desk)
     report = Process(desk, ledger).daemon.once()
     assert report is not None
@@ -220,10 +221,37 @@ def test_each_user_of_a_shared_ledger_has_a_daemon_of_their_own(
 
 
 def test_each_cluster_of_a_common_home_has_a_daemon_of_its_own(
-    desk: Watched, ledger: Ledger
+    desk: Watched, ledger: Ledger, tmp_path: Path
 ) -> None:
-    taken(desk, ledger, lease_name(desk.settings.user, "elsewhere"))
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=elsewhere\n")
+    elsewhere = {**desk.settings.environ, "SLURM_CONF": str(conf)}
+    taken(desk, ledger, lease_name(replace(desk.settings, environ=elsewhere)))
     (run_id,) = preempted(desk)
     report = Process(desk, ledger).daemon.once()
     assert report is not None
     assert list(report.sent) == [run_id]
+
+
+def test_each_home_on_a_common_ledger_has_a_daemon_of_its_own(
+    desk: Watched, ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "second").mkdir()
+    second = Watched(tmp_path / "second")
+    second.settings = replace(second.settings, ledger_url=desk.settings.ledger_url)
+    second.clock, second.slurm = desk.clock, desk.slurm
+    taken(desk, ledger)
+    (run_id,) = preempted(second)
+    report = Process(second, ledger).daemon.once()
+    assert report is not None
+    assert list(report.sent) == [run_id]
+
+
+def test_a_home_that_is_reached_by_another_path_is_the_same_home(
+    desk: Watched, ledger: Ledger, tmp_path: Path
+) -> None:
+    desk.settings.home.path.mkdir(exist_ok=True)
+    (tmp_path / "link").symlink_to(desk.settings.home.path)
+    taken(desk, ledger)
+    desk.settings = replace(desk.settings, home=Home(tmp_path / "link"))
+    assert Process(desk, ledger).daemon.once() is None

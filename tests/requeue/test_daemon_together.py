@@ -55,7 +55,7 @@ class Site:
         """The process that has the lease."""
         settings = load_settings()
         with open_ledger(settings.ledger_url) as ledger:
-            lease = look(ledger, lease_name(settings.user))
+            lease = look(ledger, lease_name(settings))
         return lease.pid if lease else 0
 
     def preempt_all(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -79,17 +78,14 @@ def place_of(settings: Settings) -> Place:
     Raises:
         InputError: a path holds what no table, unit or script can hold.
     """
-    home = settings.home.path
-    usual = Path(settings.environ.get("HOME") or "/") / ".hpcflow"
-    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
     cluster = configured_name(settings.environ)
     place = Place(
         cluster=_ODD.sub("-", cluster) if cluster else "local",
-        mark="" if home == usual else f"-{digest}",
+        mark=settings.mark,
         command=hpcflow_command(),
         folder=settings.home.daemon,
     )
-    require_one_line({"HPCFLOW_HOME": str(home), "hpcflow": " ".join(place.command)})
+    require_one_line({"HPCFLOW_HOME": str(settings.home.path), "hpcflow": " ".join(place.command)})
     return place
 
 
