@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -180,7 +181,10 @@ def _become(command: list[str]) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    """Into the log. One that is on a full disk is no reason to end; and whatever Python kept for
+    later, it would trip over at its own end."""
+    with suppress(OSError):
+        os.write(1, f"{text}\n".encode(errors="backslashreplace"))
 
 
 if __name__ == "__main__":

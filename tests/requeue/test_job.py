@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,7 @@ def test_a_successor_of_a_cancelled_job_sends_none(
     programs: Path,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert not home.exists()
     program(programs, "scontrol", 'echo "   JobState=CANCELLED Reason=None"')
@@ -173,8 +174,33 @@ def test_a_successor_of_a_cancelled_job_sends_none(
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     monkeypatch.setenv(AFTER, "7")
     assert main(["script"]) == 0
-    assert "job 7 was cancelled, so this one ends, too" in capsys.readouterr().out
+    assert "job 7 was cancelled, so this one ends, too" in capfd.readouterr().out
     assert calls(programs, "sbatch") == []
+
+
+SENDS_IN_VAIN = """
+import os
+from pathlib import Path
+from hpcflow.requeue import job
+from hpcflow.testing.clock import FakeClock
+left = iter([True] * 2)
+job.keep_successor(
+    Path("script"), os.environ, FakeClock(), say=job._say, is_needed=lambda: next(left, False)
+)
+"""
+
+
+@pytest.mark.parametrize("words", [["-c", SENDS_IN_VAIN], ["-m", "hpcflow.requeue.job", "script"]])
+def test_a_log_on_a_full_disk_is_no_reason_to_fail(
+    programs: Path, home: Path, words: list[str]
+) -> None:
+    """The sender of successors would be gone for good, and a job that just ends be followed."""
+    program(programs, "scontrol", 'echo "   JobState=CANCELLED Reason=None"')
+    program(programs, "squeue", "exit 1")
+    environ = {**os.environ, **IN_JOB, AFTER: "6", "HPCFLOW_HOME": str(home)}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, *words], env=environ, stdout=full, check=False)
+    assert done.returncode == 0
 
 
 def batch(folder: Path, python: str) -> subprocess.Popen[bytes]:
