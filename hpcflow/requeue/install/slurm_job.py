@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
+from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import (
     HpcflowError,
     InputError,
@@ -29,8 +31,8 @@ from hpcflow.storage.files import storage_error, write_durably
 _LOOK_TIMEOUT_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
-#: How often the queue is looked at until nothing is left to end.
-_LOOKS: Final = 5
+#: Before each look at the queue, until nothing is left to end: slurmctld may be slow to end a job.
+_PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 #: By which sbatch starts and says who sends. All else, secrets among it, no job shall hand on.
 _SBATCH_NEEDS: Final = ("LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_JWT")
 _PROGRAM: Final = "set -euo pipefail\n"
@@ -57,6 +59,7 @@ class SlurmJob:
     settings: Settings
     python: str
     options: Sequence[str] = ()
+    clock: Clock = field(default_factory=SystemClock)
     name: ClassVar[str] = "slurm"
 
     @property
@@ -93,7 +96,8 @@ class SlurmJob:
             self._untried.unlink(missing_ok=True)
             raise
         self._untried.replace(self.script)
-        end_jobs(self.place.job_name, except_for=job_id)  # the new one has waited for their end
+        # The new one has waited for their end.
+        end_jobs(self.place.job_name, self.clock, except_for=job_id)
         return f"job {job_id} is in the queue; it says: {self.place.log}"
 
     def _send(self, script: Path) -> str:
@@ -117,7 +121,7 @@ class SlurmJob:
         scripts = self._scripts
         if not scripts and not self._jobs_without_script():
             return None
-        ended = end_jobs(self.place.job_name)
+        ended = end_jobs(self.place.job_name, self.clock)
         try:
             for script in scripts:
                 script.unlink(missing_ok=True)
@@ -130,7 +134,9 @@ class SlurmJob:
     def look(self) -> str | None:
         scripts = self._scripts
         if not scripts:
-            found = self._jobs_without_script()
+            found = []
+            with suppress(SchedulerUnavailable):  # as a rule none is there
+                found = self._jobs_without_script()
             if not found:
                 return None
         else:
@@ -140,10 +146,10 @@ class SlurmJob:
         return ", ".join(f"job {job.job_id} ({job.state.lower()})" for job in found)
 
     def _jobs_without_script(self) -> list[DaemonJob]:
-        """Such as are sent by hand. Where Slurm does not answer, none is known to be there."""
-        with suppress(SchedulerUnavailable):
-            return daemon_jobs([self.place.job_name], timeout_s=_LOOK_TIMEOUT_S)
-        return []
+        """Such as are sent by hand; none where there is no Slurm."""
+        if shutil.which("squeue") is None:
+            return []
+        return daemon_jobs([self.place.job_name], timeout_s=_LOOK_TIMEOUT_S)
 
     def _text(self) -> str:
         variables = {**self.variables, "HPCFLOW_PYTHON": self.python}
@@ -190,7 +196,7 @@ def daemon_jobs(names: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> list[
     return sorted(found, key=lambda job: (job.state == "PENDING", len(job.job_id), job.job_id))
 
 
-def end_jobs(name: str, *, except_for: str | None = None) -> list[DaemonJob]:
+def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[DaemonJob]:
     """End the jobs of this name, those that wait first, lest one of them starts meanwhile.
 
     Looks again until there is none: one that was about to end may have sent another.
@@ -205,18 +211,20 @@ def end_jobs(name: str, *, except_for: str | None = None) -> list[DaemonJob]:
         SchedulerUnavailable: some may still be there.
     """
     ended: dict[str, DaemonJob] = {}
-    said: SchedulerUnavailable | None = None
-    for _ in range(_LOOKS):
+    for pause_s in _PAUSES_S:
+        clock.sleep(pause_s)
         found = _without(daemon_jobs([name]), except_for)
         if not found:
             return list(ended.values())
         ended.update((job.job_id, job) for job in found)
         answer = run_query(["scancel", *(job.job_id for job in reversed(found))])
-        # It complains of a job that has just ended, too: the next look tells.
-        said = unavailable(answer) if answer.exit_code != 0 else None
-    if said is not None:
-        raise said
-    return list(ended.values())
+    # It complains of a job that has just ended, too: only now is it known that it meant it.
+    if answer.exit_code != 0:
+        raise unavailable(answer)
+    raise SchedulerUnavailable(
+        f"scancel was said, and these are still there: {', '.join(job.job_id for job in found)}",
+        next_action=f"look at them: squeue --me --name={name}; then try once more",
+    )
 
 
 def _without(jobs: Sequence[DaemonJob], kept: str | None) -> list[DaemonJob]:

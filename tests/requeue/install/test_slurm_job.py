@@ -16,6 +16,7 @@ from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
 from hpcflow.requeue.install.place import Place
 from hpcflow.requeue.install.slurm_job import SlurmJob
 from hpcflow.settings import load_settings
+from hpcflow.testing.clock import FakeClock
 
 IN_DOUBT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 GONE = "scancel: error: Kill job error on job id 7: Invalid job id specified"
@@ -56,7 +57,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 def way(tmp_path: Path) -> SlurmJob:
     settings = load_settings({"HOME": str(tmp_path), "HPCFLOW_LEDGER": "postgresql://h/x"})
     place = Place("here", "", ("/x/hpcflow",), tmp_path / "daemon")
-    return SlurmJob(place, {"PATH": os.environ["PATH"]}, settings, sys.executable)
+    variables = {"PATH": os.environ["PATH"]}
+    return SlurmJob(place, variables, settings, sys.executable, clock=FakeClock())
 
 
 def test_a_job_whose_answer_was_lost_is_found_and_taken_away(slurm: Slurm, way: SlurmJob) -> None:
@@ -83,8 +85,33 @@ def test_a_job_without_a_script_is_found_by_its_name(slurm: Slurm, way: SlurmJob
     slurm.has(7, "RUNNING")
     assert way.look() == "job 7 (running)"
     assert "its jobs: 7" in (way.uninstall() or "")
-    slurm.program("squeue", "exit 1")
     assert (way.look(), way.uninstall()) == (None, None)
+
+
+def test_while_slurm_is_silent_nobody_knows_that_nothing_is_there(
+    slurm: Slurm, way: SlurmJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.has(7, "RUNNING")
+    slurm.program("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert way.look() is None
+    with pytest.raises(SchedulerUnavailable, match="Unable to contact"):
+        way.uninstall()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert way.uninstall() is None, "no Slurm here"
+
+
+def test_a_job_that_slurm_is_slow_to_end_is_waited_for(slurm: Slurm, way: SlurmJob) -> None:
+    slurm.has(7, "RUNNING")
+    slurm.program("scancel", 'echo x >> asked; test "$(wc -l < asked)" -lt 3 || rm -f jobs/7')
+    assert way.uninstall() == "what had no script here, and its jobs: 7"
+    assert way.clock.monotonic() > 1
+
+
+def test_what_is_still_there_is_not_said_to_be_gone(slurm: Slurm, way: SlurmJob) -> None:
+    slurm.has(7, "RUNNING")
+    slurm.program("scancel", "true")
+    with pytest.raises(SchedulerUnavailable, match="still there: 7"):
+        way.uninstall()
 
 
 def test_the_successor_that_an_older_one_sends_meanwhile_is_ended_too(
