@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,13 @@ def plain_text(_ctx: click.Context, param: click.Parameter, value: str | None) -
     """``value``, which a shell may have passed on as bytes that are no text: no run has those."""
     if value is not None and value.encode("utf-8", "replace").decode() != value:
         raise click.BadParameter(f"not UTF-8 text: {value!r}", param=param)
+    return value
+
+
+def finite(_ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """``value``, unless it is one of those that are numbers for Python only."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds", param=param)
     return value
 
 

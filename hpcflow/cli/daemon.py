@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hpcflow.cli.arguments import json_option
+from hpcflow.cli.arguments import finite, json_option
 from hpcflow.cli.daemon_install import install_command, uninstall_command
 from hpcflow.cli.output import error_json, jsonable, print_json, safe, say_error
 from hpcflow.cli.session import Session, warn
@@ -28,6 +28,7 @@ Said = TypeVar("Said")
     "--interval",
     "interval_s",
     type=click.FloatRange(min=1),
+    callback=finite,
     metavar="SECONDS",
     help="Between two rounds. Default: 10.",
 )

@@ -133,6 +133,11 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     assert desk.json("show", "patient")["run_id"] == run["run_id"]
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0", "-5", "soon"])
+def test_an_interval_that_nobody_can_wait_for_is_refused(desk: Desk, seconds: str) -> None:
+    assert "'--interval'" in desk.error("daemon", "--interval", seconds)
+
+
 def test_status_speaks_of_the_daemon_of_this_home(
     desk: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
