@@ -96,7 +96,8 @@ def status_command(as_json: bool) -> int:
     is_alive = lease is not None and lease.is_alive(session.clock.now())
     installed = look_around(session.settings)
     if as_json:
-        said = {"is_alive": is_alive, "lease": lease, "installed": installed}
+        known = {n: None if isinstance(w, HpcflowError) else w for n, w in installed.items()}
+        said = {"is_alive": is_alive, "lease": lease, "installed": known}
         print_json(said if problem is None else {**said, **error_json(problem)})
     elif problem is not None:
         say_error(problem)
@@ -110,7 +111,8 @@ def status_command(as_json: bool) -> int:
         )
     if not as_json:
         for name, what in installed.items():
-            click.echo(f"installed by --{name}: {what or 'not known, it does not answer'}")
+            text = f"not known: {what.message}" if isinstance(what, HpcflowError) else what
+            click.echo(f"installed by --{name}: {text}")
     if problem is not None:
         return problem.exit_code
     return 0 if is_alive else 1

@@ -11,6 +11,7 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import error_json, print_json, safe, say_error
+from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
 
@@ -81,15 +82,22 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
 
     Without an option: whatever of it is there.
     """
+    from hpcflow.requeue.install.table_program import NotAllowedError
     from hpcflow.requeue.install.ways import NAMES, installed_way, others_installed
 
     settings = load_settings()
     removed: dict[str, str] = {}
     errors: dict[str, HpcflowError] = {}
-    for name in [name for name, is_chosen in chosen.items() if is_chosen] or NAMES:
+    named = [name for name, is_chosen in chosen.items() if is_chosen]
+    for name in named or NAMES:
         try:
             what = installed_way(name, settings).uninstall()
-        except HpcflowError as error:  # noqa: PERF203 - what can be taken away is
+        except NotAllowedError as error:  # noqa: PERF203 - what can be taken away is
+            if named:
+                errors[name] = error
+            else:  # as on every machine of a site that does not offer it
+                warn(error.message)
+        except HpcflowError as error:
             errors[name] = error
         else:
             if what is not None:
@@ -98,17 +106,13 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
         said = {name: error_json(error) for name, error in errors.items()}
         print_json({"removed": removed, "errors": said})
     else:
-        _say_removed(removed, errors)
+        for what in removed.values():
+            click.echo(f"removed: {what}")
+        for each in errors.values():
+            say_error(each)
         if not removed and not errors:
             _say_others(others_installed(settings), settings.home.path)
     return max((error.exit_code for error in errors.values()), default=0)
-
-
-def _say_removed(removed: dict[str, str], errors: dict[str, HpcflowError]) -> None:
-    for what in removed.values():
-        click.echo(f"removed: {what}")
-    for error in errors.values():
-        say_error(error)
 
 
 def _say_others(others: list[str], home: Path) -> None:

@@ -6,6 +6,7 @@ of the stand-ins are those of Debian's cron.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.requeue.install.cron import CRONTAB as CRONTAB_PROGRAM
 from tests.cli.desk import Desk
 
 CRONTAB = """#!/bin/sh
@@ -31,6 +33,7 @@ echo "You (ada) are not allowed to use this program (crontab)" >&2
 echo "See crontab(1) for more information" >&2
 exit 1
 """
+DISABLED = "#!/bin/sh\necho 'scrontab: fatal: scrontab is disabled on this cluster' >&2; exit 1\n"
 NO_BUS = """#!/bin/sh
 echo "Failed to connect to bus: No medium found" >&2
 exit 1
@@ -160,6 +163,22 @@ def test_of_two_that_install_at_once_both_are_there(
     assert machine.table.endswith(b"0 4 * * * mine\n")
 
 
+def test_a_lock_that_somebody_else_has_put_there_holds_nobody_up(
+    desk: Desk, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel lets us open it, for all that stands in /tmp (fs.protected_regular=0)."""
+    monkeypatch.setattr("hpcflow.requeue.install.table_program._LOCKS", tmp_path)
+    monkeypatch.setattr("hpcflow.requeue.install.table_program._LOCK_TIMEOUT_S", 0.0)
+    words = ["daemon", "install", "--cron", "--yes"]
+    with (tmp_path / f"hpcflow-crontab-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another hpcflow has been at crontab" in desk.error(*words, code=1)
+        theirs = os.geteuid() + 1
+        monkeypatch.setattr("hpcflow.requeue.install.table_program.os.geteuid", lambda: theirs)
+        CRONTAB_PROGRAM.change(lambda _: "* * * * * mine\n")
+    assert machine.table == b"* * * * * mine\n"
+
+
 def test_a_table_that_does_not_stay_is_no_success(desk: Desk, machine: Machine) -> None:
     machine.has("crontab", CRONTAB.replace("mv table.new table", "rm table.new"))
     assert "did not stay" in desk.error("daemon", "install", "--cron", "--yes", code=1)
@@ -180,11 +199,46 @@ def test_a_crontab_that_cannot_be_used_is_said(desk: Desk, machine: Machine) -> 
     assert "You (ada) are not allowed to use this program (crontab)" in error
     assert "another way" in error
     assert desk.json("daemon", "status", code=1)["installed"] == {"cron": None}
-    assert "--cron: not known" in desk.say("daemon", "status", code=1)
-    desk.say("daemon", "uninstall", code=2)
+    said = desk.say("daemon", "status", code=1)
+    assert "--cron: not known: " in said
+    assert "You (ada) are not allowed" in said
+    assert "You (ada) are not allowed" in desk.error("daemon", "uninstall", "--cron")
     (machine.folder / "crontab").unlink()
     assert "no crontab on this machine" in desk.error("daemon", "install", "--cron", "--yes")
     assert desk.say("daemon", "uninstall") == "nothing is installed\n"
+
+
+def test_where_a_site_offers_no_cron_the_rest_is_taken_away(desk: Desk, machine: Machine) -> None:
+    desk.say("daemon", "install", "--systemd", "--yes")
+    machine.has("crontab", FORBIDDEN)
+    machine.has("scrontab", DISABLED)
+    assert "--scrontab" not in desk.say("daemon", "status", code=1)
+    assert "removed: the unit" in desk.say("daemon", "uninstall")
+    assert "warning: cannot read your table with crontab: You (ada)" in desk.error(
+        "daemon", "uninstall", code=0
+    )
+    assert desk.say("daemon", "uninstall", "--scrontab") == "nothing is installed\n"
+    assert "take another way" in desk.error("daemon", "install", "--scrontab", "--yes")
+
+
+def test_what_is_elsewhere_is_named_where_a_table_is_switched_off(
+    desk: Desk, machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.say("daemon", "install", "--systemd", "--yes")
+    machine.has("crontab", FORBIDDEN)
+    machine.has("scrontab", DISABLED)
+    monkeypatch.setenv("HPCFLOW_HOME", str(home.with_name("second")))
+    assert "hpcflow-daemon-local" in desk.say("daemon", "uninstall")
+
+
+def test_while_slurm_is_silent_nobody_says_that_nothing_is_installed(
+    desk: Desk, machine: Machine
+) -> None:
+    machine.has("squeue", "#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    desk.say("daemon", "install", "--cron", "--yes")
+    assert "removed: the line" in desk.say("daemon", "uninstall", code=1)
+    assert "Unable to contact" in desk.error("daemon", "uninstall", "--slurm", code=1)
+    assert desk.say("daemon", "uninstall", "--slurm", code=1) == ""
 
 
 def test_an_entry_that_slurm_has_switched_off_is_told_and_mended(
@@ -207,10 +261,6 @@ def test_an_entry_that_slurm_has_switched_off_is_told_and_mended(
     assert machine.table == written
     desk.say("daemon", "uninstall", "--scrontab")
     assert machine.table == foreign
-    machine.has(
-        "scrontab", "#!/bin/sh\necho 'fatal: scrontab is disabled on this cluster' >&2; false\n"
-    )
-    assert "take another way" in desk.error("daemon", "install", "--scrontab", "--yes")
 
 
 def test_a_block_that_somebody_has_cut_is_left_alone(desk: Desk, machine: Machine) -> None:
@@ -249,7 +299,7 @@ def test_scripts_get_json(desk: Desk, machine: Machine) -> None:
     assert machine.table.decode() in installed["written"]
     assert list(desk.json("daemon", "uninstall")["removed"]) == ["cron"]
     machine.has("crontab", FORBIDDEN)
-    wrong = desk.json("daemon", "uninstall", code=2)
+    wrong = desk.json("daemon", "uninstall", "--cron", code=2)
     assert (wrong["removed"], list(wrong["errors"])) == ({}, ["cron"])
 
 

@@ -36,15 +36,16 @@ def installed_way(name: str, settings: Settings) -> Way:
     return _way(name, place_of(settings), settings, {}, ())
 
 
-def look_around(settings: Settings) -> dict[str, str | None]:
-    """Name of a way -> what is installed, in a few words; None where nobody knows. Never fails."""
-    found: dict[str, str | None] = {}
+def look_around(settings: Settings) -> dict[str, str | HpcflowError]:
+    """Name of a way -> what is installed, in a few words, or why nobody knows. Never fails."""
+    found: dict[str, str | HpcflowError] = {}
     for name in NAMES:
-        with suppress(HpcflowError):
-            found[name] = None
-            if (what := installed_way(name, settings).look()) is None:
-                del found[name]
-            else:
+        try:
+            what = installed_way(name, settings).look()
+        except HpcflowError as error:  # noqa: PERF203 - the others answer
+            found[name] = error
+        else:
+            if what is not None:
                 found[name] = what
     return found
 
