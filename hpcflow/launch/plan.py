@@ -91,6 +91,7 @@ def make_plan(
         working_dir=str(loaded.base_dir),
         partition=placement.partition,
         gpu_type=placement.gpu_type,
+        umask=_umask(),
         spec=spec,
         estimated_cost_usd=estimate_cost_usd(placement),
         provenance=provenance(config.absolute(), overrides, state),
@@ -129,6 +130,13 @@ def _require_plain(run_dir: Path, working_dir: Path) -> None:
             f"a run directory cannot lie below a folder with ':' in its name: {run_dir}",
             next_action="name another scratch folder, or another HPCFLOW_HOME",
         )
+
+
+def _umask() -> str:
+    """The caller's. Attempts that a daemon sends would have the daemon's, which Slurm hands on."""
+    mask = os.umask(0o077)  # it can only be asked for by setting it
+    os.umask(mask)
+    return f"{mask & 0o777:04o}"
 
 
 def runs_folder(scratch: Path, user: str) -> Path:

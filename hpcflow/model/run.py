@@ -42,6 +42,11 @@ class Run(BaseModel):
     working_dir: str
     partition: str = Field(description="The partition that `auto` became.")
     gpu_type: str | None = None
+    umask: str | None = Field(
+        None,
+        pattern="^0[0-7]{3}$",
+        description="The program's, in every attempt; None in runs made before it was kept.",
+    )
     spec: RunSpec
     parent_sweep: str | None = None
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")

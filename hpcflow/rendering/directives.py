@@ -60,6 +60,8 @@ def directives(
         "--open-mode=append",
         "--no-requeue",
         f"--signal=B:USR2@{notice_s(run, placement)}",
+        # Else the first attempt would have the limits of a login shell, and later ones a daemon's.
+        "--propagate=NONE",
     ]
     if waits_for is not None:
         found.append(f"--dependency=afterany:{waits_for}")

@@ -111,3 +111,41 @@ def test_a_run_that_is_preempted_ten_times_at_random_moments_finishes_by_itself(
     assert story.count("preempted") >= PREEMPTIONS
     assert hpcflow("ledger", "check").returncode == 0
     assert_same(weights(shown), weights(undisturbed))
+
+
+def test_what_a_daemon_sends_has_the_limits_and_the_umask_of_the_first_attempt(
+    hpcflow: Hpcflow,
+) -> None:
+    """The run is asked for in a login shell that has raised its limits, the daemon is cron's."""
+    said = hpcflow.home.parent / "limits"
+    program = (
+        f"echo $(ulimit -Sn) $(ulimit -Ss) $(ulimit -Sl) $(umask) >> {said}; "
+        f"test $(wc -l < {said}) = 2"
+    )
+    config = hpcflow.write_config(
+        "limits.yaml",
+        f"""
+name: limits
+command: [sh, -c, "{program}"]
+launch: {{framework: none, launcher: none}}
+resources: {{time_limit: 5m}}
+retry: {{backoff: 1s}}
+""",
+    )
+
+    def types(shell: str) -> None:
+        hpcflow.user.run(["sh", "-c", shell], env=hpcflow.env, timeout=100)
+
+    types(
+        "umask 002; ulimit -Sn 8000; ulimit -Ss unlimited; "
+        f"exec hpcflow run --site devcluster {config}"
+    )
+
+    def twice() -> bool:
+        types("umask 022; ulimit -Sn 1024; ulimit -Ss 8192; exec hpcflow daemon --once")
+        return said.exists() and len(said.read_text().splitlines()) == 2
+
+    poll(twice, 120, "it is not sent again")
+    first, second = said.read_text().splitlines()
+    assert first == second
+    assert first.endswith(" 0002")

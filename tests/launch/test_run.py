@@ -362,3 +362,18 @@ def test_a_refusal_is_told_even_if_nothing_can_be_deleted(
     desk.slurm.faults.append(Fault.REFUSED)
     with pytest.raises(SubmissionRefused, match="Invalid partition"):
         desk.launch()
+
+
+def test_every_attempt_has_the_umask_of_whoever_asked_for_the_run(desk: Desk) -> None:
+    before = os.umask(0o002)
+    try:
+        launched = desk.launch()
+        os.umask(0o022)  # of cron, for one
+        desk.slurm.end(launched.job_id, "PREEMPTED")
+        desk.look()
+        desk.resume(RunDir(launched.run_dir))
+    finally:
+        os.umask(before)
+    for number in (1, 2):
+        script = RunDir(launched.run_dir).attempt(number).script.read_text()
+        assert "hpcflow_umask=0002 " in script

@@ -32,9 +32,14 @@ if [[ -e $folder/goes-on ]]; then exec "$@"; fi
 
 @dataclass
 class Bench:
-    """A run directory and a ``bin`` that goes before PATH."""
+    """A run directory and a ``bin`` that goes before PATH.
+
+    Attributes:
+        umask: what was frozen into the run.
+    """
 
     folder: Path
+    umask: str | None = None
 
     def __post_init__(self) -> None:
         self.bin = self.folder / "bin"
@@ -58,7 +63,8 @@ class Bench:
         return path
 
     def run(self, spec: RunSpec) -> Run:
-        return a_run(spec, run_dir=str(self.run_dir.path), working_dir=str(self.work))
+        places = {"run_dir": str(self.run_dir.path), "working_dir": str(self.work)}
+        return a_run(spec, umask=self.umask, **places)
 
     def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
         """Render the script into the attempt's folder."""

@@ -29,6 +29,7 @@ def a_run(spec: RunSpec, **changes: Any) -> Run:
         "run_dir": f"/scratch/ada/hpcflow/default/{RUN_ID}",
         "working_dir": "/home/ada/project",
         "partition": "gpu",
+        "umask": "0022",
         "spec": spec,
         "provenance": Provenance(
             hpcflow_version="1",

@@ -39,6 +39,7 @@ def test_what_every_job_has() -> None:
         "--partition=gpu",
         "--signal=B:USR2@120",
         "--export=NONE",
+        "--propagate=NONE",
     } <= set(options)
 
 

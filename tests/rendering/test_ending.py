@@ -137,10 +137,15 @@ def test_a_program_that_ends_just_as_the_notice_comes_keeps_its_exit_code(bench:
         assert job.wait(60) == 3, bench.log()
 
 
-def test_the_program_gets_the_umask_of_whoever_submitted(bench: Bench) -> None:
-    """The script's own files are private; those of the program are its user's business."""
+@pytest.mark.parametrize("kept", ["0027", None])
+def test_the_program_gets_the_umask_of_whoever_asked_for_the_run(
+    bench: Bench, kept: str | None
+) -> None:
+    """The script's own files are private; those of the program are its user's business. A run from
+    before its umask was kept has that of whoever sends the attempt."""
+    bench.umask = kept
     written(bench, "sh", "-c", "umask > umask")
-    before = os.umask(0o027)
+    before = os.umask(0o002 if kept else 0o027)
     try:
         assert bench.execute() == 0
     finally:
