@@ -10,13 +10,14 @@ import errno
 import hashlib
 import os
 import pwd
+import re
 import shlex
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.url import parse_url
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Linux takes no longer path, and run ids and file names are appended to this one.
 _LONGEST_PATH = 3000
+#: What can be the name of a user, and of a folder on scratch.
+_NAME: Final = re.compile(r"\w[\w.@+\\-]*\$?", re.ASCII)
 #: What config.yaml may say.
 KEYS = ("site", "ledger")
 
@@ -41,7 +44,8 @@ class Settings:
 
     Attributes:
         home: where hpcflow keeps what is this user's.
-        user: the Unix user, by the process's uid and not by what a variable claims.
+        user: the Unix user, by the process's uid; by what a variable claims only where that has no
+            name at the moment.
         environ: the caller's environment.
         site: the site that was chosen once and for all; None to recognize it.
         site_named_in: where it was chosen, for an error about it.
@@ -90,7 +94,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     parse_url(ledger_url)  # before anything is sent: what is wrong with it is the user's to mend
     return Settings(
         home=home,
-        user=_user(),
+        user=_user(environ),
         environ=environ,
         site=site,
         ledger_url=ledger_url,
@@ -164,11 +168,17 @@ def _account_home() -> str:
         ) from None
 
 
-def _user() -> str:
+def _user(environ: Mapping[str, str]) -> str:
+    """The name that runs and leases are kept under, and so must be the same in every call.
+
+    While the name service is away, what the login, cron or systemd once asked it still stands in
+    the environment. Where that has no name either, the uid has none, as in some containers.
+    """
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a uid without a name, as in some containers
-        return str(os.getuid())
+    except KeyError:
+        name = environ.get("LOGNAME") or environ.get("USER") or ""
+        return name if _NAME.fullmatch(name) else str(os.getuid())
 
 
 def _read_choices(path: Path) -> Document | None:

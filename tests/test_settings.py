@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,32 @@ def test_a_home_that_is_a_file_is_refused_as_such(tmp_path: Path) -> None:
 def test_a_home_must_be_an_absolute_path() -> None:
     with pytest.raises(InputError, match="not an absolute path"):
         load_settings({"HPCFLOW_HOME": "here"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"LOGNAME": "ada", "USER": "root"}, "ada"),
+        ({"USER": "ada"}, "ada"),
+        ({"LOGNAME": "PHYSICS\\ada"}, "PHYSICS\\ada"),
+        ({}, str(os.getuid())),
+        ({"USER": ""}, str(os.getuid())),
+        ({"USER": "../ada"}, str(os.getuid())),
+    ],
+)
+def test_while_the_name_service_is_away_the_user_is_called_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str
+) -> None:
+    """Runs and leases are kept under that name. A uid that never had one goes by its number."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert load_settings({"HPCFLOW_HOME": str(tmp_path), **environ}).user == expected
+
+
+def test_what_a_variable_claims_counts_nothing_where_the_uid_has_a_name(tmp_path: Path) -> None:
+    name = pwd.getpwuid(os.getuid()).pw_name
+    environ = {"HPCFLOW_HOME": str(tmp_path), "LOGNAME": "grace", "USER": "grace"}
+    assert load_settings(environ).user == name

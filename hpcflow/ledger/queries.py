@@ -240,6 +240,14 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     ]
 
 
+def of_others(connection: Connection, user: str) -> dict[str, str]:
+    """Run id -> user, of the runs that are not this user's and may still go on."""
+    over = (RunState.COMPLETED.value, RunState.CANCELLED.value)
+    states = [each.value for each in RunState if each.value not in over]
+    sql = f"SELECT run_id, user_name FROM run WHERE state IN ({_marks(states)}) AND user_name <> ?"  # noqa: S608 - our names, and marks
+    return dict(connection.rows(sql, [*states, user]))
+
+
 def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
     """Ids of a user's runs whose next action is this one, and whose time has come."""
     sql = (

@@ -152,6 +152,10 @@ class Ledger:
         """Ids of the user's runs about which something is to be decided, in turn."""
         return queries.undecided(self.connection(), now, user)
 
+    def of_others(self, *, user: str) -> dict[str, str]:
+        """Run id -> user, of the runs that are not this user's and may still go on."""
+        return queries.of_others(self.connection(), user)
+
     def due(self, action: str, now: datetime, *, user: str) -> list[str]:
         """Ids of the user's runs whose next action is ``action``, in turn."""
         return queries.due(self.connection(), now, action, user)

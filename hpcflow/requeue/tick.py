@@ -34,6 +34,7 @@ from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.kept_out import say_who_is_kept_out
+from hpcflow.requeue.misnamed import say_misnamed
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
@@ -139,7 +140,11 @@ class _Round:
         around = self._around
         lifted = lift_begin_times(around, self._own, self._troubles)
         self._report.lifted = lifted.jobs
-        self._report.warnings += [*lifted.warnings, *say_who_is_kept_out(around, self._own)]
+        self._report.warnings += [
+            *lifted.warnings,
+            *say_who_is_kept_out(around, self._own),
+            *say_misnamed(around),
+        ]
         due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):

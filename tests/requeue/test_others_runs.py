@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,34 @@ def test_many_lost_links_are_counted(desk: Training) -> None:
     warnings = desk.look()
     assert len(warnings) == 4
     assert "2 more runs of yours have no link; see which: hpcflow ledger check" in warnings[-1]
+
+
+def test_a_run_that_was_made_while_our_name_was_not_known_is_named_with_what_to_type(
+    desk: Training,
+) -> None:
+    ada = desk.settings
+    desk.settings = replace(ada, user="1000")
+    launched = desk.launch()
+    desk.settings = ada
+    desk.end(launched.job_id, "PREEMPTED")
+    (said,) = desk.tick().warnings
+    assert f"{launched.run_id}: " in said
+    assert f"of user '1000' and not of {ada.user!r}" in said
+    assert desk.alive() == []
+    frozen = launched.run_dir / "run.json"
+    frozen.write_text(json.dumps({**json.loads(frozen.read_text()), "user": ada.user}))
+    with open_ledger(ada.ledger_url) as ledger:
+        rebuild(ledger, [RunDir(launched.run_dir)])
+    report = desk.tick()
+    assert (list(report.sent), report.warnings) == ([launched.run_id], [])
+
+
+def test_of_many_such_runs_a_few_are_named(desk: Training) -> None:
+    ada = desk.settings
+    desk.settings = replace(ada, user="1000")
+    for _ in range(5):
+        desk.launch()
+    desk.settings = ada
+    *named, rest = desk.tick().warnings
+    assert len(named) == 3
+    assert rest.startswith("2 more runs of yours")

@@ -61,6 +61,7 @@ def daemon_environment(
         "HOME": environ.get("HOME") or str(settings.home.path.parent),
         "PATH": _path(environ.get("PATH", ""), command),
         "HPCFLOW_HOME": str(settings.home.path),
+        "LOGNAME": settings.user,  # while the name service is away
         **{name: environ[name] for name in _READ if environ.get(name)},
     }
     is_postgres = not parse_url(settings.ledger_url).is_own

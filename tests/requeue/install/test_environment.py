@@ -42,6 +42,7 @@ def test_only_what_is_needed_is_taken_along(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "PATH": f"{slurm}:/usr/bin:/bin:/opt/bin",
         "HPCFLOW_HOME": str(tmp_path / ".hpcflow"),
+        "LOGNAME": theirs.user,
         "SLURM_CONF": "/etc/s.conf",
         "SCRATCH": "/scratch/ada",
     }
