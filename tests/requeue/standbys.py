@@ -9,6 +9,7 @@ from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause
 from hpcflow.model.views import RunDetail
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
@@ -47,3 +48,8 @@ def waiting_standby(desk: Watched) -> tuple[Launched, str]:
 
 def told(seen: RunDetail) -> list[tuple[int, str | None, Cause | None]]:
     return [(each.attempt, each.job_id, each.cause) for each in seen.attempts]
+
+
+def job(desk: Watched, job_id: str) -> JobInfo:
+    """What the queue says of a job."""
+    return next(each for each in desk.slurm.queue() if each.job_id == job_id)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcflow.errors import SchedulerUnavailable, StorageError
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.run import Launched
-from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import Cause, RunState
-from hpcflow.projection import rebuild
-from hpcflow.requeue import stalls
 from hpcflow.requeue.stalls import NOTICE_WORD
-from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage import journal
-from hpcflow.storage.layout import AttemptDir, RunDir
-from hpcflow.storage.runs import list_runs
-from tests.requeue.killing import Killed
+from hpcflow.storage.layout import RunDir
 from tests.requeue.training import MINUTE, Training
 
 
@@ -148,102 +137,6 @@ def test_who_hangs_while_it_leaves_is_cancelled(desk: Training) -> None:
     desk.waits(31)
     desk.event(launched, "notice", signal="flag")
     assert desk.waits(6) == ["cancel"]
-
-
-def test_a_cancel_that_never_came_to_slurm_is_withdrawn_from_who_goes_on(
-    desk: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(_: object) -> None:
-        raise SchedulerUnavailable("Socket timed out")
-
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.waits(31)
-    with monkeypatch.context() as broken:
-        broken.setattr(desk.slurm, "cancel", down)
-        assert desk.waits(3) == ["cancel"], "journaled once, tried at each look"
-        done = []
-        for train_step in range(21, 27):
-            desk.event(launched, "progress", train_step=train_step, metrics={})
-            done.append(desk.waits(1))
-    assert done == [[], [], [], ["withdraw"], [], []], "once it cannot be under way any more"
-    assert len(desk.alive()) == 1
-    assert not desk.files(launched).notice.exists()
-    desk.slurm.cancel([launched.job_id])  # scancel by hand
-    desk.tick()
-    assert desk.seen(launched.run_id).attempts[0].cause is Cause.CANCELLED
-
-
-@pytest.mark.parametrize("prints", [False, True])
-@pytest.mark.parametrize(
-    ("raw_state", "cause"), [("CANCELLED by 1000", Cause.CANCELLED), ("FAILED", Cause.FAILED)]
-)
-def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_reason(
-    desk: Training,
-    said: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    prints: bool,
-    raw_state: str,
-    cause: Cause,
-) -> None:
-    """Killed between the record and the scancel, and nobody starts the daemon again that day."""
-
-    def killed(_: object) -> None:
-        raise Killed
-
-    launched = said(f"{{failures: 0, stall_log: {str(prints).lower()}}}")
-    desk.trains(launched, 20)
-    assert desk.waits(31) == ["notice"]
-    with monkeypatch.context() as broken, pytest.raises(Killed):
-        broken.setattr(desk.slurm, "cancel", killed)
-        desk.waits(5)
-    assert desk.acts(launched) == ["notice", "cancel"]
-    for train_step in range(21, 200):
-        desk.clock.advance(10 * MINUTE)
-        if prints:
-            desk.files(launched).log.write_text(f"train step {train_step}\n")
-        else:
-            desk.event(launched, "progress", train_step=train_step, metrics={})
-    desk.end(launched.job_id, raw_state, exit_code=1)
-    desk.waits(60)
-    assert desk.seen(launched.run_id).attempts[0].cause is cause
-    assert desk.alive() == [], "what a person has cancelled is not sent again"
-
-
-def test_a_cancel_that_comes_to_slurm_after_an_hour_is_ours_all_the_same(
-    desk: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(_: object) -> None:
-        raise SchedulerUnavailable("Socket timed out")
-
-    def saves_as_it_dies(job_ids: Sequence[str]) -> None:
-        desk.event(launched, "checkpoint", train_step=20, path="checkpoints/20", size_bytes=1)
-        cancel(job_ids)
-
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    assert desk.waits(31) == ["notice"]
-    cancel = desk.slurm.cancel
-    with monkeypatch.context() as broken:
-        broken.setattr(desk.slurm, "cancel", down)
-        assert 10 <= len(desk.waits(60)) <= 15, "said again every five minutes"
-        broken.setattr(desk.slurm, "cancel", saves_as_it_dies)
-        desk.waits(1)
-    desk.tick()
-    (ended,) = desk.seen(launched.run_id).attempts
-    assert ended.cause is Cause.STALLED
-    assert (ended.rule or "").startswith("no progress for")
-
-
-def test_a_watch_that_was_lost_after_the_notice_is_no_sign_of_progress(desk: Training) -> None:
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.waits(31)
-    (watch,) = desk.settings.home.watch.iterdir()
-    watch.unlink()
-    assert desk.waits(31) == []
-    assert desk.waits(3) == ["cancel"]
-    assert desk.acts(launched) == ["notice", "cancel"]
 
 
 @pytest.mark.parametrize("hears", [False, True])
@@ -435,173 +328,6 @@ def test_who_hears_the_notice_each_time_is_given_twice_as_long_and_not_more(
         assert desk.seen(launched.run_id).attempts[attempt - 1].cause is Cause.STALLED
 
 
-@pytest.mark.parametrize("skew_s", [-3600.0, 3600.0, 1e9])
-def test_the_clock_of_the_job_does_not_matter(desk: Training, skew_s: float) -> None:
-    launched = desk.launch()
-    desk.skew_s = skew_s
-    desk.trains(launched, 20)
-    assert desk.waits(29) == []
-    assert desk.waits(2) == ["notice"]
-
-
-@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
-def test_our_own_clock_may_jump_and_nothing_is_cancelled_too_soon(
-    desk: Training, jump_s: float
-) -> None:
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.waits(5)
-    desk.clock.advance(jump_s)
-    assert desk.waits(19) == []
-    desk.clock.advance(-jump_s)
-    assert desk.waits(1) == []
-    assert desk.waits(10)[:1] == ["notice"]
-
-
-@pytest.mark.parametrize("skew_s", [-300.0, 300.0])
-def test_two_login_nodes_whose_clocks_differ_take_turns(desk: Training, skew_s: float) -> None:
-    """As from cron on both. The silence is that of one clock, neither twice as long nor none."""
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    done = []
-    for minute in range(1, 40):
-        desk.host = f"login{1 + minute % 2}"
-        desk.clock.advance(MINUTE + (skew_s if minute % 2 else -skew_s))
-        done += [(minute, verdict.act.value) for verdict in desk.tick().stalls.values()]
-    assert [act for _, act in done] == ["notice", "cancel"]
-    noticed, cancelled = (minute for minute, _ in done)
-    assert 30 <= noticed <= 33
-    assert 2 <= cancelled - noticed <= 4
-
-
-@pytest.mark.parametrize("dies", ["never", "before", "after"])
-def test_a_notice_of_one_login_node_is_given_its_time_by_the_other_too(
-    desk: Training, monkeypatch: pytest.MonkeyPatch, dies: str
-) -> None:
-    """Each looks every five minutes, the second one a minute before the first."""
-
-    def down(*_: object) -> None:
-        raise SchedulerUnavailable("Socket timed out")
-
-    def is_killed(files: AttemptDir) -> None:
-        if dies == "after":
-            files.notice.write_text(NOTICE_WORD)
-        raise Killed
-
-    launched = desk.launch()
-    desk.trains(launched, 1)
-    told_at = cancelled_at = None
-    for minute in range(1, 90):
-        desk.clock.advance(MINUTE)
-        if minute % 5 not in (0, 4):
-            continue
-        desk.host = "login1" if minute % 5 == 0 else "login2"
-        with monkeypatch.context() as broken:
-            if told_at is None and desk.host == "login1":
-                broken.setattr(stalls._Look, "_running_job", down)
-            elif dies != "never" and desk.acts(launched) == []:
-                broken.setattr(stalls, "_give_notice", is_killed)
-            with suppress(Killed):
-                desk.tick()
-        if told_at is None and desk.files(launched).notice.exists():
-            told_at = minute
-            assert desk.host == "login2"
-        if desk.acts(launched) == ["notice", "cancel"]:
-            cancelled_at = minute
-            break
-    assert told_at is not None
-    assert cancelled_at is not None
-    assert 2 <= cancelled_at - told_at <= 10
-
-
-def test_a_weekend_without_a_daemon_is_no_stall(desk: Training) -> None:
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.clock.advance(48 * 3600)
-    assert desk.waits(20) == []
-    assert desk.waits(20)[:1] == ["notice"]
-
-
-def test_a_ledger_that_was_rebuilt_and_a_watch_that_was_lost_end_nothing_too_soon(
-    desk: Training,
-) -> None:
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.waits(25)
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        before = ledger.known([launched.run_id])
-        rebuild(ledger, list_runs(desk.settings.home))
-        assert ledger.known([launched.run_id]) == before
-    assert desk.waits(2) == []
-    (watch,) = desk.settings.home.watch.iterdir()
-    watch.write_text('{"format": 1, "at": ')
-    assert desk.waits(29) == []
-    assert desk.waits(3) == ["notice"]
-
-
-def test_events_that_were_cut_or_lost_end_nothing(desk: Training) -> None:
-    """A purge, or a full scratch: nobody knows whether it moves."""
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.files(launched).events.unlink()
-    for _ in range(60):
-        desk.clock.advance(MINUTE)
-        report = desk.tick()
-        assert report.stalls == {}
-    assert "may move unseen" in report.problems[launched.run_id]
-    desk.clock.advance(10)
-    assert desk.tick().problems == report.problems, "what lasts is not said anew at each look"
-
-
-@pytest.mark.parametrize("had_notice", [False, True])
-def test_what_a_full_scratch_has_swallowed_is_no_silence(
-    desk: Training, monkeypatch: pytest.MonkeyPatch, had_notice: bool
-) -> None:
-    def full(*_: object) -> None:
-        raise StorageError("No space left on device")
-
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    if had_notice:
-        assert desk.waits(30) == ["notice"]
-    with monkeypatch.context() as broken:
-        broken.setattr(journal, "append", full)
-        assert desk.waits(5 * 60 + 1) == []
-    assert desk.waits(20) == [], "it is free again, and the job goes on"
-    desk.event(launched, "progress", train_step=21, metrics={})
-    assert desk.waits(29) == (["withdraw"] if had_notice else [])
-
-
-def test_while_slurm_is_silent_nothing_is_done(desk: Training) -> None:
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.slurm.is_controller_down = True
-    assert desk.waits(60) == []
-    desk.slurm.set_raw_state(launched.job_id, "SUSPENDED")
-    desk.slurm.is_controller_down = False
-    assert desk.waits(10) == []
-
-
-def test_a_site_that_is_silent_is_asked_once_in_a_look(
-    desk: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = [desk.launch() for _ in range(4)]
-    for each in runs:
-        desk.trains(each, 1)
-    desk.waits(20)
-    asked = []
-
-    def down(job_ids: Sequence[str] = ()) -> list[JobInfo]:
-        asked.append(job_ids)
-        raise SchedulerUnavailable("Socket timed out")
-
-    monkeypatch.setattr(desk.slurm, "queue", down)
-    desk.waits(15)
-    asked.clear()
-    desk.waits(1)
-    assert len(asked) == 2, "once for what became of the jobs, once before the first act"
-
-
 def test_a_persons_cancel_wins(desk: Training) -> None:
     launched, other = desk.launch(), desk.launch()
     for each in (launched, other):
@@ -623,59 +349,6 @@ def test_who_is_to_be_cancelled_gets_no_notice(desk: Training) -> None:
     assert desk.waits(40) == []
 
 
-def test_runs_that_cannot_be_taken_under_watch_keep_no_other_from_it(
-    desk: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They come behind the others, and in turn."""
-    monkeypatch.setattr(stalls, "_NEW_AT_ONCE", 2)
-    runs = sorted((desk.launch() for _ in range(8)), key=lambda each: each.run_id)
-    broken, whole = runs[:5], runs[5:]
-    for each in runs:
-        desk.trains(each, 1)
-    for watch in desk.settings.home.watch.iterdir():
-        watch.unlink()
-    for each in broken:
-        RunDir(each.run_dir).run_json.rename(each.run_dir / "elsewhere")
-    assert desk.waits(35).count("notice") == len(whole)
-    assert set(desk.tick().problems) == {each.run_id for each in broken}, "said at every round"
-    mended = broken[2]
-    (mended.run_dir / "elsewhere").rename(RunDir(mended.run_dir).run_json)
-    assert desk.waits(35).count("notice") == 1
-    assert desk.acts(mended) == ["notice", "cancel"]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"journal": {"stall": {"action": "boom", "silent_s": 1}}},
-        {"journal": {"stall": {"action": "notice", "silent_s": []}}},
-        {"journal": {"stall": "boom"}},
-        {"report": {"rhythm": 5}},
-        {"report": {"rhythm": {"signs": "many"}}},
-        {"report": {"rhythm": {"has_begun": True, "gaps": {"0": "x"}}}},
-    ],
-)
-def test_rows_that_say_what_nobody_can_use_are_a_trouble_of_their_run(
-    desk: Training, said: dict[str, dict[str, Any]]
-) -> None:
-    """Somebody else may write into a ledger that several people share."""
-    launched, other = desk.launch(), desk.launch()
-    desk.trains(launched, 1)
-    desk.trains(other, 1)
-    for watch in desk.settings.home.watch.iterdir():
-        watch.unlink()
-    ((column, what),) = said.items()
-    with sqlite3.connect(desk.settings.home.ledger) as ledger:
-        find = f"SELECT {column} FROM attempt WHERE run_id = ?"
-        (text,) = ledger.execute(find, [launched.run_id]).fetchone()
-        new = json.dumps({**json.loads(text), **what})
-        write = f"UPDATE attempt SET {column} = ? WHERE run_id = ?"
-        ledger.execute(write, [new, launched.run_id])
-    assert desk.waits(35) == ["notice", "cancel"]
-    assert desk.acts(other) == ["notice", "cancel"]
-    assert set(desk.tick().problems) == {launched.run_id}
-
-
 def test_those_that_stall_together_are_cancelled_in_one_call(desk: Training) -> None:
     runs = [desk.launch() for _ in range(5)]
     for each in runs:
@@ -684,26 +357,3 @@ def test_those_that_stall_together_are_cancelled_in_one_call(desk: Training) -> 
     while len(desk.alive()) == 5:
         desk.waits(1)
     assert desk.slurm.calls.count("cancel") == 1
-
-
-def test_whoever_was_never_told_is_not_cancelled_for_not_leaving(
-    desk: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed between the record and the notice, and the next daemon comes an hour later."""
-
-    def killed(_: AttemptDir) -> None:
-        raise Killed
-
-    launched = desk.launch()
-    desk.trains(launched, 20)
-    desk.waits(29)
-    with monkeypatch.context() as broken, pytest.raises(Killed):
-        broken.setattr(stalls, "_give_notice", killed)
-        desk.waits(1)
-    assert desk.acts(launched) == ["notice"]
-    desk.clock.advance(3600)
-    assert desk.waits(1) == []
-    assert desk.files(launched).notice.exists()
-    desk.files(launched).notice.unlink()  # by the program: it is not told twice
-    assert desk.waits(1) == []
-    assert desk.waits(2) == ["cancel"]

@@ -11,28 +11,19 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import (
-    HpcflowError,
-    LedgerError,
     SchedulerUnavailable,
     SubmissionDelayed,
-    SubmissionInDoubt,
 )
-from hpcflow.launch.run import Launched
-from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.model.ids import job_name
-from hpcflow.model.journal import Decided, Ended, Held, Intended, Refused, Released
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Ended, Held, Released
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import LOOK_COUNTS_S
-from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.history import Story, history
-from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.policy import Action
-from hpcflow.schedulers.base import JobRef, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import list_runs
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.watched import Watched
 
@@ -180,56 +171,6 @@ def test_a_cancelled_run_stays_cancelled(desk: Watched) -> None:
         assert desk.seen(run_id).run.state is RunState.CANCELLED
 
 
-def test_a_full_limit_delays_and_never_fails_a_run(desk: Watched) -> None:
-    launched = desk.launch()
-    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    desk.slurm.faults += [Fault.DELAYED] * 3
-    waits, tries = [], 0
-    while not desk.alive():
-        began = desk.clock.now()
-        desk.tick()
-        tries += 1
-        if desk.alive():
-            break
-        decision = desk.tick().decisions[launched.run_id]
-        assert decision.rule == "delayed"
-        assert decision.not_before is not None
-        waits.append((decision.not_before - began).total_seconds())
-        desk.clock.advance(waits[-1])
-    assert (tries, waits) == (4, [30, 60, 120])
-    assert [view.attempt for view in desk.seen(launched.run_id).attempts] == [1, 2]
-
-
-def test_what_slurm_will_never_take_is_stopped_and_says_why(desk: Watched) -> None:
-    """An account that has expired; asked again, it would say so every ten seconds."""
-    launched = desk.launch()
-    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    desk.slurm.faults.append(Fault.REFUSED)
-    assert desk.tick().decisions[launched.run_id].rule == "refused"
-    seen = desk.seen(launched.run_id).run
-    assert (seen.state, seen.next_action) == (RunState.FAILED, "stop: refused")
-    assert desk.tick().looked_at == 0
-    desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
-    assert launched.run_id in desk.tick().sent
-
-
-def test_while_slurm_is_down_nothing_is_lost_and_nobody_waits_for_each_run(desk: Watched) -> None:
-    runs = [desk.launch() for _ in range(5)]
-    for launched in runs:
-        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    desk.look()
-    desk.slurm.is_controller_down = True
-    desk.slurm.calls.clear()
-    report = desk.tick()
-    assert len(report.problems) == 1, "whoever is silent to one is silent to all"
-    assert "submit" not in desk.slurm.calls
-    desk.slurm.is_controller_down = False
-    for _ in range(3):
-        desk.clock.advance(60)
-        desk.tick()
-    assert len(desk.alive()) == 5
-
-
 def test_an_unknown_state_is_waited_for_and_said(desk: Watched) -> None:
     launched = desk.launch()
     desk.slurm.set_raw_state(launched.job_id, "LEVITATING")
@@ -297,94 +238,6 @@ def test_a_run_that_was_made_and_never_sent_is_sent_when_nobody_can_be_at_it(
     assert list(desk.tick().sent) == [link.name]
 
 
-def test_a_request_that_was_lost_waits_too_and_blocks_no_other_run(desk: Watched) -> None:
-    """sbatch: Socket timed out. The controller is overloaded, and asking at once makes it worse."""
-    lost, other = sorted((desk.launch() for _ in range(2)), key=lambda each: each.run_id)
-    for launched in (lost, other):
-        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    desk.slurm.faults.append(Fault.LOST_REQUEST)
-    assert list(desk.tick().sent) == [other.run_id]
-    assert desk.tick().decisions[lost.run_id].rule == "delayed"
-    desk.clock.advance(31)
-    assert list(desk.tick().sent) == [lost.run_id]
-
-
-def test_a_controller_that_loses_whatever_it_is_sent_is_left_alone_for_a_round(
-    desk: Watched,
-) -> None:
-    for launched in [desk.launch() for _ in range(10)]:
-        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    desk.slurm.faults += [Fault.LOST_REQUEST] * 10
-    desk.slurm.calls.clear()
-    desk.tick()
-    assert desk.slurm.calls.count("submit") == 3
-
-
-def test_runs_whose_every_request_is_lost_keep_no_other_waiting(
-    desk: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A site's plugin that refuses without a word: sbatch cannot tell that from a lost answer."""
-    poison = [desk.launch() for _ in range(70)]
-    names = {each.run_id for each in poison}
-    desk.clock.advance(1)
-    well = desk.launch()
-    desk.tick()
-    submit = FakeScheduler.submit
-
-    def lose(slurm: FakeScheduler, request: SubmitRequest) -> JobRef:
-        if request.job_name.split(":")[1] in names:
-            raise SubmissionInDoubt("the job may or may not exist: Unspecified error")
-        return submit(slurm, request)
-
-    monkeypatch.setattr(FakeScheduler, "submit", lose)
-    for each in [*poison, well]:
-        desk.end(each.job_id, "PREEMPTED", checkpoint=100)
-    rounds = 0
-    while well.run_id not in desk.tick().sent:
-        desk.clock.advance(10)
-        rounds += 1
-        assert rounds < 30
-
-
-def test_a_wish_to_cancel_outlives_a_scancel_that_fails(
-    desk: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run was cancelled while nobody knew whether its job exists."""
-    other = desk.launch()
-    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
-    with pytest.raises(HpcflowError):
-        desk.launch()
-    (run_dir,) = [each for each in list_runs(desk.settings.home) if each.path != other.run_dir]
-    with pytest.raises(HpcflowError):
-        desk.cancel(run_dir)
-    desk.slurm.is_controller_down = False
-
-    def fails(*_: Any) -> None:
-        raise SchedulerUnavailable("scancel got no answer: it did not answer within 60 s")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FakeScheduler, "cancel", fails)
-        assert len(desk.alive()) == 2
-        assert desk.tick().warnings == ["scancel got no answer: it did not answer within 60 s"]
-    desk.tick()
-    assert desk.alive() == [other.job_id]
-    assert desk.seen(run_dir.path.name).run.state is RunState.CANCELLED
-
-
-def test_a_lock_that_nobody_gives_back_on_what_is_in_doubt_is_told_of(desk: Watched) -> None:
-    """The login node died while it was sending, and the file server keeps its lock."""
-    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
-    with pytest.raises(HpcflowError):
-        desk.launch()
-    desk.slurm.is_controller_down = False
-    (run_dir,) = list_runs(desk.settings.home)
-    with submit_lock(run_dir, wait_s=0):
-        assert desk.tick().warnings == []
-        desk.clock.advance(301)
-        (said,) = desk.tick().warnings
-    assert said.startswith(f"{run_dir.submit_lock} is held")
-
-
 def test_what_nobody_foresaw_of_one_run_hides_no_other(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,42 +253,6 @@ def test_what_nobody_foresaw_of_one_run_hides_no_other(
     monkeypatch.setattr("hpcflow.observe.attempts.tell_to_leave", fails)
     assert desk.tick().warnings == [f"{strange.run_id}: ZeroDivisionError: a bug"]
     assert desk.seen(other.run_id).run.state is RunState.COMPLETED
-
-
-def test_a_limit_that_is_full_is_found_out_once_in_a_round(desk: Watched) -> None:
-    """Each try costs slurmctld two calls; where another limit counts, there may be room."""
-    runs = [desk.launch() for _ in range(20)]
-    desk.config.write_text(desk.config.read_text().replace("physics", "physics, qos: long"))
-    other = desk.launch()
-    for each in [*runs, other]:
-        desk.end(each.job_id, "PREEMPTED", checkpoint=100)
-    desk.slurm.faults.append(Fault.DELAYED)
-    desk.slurm.calls.clear()
-    first = desk.tick()
-    assert (desk.slurm.calls.count("submit"), list(first.sent)) == (2, [other.run_id])
-    assert len(first.decisions) == 21, "what becomes of them is known all the same"
-    sent = set(desk.tick().sent)
-    desk.clock.advance(31)
-    sent |= set(desk.tick().sent)
-    assert sent == {each.run_id for each in runs}
-
-
-def test_a_limit_that_is_full_for_weeks_fails_no_run(desk: Watched) -> None:
-    launched = desk.launch()
-    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    number, name = 2, job_name(launched.run_id, 2)
-    desk.tick(may_act=lambda: False)
-    for _ in range(2000):
-        desk.clock.advance(600)
-        now = desk.clock.now()
-        for record in (
-            Intended(at=now, attempt=number, job_name=name, scheduler="fake", partition="gpu"),
-            Refused(at=now, attempt=number, reason="QOSMaxSubmitJobPerUserLimit", retryable=True),
-        ):
-            desk.say(launched.run_dir, record)
-    assert desk.tick().decisions[launched.run_id].rule == "delayed"
-    desk.clock.advance(601)
-    assert list(desk.tick().sent) == [launched.run_id]
 
 
 def test_a_job_whose_clock_is_mad_delays_nothing(desk: Watched) -> None:
@@ -622,200 +439,3 @@ def test_whoever_sleeps_between_looking_and_acting_acts_no_more(
     report = desk.tick(may_act=lambda: has_lease)
     assert (report.sent, report.decisions, report.is_ousted) == ({}, {}, True)
     assert [RunDir(launched.run_dir).journal.read_bytes() for launched in runs] == before
-
-
-def _failed_on(desk: Watched, node: str, count: int) -> list[Launched]:
-    """Runs that a node took down with it, a minute ago."""
-    runs = [desk.launch() for _ in range(count)]
-    for launched in runs:
-        desk.slurm.start(launched.job_id, [node])
-        desk.end(launched.job_id, "NODE_FAIL", checkpoint=100)
-    desk.tick()
-    desk.clock.advance(60)
-    return runs
-
-
-def _intents(launched: Launched) -> list[Intended]:
-    return [each for each in journal.read(RunDir(launched.run_dir)) if isinstance(each, Intended)]
-
-
-def _script(launched: Launched, attempt: int) -> str:
-    return RunDir(launched.run_dir).attempt(attempt).script.read_text()
-
-
-def test_a_node_that_failed_two_runs_is_excluded_from_what_is_sent_again(desk: Watched) -> None:
-    third = desk.launch()
-    runs = _failed_on(desk, "n2", 2)
-    desk.end(third.job_id, "PREEMPTED", checkpoint=100)
-    report = desk.tick()
-    assert len(report.sent) == 3
-    for launched in (*runs, third):
-        assert "#SBATCH --exclude=n2\n" in _script(launched, 2)
-        assert [each.excluded for each in _intents(launched)] == [None, ["n2"]]
-        assert "avoiding n2" in report.decisions[launched.run_id].why
-    decided = [each for each in journal.read(RunDir(third.run_dir)) if isinstance(each, Decided)]
-    assert decided[-1].why == "attempt 1 ended as preempted; avoiding n2"
-    fresh = desk.launch()
-    assert "--exclude" not in _script(fresh, 1), "a first attempt needs no ledger"
-
-
-def test_the_evidence_is_read_once_however_many_runs_there_are(
-    desk: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _failed_on(desk, "n2", 5)
-    asked = []
-    ends = Ledger.ends
-
-    def counted(*args: Any, **options: Any) -> Any:
-        asked.append(args)
-        return ends(*args, **options)
-
-    monkeypatch.setattr(Ledger, "ends", counted)
-    assert len(desk.tick().sent) == 5
-    assert len(asked) == 2, "what speaks against nodes, and what for them"
-    asked.clear()
-    desk.tick()
-    assert asked == [], "nothing is sent, and nobody needs to know"
-
-
-def test_where_the_evidence_cannot_be_had_the_run_is_sent_all_the_same(
-    desk: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = _failed_on(desk, "n2", 2)
-
-    def damaged(*_: Any, **__: Any) -> Any:
-        raise LedgerError("the ledger is damaged")
-
-    monkeypatch.setattr(Ledger, "ends", damaged)
-    report = desk.tick()
-    assert set(report.sent) == {launched.run_id for launched in runs}
-    assert report.warnings == ["the ledger is damaged; no node is avoided for now"]
-    assert "--exclude" not in _script(runs[0], 2)
-
-
-def test_a_node_that_left_the_cluster_stops_no_run(desk: Watched) -> None:
-    """sbatch: Invalid node name specified."""
-    runs = _failed_on(desk, "n2", 2)
-    desk.slurm.nodes = ("n1", "n3", "n4")
-    report = desk.tick()
-    assert set(report.sent) == {launched.run_id for launched in runs}
-    for launched in runs:
-        assert "--exclude" not in _script(launched, 2)
-        assert [each.excluded for each in _intents(launched)] == [None, ["n2"], None]
-        assert [view.attempt for view in desk.seen(launched.run_id).attempts] == [1, 2]
-    assert len(desk.alive()) == 2
-    assert desk.tick().sent == {}
-
-
-def test_a_refusal_that_has_nothing_to_do_with_nodes_is_a_refusal(desk: Watched) -> None:
-    run, _ = _failed_on(desk, "n2", 2)
-    desk.slurm.partitions = ("of", "others")
-    desk.slurm.calls.clear()
-    report = desk.tick()
-    assert report.decisions[run.run_id].rule == "refused"
-    assert desk.slurm.calls.count("submit") == 2 * 2
-    assert desk.tick().looked_at == 0
-
-
-def test_an_answer_that_is_lost_when_it_is_sent_without_doubles_nothing(desk: Watched) -> None:
-    runs = _failed_on(desk, "n2", 2)
-    desk.slurm.faults += [Fault.REFUSED, Fault.LOST_ANSWER]
-    assert len(desk.tick().sent) == 2
-    assert len(desk.alive()) == 2
-    assert sorted(len(_intents(launched)) for launched in runs) == [2, 3]
-    assert desk.tick().sent == {}
-
-
-def test_what_the_run_excludes_itself_stays_excluded(desk: Watched) -> None:
-    desk.config.write_text(desk.config.read_text().replace("10m,", "10m, exclude: n4,"))
-    run, _ = _failed_on(desk, "n2", 2)
-    assert "#SBATCH --exclude=n4\n" in _script(run, 1)
-    desk.tick()
-    assert "#SBATCH --exclude=n4,n2\n" in _script(run, 2)
-
-
-def test_a_run_may_go_where_it_wants(desk: Watched) -> None:
-    desk.config.write_text(desk.config.read_text() + "retry: {avoid_bad_nodes: false}\n")
-    run, _ = _failed_on(desk, "n2", 2)
-    assert len(desk.tick().sent) == 2
-    assert "--exclude" not in _script(run, 2)
-
-
-def test_a_resume_by_hand_keeps_away_too_and_goes_without_where_it_must(desk: Watched) -> None:
-    launched = desk.launch()
-    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    desk.look()
-    again = desk.resume(RunDir(launched.run_dir), avoid=["n2"])
-    assert "#SBATCH --exclude=n2\n" in _script(launched, 2)
-    desk.end(again.job_id, "PREEMPTED", checkpoint=200)
-    desk.look()
-    third = desk.resume(RunDir(launched.run_dir), avoid=["gone"])
-    assert third.attempt == 3
-    assert "--exclude" not in _script(launched, 3)
-    assert [each.excluded for each in _intents(launched)] == [None, ["n2"], ["gone"], None]
-    assert [view.attempt for view in desk.seen(launched.run_id).attempts] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "reason", ["ReqNodeNotAvail, UnavailableNodes:n[1,3-4]", "Nodes required for job are DOWN"]
-)
-def test_a_job_that_waits_for_nodes_that_it_is_kept_away_from_is_named(
-    desk: Watched, reason: str
-) -> None:
-    launched, _ = _failed_on(desk, "n2", 2)
-    sent = desk.tick().sent
-    job_id = sent[launched.run_id]
-    for each in sent.values():
-        desk.slurm.set_raw_state(each, "PENDING")
-        desk.slurm.wait_for(each, "Resources")
-    assert desk.tick().warnings == [], "it waits for its turn"
-    desk.slurm.wait_for(job_id, reason)
-    warning = (
-        f"{launched.run_id}: job {job_id} waits for nodes that are not there, and is kept away "
-        f"from n2; to let it have these, too: scontrol update jobid={job_id} ExcNodeList="
-    )
-    assert desk.tick().warnings == [warning]
-    assert desk.tick().warnings == [warning], "in the same words, so the log says it once"
-
-
-@pytest.mark.parametrize("reason", ["Reserved for maintenance", "May be reserved for other job"])
-def test_a_job_that_waits_for_a_reservation_is_told_of_no_missing_nodes(
-    desk: Watched, reason: str
-) -> None:
-    """Giving it the nodes that it is kept away from would not let it start."""
-    launched, _ = _failed_on(desk, "n2", 2)
-    job_id = desk.tick().sent[launched.run_id]
-    desk.slurm.set_raw_state(job_id, "PENDING")
-    for said in (f"ReqNodeNotAvail, {reason}", f"ReqNodeNotAvail, {reason}".replace(" ", "_")):
-        desk.slurm.wait_for(job_id, said)
-        assert desk.tick().warnings == []
-        assert desk.seen(launched.run_id).attempts[-1].reason == said
-
-
-def test_a_rebuilt_ledger_judges_nodes_the_same(desk: Watched) -> None:
-    _failed_on(desk, "n2", 2)
-
-    def judged() -> Evidence:
-        with open_ledger(desk.settings.ledger_url) as ledger:
-            return read_evidence(ledger, desk.settings.home, desk.clock.now())
-
-    before = judged()
-    assert [each.node for each in before.standings["devcluster"]] == ["n2"]
-    desk.settings.home.ledger.unlink()
-    desk.look()
-    assert judged() == before
-
-
-def test_the_record_of_a_refusal_is_not_taken_for_the_job_that_was_sent_after_it(
-    desk: Watched,
-) -> None:
-    """Slurm keeps records of some refused jobs, and both requests bear one name."""
-    runs = _failed_on(desk, "n2", 2)
-    desk.slurm.faults += [Fault.STILLBORN, Fault.LOST_REQUEST]
-    (first,) = desk.tick().sent
-    desk.clock.advance(60)
-    assert {first, *desk.tick().sent} == {launched.run_id for launched in runs}
-    for launched in runs:
-        causes = {view.cause for view in desk.seen(launched.run_id).attempts}
-        assert causes == {Cause.NODE_FAIL, None}
-    assert len(desk.alive()) == 2
