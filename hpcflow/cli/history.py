@@ -56,9 +56,9 @@ def command(run: str, as_json: bool) -> int:
         return 0
     _print(run_id, story)
     if detail.run.next_action:
-        until = (
-            f", not before {detail.run.next_at:%Y-%m-%d %H:%M:%S} UTC" if detail.run.next_at else ""
-        )
+        at = detail.run.next_at
+        is_ahead = at is not None and at > session.clock.now()
+        until = f", not before {at:%Y-%m-%d %H:%M:%S} UTC" if is_ahead else ""
         click.echo(f"next: {detail.run.next_action}{until}")
     return 0
 

@@ -34,6 +34,7 @@ def resubmit(
     lock: SubmitLock,
     queue: Sequence[JobInfo],
     avoid: Sequence[str] = (),
+    has_room: bool = True,
 ) -> Launched | None:
     """Send the next attempt of ``run``, if what the decision went by is still so.
 
@@ -44,12 +45,13 @@ def resubmit(
         lock: the run's, held by the caller.
         queue: what the scheduler said a moment ago.
         avoid: nodes to keep away from.
+        has_room: whether Slurm takes jobs at all; a standby that waits already needs none.
 
     Returns:
         The next attempt: its standby, where it has one. None where somebody else has moved the run
         on or wants it to stop, or a job of it is alive that had ended (an admin requeued it, a node
         came back); one that was restarted is the next attempt from now on. None also where its
-        standby has just started, and decides at this moment whether it goes on.
+        standby has just started, and decides at this moment whether it goes on; or without room.
 
     Raises:
         StorageError: its journal is gone, and with it what became of its jobs.
@@ -70,6 +72,8 @@ def resubmit(
     queue, records = without_standby(records, queue), journal.read(run_dir)
     if alive_jobs(run.run_id, scheduler, records, queue=queue):
         adopt_restarted(run_dir, records, queue, clock)
+        return None
+    if not has_room:
         return None
     last = submission.last_attempt(records)
     attempt = NextAttempt(

@@ -139,7 +139,7 @@ def judges_by_itself(
     return any(
         job.state is AttemptState.RUNNING
         and job.started_at is not None
-        and now - job.started_at < _JUDGES_WITHIN
+        and abs(now - job.started_at) < _JUDGES_WITHIN
         for job in _jobs(standby, queue)
     )
 

@@ -215,14 +215,15 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
     return [(run_dir, number) for run_dir, number in connection.rows(sql, [user, *states, limit])]
 
 
-#: The order in which runs have their turn.
-_OLDEST_WAIT: Final = "next_at IS NOT NULL, next_at, created_at, run_id"
+#: The order in which runs have their turn: who was turned away, and put off, comes behind those
+#: that have waited since before.
+_OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 
 
 def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     """Ids of a user's runs that are neither under way nor over, and whose time has come.
 
-    Those that were put off come behind the others, so that they keep nobody waiting.
+    Who has waited longest comes first.
     """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     sql = (

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from hpcflow.clock import Clock
+from hpcflow.clock import Clock, from_text
 from hpcflow.errors import (
     HpcflowError,
     SchedulerUnavailable,
@@ -33,6 +33,7 @@ from hpcflow.launch.submission import (
 )
 from hpcflow.ledger.fold import RunFold, fold_events
 from hpcflow.ledger.rhythm import signs_of
+from hpcflow.model.events import parse_event
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
@@ -44,7 +45,7 @@ from hpcflow.observe.silence import Silence
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
-from hpcflow.storage.files import open_file, size_of
+from hpcflow.storage.files import open_file
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import is_others
@@ -355,15 +356,15 @@ class _Watch:
             written = journal.read(run_dir)
             records = [each for each in written if _is_of(each, attempt)]
             stall = _stall(written, attempt, job)
+            if stall is not None and stall.action == "cancel":
+                is_over = _went_on(stall, _noticed_at(written, stall), run_dir)
+                stall = None if is_over else stall
         if job is not None and _is_older(job, records):
             job = None
         if job is None:
             self._require_its_cluster(attempt, records)
             missed_at = _missed_at(records)
             last_word = last_sign(run_dir, attempt.attempt)
-        ended_at = (job.ended_at if job else attempt.ended_at) or now
-        if stall is not None and _is_over(stall, run_dir, ended_at):
-            stall = None
         return judge(
             attempt,
             job,
@@ -490,20 +491,41 @@ def _stall(
     return before if is_ours else None
 
 
-def _is_over(stall: Stall, run_dir: RunDir, ended_at: datetime) -> bool:
-    """Whether a cancel never came to Slurm: the attempt went on, and ended long after it."""
-    if stall.action != "cancel" or abs(ended_at - stall.at) < CANCEL_TAKES:
+def _went_on(stall: Stall, noticed_at: datetime | None, run_dir: RunDir) -> bool:
+    """Whether a cancel never came to Slurm: the attempt went on for longer than any cancel takes.
+
+    Never by two clocks: by the job's own; or, where it only prints, by that of its folder, in which
+    our notice lies, too. What it writes because it is told to leave is no training.
+    """
+    files, fold = run_dir.attempt(stall.attempt), RunFold(run_dir.path.name)
+    trained_at = []
+    with suppress(OSError), open_file(files.events) as file:
+        for line in file:
+            fold_events(fold, stall.attempt, [line])
+            event = parse_event(line)
+            if event is None or event["event"] != "progress":
+                continue
+            if signs_of(fold.attempts[stall.attempt].report) > stall.signs:
+                with suppress(ValueError, OverflowError):
+                    trained_at.append(from_text(event["at"]))
+    if trained_at:
+        return max(trained_at) - min(trained_at) > CANCEL_TAKES
+    if stall.log_bytes is None or noticed_at is None:
         return False
-    files = run_dir.attempt(stall.attempt)
-    try:
-        fold = RunFold(run_dir.path.name)
-        with open_file(files.events) as file:
-            fold_events(fold, stall.attempt, file)
-        log_bytes = None if stall.log_bytes is None else size_of(files.log) or 0
-    except (OSError, StorageError):
-        return False  # nobody knows whether it moved
-    signs = signs_of(fold.attempts[stall.attempt].report)
-    return (signs, log_bytes) != (stall.signs, stall.log_bytes)
+    with suppress(OSError):
+        printed_s = files.log.stat().st_mtime - files.notice.stat().st_mtime
+        return printed_s - (stall.at - noticed_at).total_seconds() > CANCEL_TAKES.total_seconds()
+    return False
+
+
+def _noticed_at(records: Iterable[JournalRecord], stall: Stall) -> datetime | None:
+    """When the notice was given that came before the cancel of a stalled attempt."""
+    notices = (
+        each.at
+        for each in records
+        if isinstance(each, Stall) and each.attempt == stall.attempt and each.action == "notice"
+    )
+    return max(notices, default=None)
 
 
 def _missed_at(records: Iterable[JournalRecord]) -> list[datetime]:

@@ -38,6 +38,10 @@ _PIECE_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
+#: So many rounds in a row fail for a reason that nobody foresaw: then a fresh process is better.
+_MOST_FAILED: Final = 5
+
+
 def lease_name(settings: Settings) -> str:
     """Of each user, cluster and home one.
 
@@ -115,14 +119,24 @@ class Daemon:
             self._give_back()
 
     def run(self) -> None:
-        """Tick after tick, until it is told to end."""
+        """Tick after tick, until it is told to end.
+
+        Raises:
+            HpcflowError: it makes no round any more, and does not know why.
+        """
+        failed = 0
         try:
             while not self._told.is_over:
                 try:
                     self._round()
+                    failed = 0
                 except Exception as error:  # a bug, or rows that nobody foresaw: runs wait for us
                     _log.debug("round", exc_info=True)
+                    failed += 1
+                    if failed == _MOST_FAILED:
+                        raise _unforeseen(error) from error
                     self._say(f"{type(error).__name__}: {error}; trying again")
+                    self._give_back()  # it may be ours alone: another process may do better
                 self._told.sleep(self._interval_s)
         finally:
             self._give_back()
@@ -197,3 +211,11 @@ class Daemon:
         if text != self._said:
             self._said = text
             self._on_text(text)
+
+
+def _unforeseen(error: Exception) -> HpcflowError:
+    return HpcflowError(
+        f"the last {_MOST_FAILED} rounds failed: {type(error).__name__}: {error}",
+        next_action="start it again; if that does not help, report it with what this says: "
+        "HPCFLOW_DEBUG=1 hpcflow daemon --once",
+    )

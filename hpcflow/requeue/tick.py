@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import (
@@ -210,8 +211,6 @@ class _Round:
             self._write_down(run_dir, facts, known, decision)
             if decision.action is not Action.RESUBMIT:
                 return
-            if not self._troubles.has_room_for(run):
-                return  # its turn comes
             try:
                 with self._troubles.of_sending(run):
                     launched = resubmit(
@@ -226,6 +225,7 @@ class _Round:
                         lock=lock,
                         queue=queue,
                         avoid=avoid,
+                        has_room=self._troubles.has_room_for(run),
                     )
             except (InputError, SubmissionRefused) as error:
                 # The same would be said the next time, and every ten seconds from now on.
@@ -287,7 +287,7 @@ class _Round:
             action=decision.action.value,
             rule=decision.rule,
             why=decision.why,
-            not_before=decision.not_before,
+            not_before=_not_before(decision, facts),
             mem_mb=decision.mem_mb,
         )
         said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
@@ -297,6 +297,13 @@ class _Round:
         self._report.decisions[facts.run_id] = decision
         mark_unread(self._around.settings.home, run_dir)
         journal.append(run_dir, record)
+
+
+def _not_before(decision: Decision, facts: Facts) -> datetime | None:
+    """When it is time; of what is to be sent now, since when, for runs take turns by that."""
+    if decision.action is not Action.RESUBMIT:
+        return decision.not_before
+    return facts.delayed_until or (facts.last.ended_at if facts.last else None)
 
 
 class _ByRun:

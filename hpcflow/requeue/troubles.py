@@ -20,8 +20,9 @@ from hpcflow.errors import (
 from hpcflow.model.run import Run
 from hpcflow.requeue.surroundings import OustedError
 
-#: So many lost submissions in one round are enough.
-_MOST_LOST: Final = 3
+#: So many submissions are lost, or turned away for a limit that is full, in one round; the next
+#: ones would be, too. Not the first alone, for it can be its own fault.
+_MOST_IN_VAIN: Final = 3
 _log = logging.getLogger(__name__)
 
 
@@ -33,12 +34,11 @@ class Troubles:
         of_runs: run id -> what went wrong with it; it is tried again in the next round.
         silent_sites: those whose Slurm did not answer, or lost what it was sent, again and again.
             The next run would not fare better, after as long a wait: who acts asks here first.
-        full: where a limit was found to be full; and so it is with what is sent there.
     """
 
     of_runs: dict[str, str] = field(default_factory=dict)
     silent_sites: set[str] = field(default_factory=set)
-    full: set[tuple[str | None, ...]] = field(default_factory=set)
+    _full: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
     _lost: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
@@ -47,19 +47,19 @@ class Troubles:
         try:
             yield
         except SubmissionDelayed:
-            self.full.add(_share(run))
+            self._full[_share(run)] += 1
             raise
         except SubmissionLost:
             # A controller that has too much to do is better left alone; but one run whose every
             # submission is lost is no reason to send none of the others.
             self._lost[run.site] += 1
-            if self._lost[run.site] >= _MOST_LOST:
+            if self._lost[run.site] >= _MOST_IN_VAIN:
                 self.silent_sites.add(run.site)
             raise
 
     def has_room_for(self, run: Run) -> bool:
-        """Whether no job with the same limits was turned away a moment ago."""
-        return _share(run) not in self.full
+        """Whether hardly any job with the same limits was turned away in this round."""
+        return self._full[_share(run)] < _MOST_IN_VAIN
 
     @contextmanager
     def of(self, run_id: str, site: str) -> Iterator[None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import LedgerError
+from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
@@ -191,6 +191,31 @@ def test_a_bug_ends_no_daemon_and_is_said_once(
     assert list(process.reports[0].sent) == [run_id]
     assert process.texts == ["ZeroDivisionError: division by zero; trying again"]
     assert desk.clock.monotonic() - begin_s >= 2 * INTERVAL_S, "it waits as after any other round"
+
+
+def test_a_daemon_that_makes_no_round_leaves_it_to_others_and_ends(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade in place, say: what it imports only now is of another version."""
+    preempted(desk)
+    process = Process(desk, ledger)
+    held = []
+
+    def stumbles(*_: object, **__: object) -> list[str]:
+        raise ImportError("cannot import name 'tick'")
+
+    monkeypatch.setattr(ledger, "undecided", stumbles)
+    sleep = process.told.sleep
+
+    def looks_and_sleeps(seconds: float) -> None:
+        lease = look(ledger, lease_name(desk.settings))
+        held.append(lease is not None and lease.is_alive(desk.clock.now()))
+        sleep(seconds)
+
+    monkeypatch.setattr(process.told, "sleep", looks_and_sleeps)
+    with pytest.raises(HpcflowError, match="the last 5 rounds failed: ImportError"):
+        process.run()
+    assert held == [False] * 4
 
 
 def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) -> None:

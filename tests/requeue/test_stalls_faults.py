@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -66,6 +67,11 @@ def test_a_cancel_that_never_came_to_slurm_is_withdrawn_from_who_goes_on(
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.CANCELLED
 
 
+def _touch(desk: Training, path: Path) -> None:
+    moment = desk.clock.now().timestamp()
+    os.utime(path, (moment, moment))
+
+
 @pytest.mark.parametrize("prints", [False, True])
 @pytest.mark.parametrize(
     ("raw_state", "cause"), [("CANCELLED by 1000", Cause.CANCELLED), ("FAILED", Cause.FAILED)]
@@ -90,16 +96,48 @@ def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_
         broken.setattr(desk.slurm, "cancel", killed)
         desk.waits(5)
     assert desk.acts(launched) == ["notice", "cancel"]
+    _touch(desk, desk.files(launched).notice)
     for train_step in range(21, 200):
         desk.clock.advance(10 * MINUTE)
         if prints:
             desk.files(launched).log.write_text(f"train step {train_step}\n")
+            _touch(desk, desk.files(launched).log)
         else:
             desk.event(launched, "progress", train_step=train_step, metrics={})
     desk.end(launched.job_id, raw_state, exit_code=1)
     desk.waits(60)
     assert desk.seen(launched.run_id).attempts[0].cause is cause
     assert desk.alive() == [], "what a person has cancelled is not sent again"
+
+
+@pytest.mark.parametrize("ahead_h", [-1, 0, 1])
+@pytest.mark.parametrize("prints", [False, True])
+def test_the_last_words_of_who_is_cancelled_do_not_make_the_cancel_somebody_elses(
+    desk: Training, said: Any, monkeypatch: pytest.MonkeyPatch, ahead_h: float, prints: bool
+) -> None:
+    """Whatever the time is for Slurm."""
+    launched = said(f"{{stall_log: {str(prints).lower()}}}")
+    desk.trains(launched, 20)
+    assert desk.waits(31) == ["notice"]
+    _touch(desk, desk.files(launched).notice)
+    cancel, end = desk.slurm.cancel, desk.slurm.end
+
+    def last_words(job_ids: Sequence[str]) -> None:
+        desk.event(launched, "checkpoint", train_step=20, path="checkpoints/20", size_bytes=1)
+        with desk.files(launched).log.open("a") as log:
+            log.write("slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT ... ***\n")
+        _touch(desk, desk.files(launched).log)
+        cancel(job_ids)
+        desk.clock.advance(-3600 * ahead_h)
+
+    def ends(*args: Any, **options: Any) -> None:
+        desk.clock.advance(3600 * ahead_h)
+        end(*args, **options)
+
+    monkeypatch.setattr(desk.slurm, "cancel", last_words)
+    monkeypatch.setattr(desk.slurm, "end", ends)
+    desk.waits(5)
+    assert desk.seen(launched.run_id).attempts[0].cause is Cause.STALLED
 
 
 def test_a_cancel_that_comes_to_slurm_after_an_hour_is_ours_all_the_same(

@@ -207,7 +207,7 @@ def test_no_more_are_tried_than_sent_where_a_limit_is_full(
     desk.slurm.faults += [Fault.DELAYED] * 20
     desk.slurm.calls.clear()
     desk.tick()
-    assert desk.slurm.calls.count("submit") == 1
+    assert desk.slurm.calls.count("submit") == 3
     monkeypatch.setattr("hpcflow.requeue.standbys.MOST_SENT", 2)
     desk.slurm.faults[:] = [Fault.LOST_REQUEST] * 20
     desk.slurm.calls.clear()
@@ -301,3 +301,21 @@ def test_a_claim_that_is_made_in_the_last_moment_counts(
     seen = desk.seen(launched.run_id)
     assert told(seen) == [(1, launched.job_id, Cause.FAILED), (2, standby, None)]
     assert standby in desk.alive()
+
+
+def test_a_full_limit_keeps_nobody_from_a_standby_that_waits_already(desk: Watched) -> None:
+    launched, standby = waiting_standby(desk)
+    desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
+    others = [desk.launch() for _ in range(3)]
+    for each in others:
+        desk.slurm.start(each.job_id)
+    desk.tick()
+    for each in others:
+        desk.end(each.job_id, "PREEMPTED", checkpoint=1)
+    desk.look()
+    desk.clock.advance(1)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=1)
+    desk.slurm.faults += [Fault.DELAYED] * 4
+    desk.slurm.calls.clear()
+    assert desk.tick().sent == {launched.run_id: standby}
+    assert desk.slurm.calls.count("submit") == 3

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.errors import (
-    HpcflowError,
-    SchedulerUnavailable,
-    SubmissionInDoubt,
-)
+from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed, SubmissionInDoubt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released
 from hpcflow.model.state import RunState
@@ -165,17 +161,20 @@ def test_a_lock_that_nobody_gives_back_on_what_is_in_doubt_is_told_of(desk: Watc
     assert said.startswith(f"{run_dir.submit_lock} is held")
 
 
-def test_a_limit_that_is_full_is_found_out_once_in_a_round(desk: Watched) -> None:
+def test_that_a_limit_is_full_is_found_out_by_few(desk: Watched) -> None:
     """Each try costs slurmctld two calls; where another limit counts, there may be room."""
     runs = [desk.launch() for _ in range(20)]
     desk.config.write_text(desk.config.read_text().replace("physics", "physics, qos: long"))
     other = desk.launch()
-    for each in [*runs, other]:
+    for each in runs:
         desk.end(each.job_id, "PREEMPTED", checkpoint=100)
-    desk.slurm.faults.append(Fault.DELAYED)
+    desk.look()
+    desk.clock.advance(1)
+    desk.end(other.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults += [Fault.DELAYED] * 3
     desk.slurm.calls.clear()
     first = desk.tick()
-    assert (desk.slurm.calls.count("submit"), list(first.sent)) == (2, [other.run_id])
+    assert (desk.slurm.calls.count("submit"), list(first.sent)) == (4, [other.run_id])
     assert len(first.decisions) == 21, "what becomes of them is known all the same"
     sent = set(desk.tick().sent)
     desk.clock.advance(31)
@@ -199,3 +198,35 @@ def test_a_limit_that_is_full_for_weeks_fails_no_run(desk: Watched) -> None:
     assert desk.tick().decisions[launched.run_id].rule == "delayed"
     desk.clock.advance(601)
     assert list(desk.tick().sent) == [launched.run_id]
+
+
+@pytest.mark.parametrize("error", [SubmissionDelayed, SubmissionInDoubt])
+@pytest.mark.parametrize(("interval_s", "others"), [(900, 1), (900, 4), (60, 45), (10, 70)])
+def test_who_can_be_sent_has_its_turn(
+    desk: Watched,
+    monkeypatch: pytest.MonkeyPatch,
+    interval_s: float,
+    others: int,
+    error: type[HpcflowError],
+) -> None:
+    """However many are never taken, and are due again at each round."""
+    never = {desk.launch().run_id for _ in range(others)}
+    desk.clock.advance(1)
+    well = desk.launch()
+    submit = FakeScheduler.submit
+
+    def deny(slurm: FakeScheduler, request: SubmitRequest) -> JobRef:
+        if request.job_name.split(":")[1] in never:
+            raise error("Job violates accounting/QOS policy")
+        return submit(slurm, request)
+
+    monkeypatch.setattr(FakeScheduler, "submit", deny)
+    for job_id in desk.alive():
+        desk.end(job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    desk.clock.advance(1)
+    rounds = 1
+    while well.run_id not in desk.tick().sent:
+        desk.clock.advance(interval_s)
+        rounds += 1
+        assert rounds <= 1 + others // 3

@@ -74,13 +74,15 @@ def _prepare(parts: Parts) -> None:
 
 
 def _ensure(daemon: Daemon, progress: Progress, deadline_s: float) -> None:
-    """Start a daemon and wait for it; one that ran already but does not answer is replaced."""
+    """Start a daemon and wait for it; what does not answer is started anew, once.
+
+    It may have hung for days; and slurmdbd has been seen to end when it asked a database that had
+    answered for the first time a moment before.
+    """
     with progress.step(daemon.name):
         ran = daemon.is_running()
         try:
             daemon.start().wait_ready(_HUNG_AFTER_S if ran else deadline_s)
         except HpcflowError:
-            if not ran:
-                raise
             daemon.kill()
             daemon.start().wait_ready(deadline_s)
