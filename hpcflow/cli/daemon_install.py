@@ -82,6 +82,7 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
 
     Without an option: whatever of it is there.
     """
+    from hpcflow.requeue.install.slurm_job import NobodyKnowsError
     from hpcflow.requeue.install.table_program import NotAllowedError
     from hpcflow.requeue.install.ways import NAMES, installed_way, others_installed
 
@@ -92,7 +93,7 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
     for name in named or NAMES:
         try:
             what = installed_way(name, settings).uninstall()
-        except NotAllowedError as error:  # noqa: PERF203 - what can be taken away is
+        except (NotAllowedError, NobodyKnowsError) as error:  # noqa: PERF203 - the others go
             if named:
                 errors[name] = error
             else:  # as on every machine of a site that does not offer it

@@ -132,6 +132,9 @@ class Observed(_Record):
     preempted_at: AwareDatetime | None = None
     exit_code: int | None = None
     signal: int | None = None
+    last_sign: AwareDatetime | None = Field(
+        None, description="Of a missing job: the time of the file that it last wrote."
+    )
     source: Literal["queue", "accounting", "events", "local"] = "queue"
 
 

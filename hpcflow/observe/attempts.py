@@ -348,7 +348,7 @@ class _Watch:
         if claim is not None and claim != attempt.job_id:
             # Two jobs were sent after all, and the other one has the attempt; ours left at once.
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
-        missed_at: list[datetime] = []
+        missed: list[Observed] = []
         last_word = None
         records: list[JournalRecord] = []
         stall = None
@@ -363,7 +363,7 @@ class _Watch:
             job = None
         if job is None:
             self._require_its_cluster(attempt, records)
-            missed_at = _missed_at(records)
+            missed = _missed(records)
             last_word = last_sign(run_dir, attempt.attempt)
         return judge(
             attempt,
@@ -374,7 +374,7 @@ class _Watch:
             ),
             stall=stall,
             has_finished=stall is not None and has_finished(run_dir, attempt.attempt),
-            missed_at=missed_at,
+            missed=missed,
             last_sign=last_word,
             now=now,
         )
@@ -528,10 +528,10 @@ def _noticed_at(records: Iterable[JournalRecord], stall: Stall) -> datetime | No
     return max(notices, default=None)
 
 
-def _missed_at(records: Iterable[JournalRecord]) -> list[datetime]:
-    """When the newest observations of an attempt, since it was last seen, said MISSING."""
-    missed: list[datetime] = []
+def _missed(records: Iterable[JournalRecord]) -> list[Observed]:
+    """The newest observations of an attempt, since it was last seen, that said MISSING."""
+    missed: list[Observed] = []
     for record in records:
         if isinstance(record, Observed):
-            missed = [*missed, record.at] if record.raw_state == MISSING else []
+            missed = [*missed, record] if record.raw_state == MISSING else []
     return missed

@@ -44,10 +44,6 @@ _MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
 #: From the moment of a preemption to the end that it caused, the grace time included.
 _GRACE_MAX: Final = timedelta(hours=1)
 
-#: A file's time that lies further ahead is no time. Slurm itself cannot use a node whose clock is
-#: wrong by more: munge refuses what it says.
-_CLOCKS_DIFFER: Final = timedelta(minutes=5)
-
 #: Slurm's words for a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
 
@@ -60,7 +56,7 @@ def judge(
     first_notice: str | None = None,
     stall: Stall | None = None,
     has_finished: bool = False,
-    missed_at: Sequence[datetime] = (),
+    missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
     now: datetime,
 ) -> list[JournalRecord]:
@@ -78,11 +74,11 @@ def judge(
             was told to leave and did, has stalled, unless Slurm has a reason of its own.
         has_finished: whether its program has said that it finished. What hangs after that, in its
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
-        missed_at: when that was seen to be so, and journaled, since the job was last seen.
-        last_sign: when the job last wrote into its folder. Whoever writes has not vanished.
+        missed: the records that say so, since the job was last seen.
+        last_sign: the time of the file that the job last wrote. Whoever writes has not vanished.
     """
     if job is None:
-        records = _judge_absence(attempt, missed_at, last_sign, now)
+        records = _judge_absence(attempt, missed, last_sign, now)
     else:
         records = _judge_answer(attempt, job, now)
     return [
@@ -158,15 +154,15 @@ def _was_leaving(job: JobInfo) -> bool:
 
 def _judge_absence(
     attempt: AttemptView,
-    missed_at: Sequence[datetime],
+    missed: Sequence[Observed],
     last_sign: datetime | None,
     now: datetime,
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
         return [_ended_unseen(attempt, now, "the job's own last word")]
-    if _silent_s(missed_at, last_sign, now) >= VANISHED_AFTER_S:
+    if _silent_s(missed, last_sign, now) >= VANISHED_AFTER_S:
         return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
-    if missed_at and 0 <= (now - missed_at[-1]).total_seconds() < LOOK_COUNTS_S:
+    if missed and 0 <= (now - missed[-1].at).total_seconds() < LOOK_COUNTS_S:
         return []
     return [
         Observed(
@@ -176,17 +172,23 @@ def _judge_absence(
             state=AttemptState.UNKNOWN,
             raw_state=MISSING,
             reason="neither the queue nor accounting knows this job",
+            last_sign=last_sign,
         )
     ]
 
 
-def _silent_s(missed_at: Sequence[datetime], last_sign: datetime | None, now: datetime) -> float:
-    """For how long it has been missing, and has written nothing, as far as looks show it."""
-    if last_sign is not None and last_sign - now > _CLOCKS_DIFFER:
-        last_sign = None  # else it would not have vanished until then, however silent it is
-    moments = [max(moment, last_sign or moment) for moment in missed_at]
-    gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
-    return sum(min(max(gap, 0.0), LOOK_COUNTS_S) for gap in gaps)
+def _silent_s(missed: Sequence[Observed], last_sign: datetime | None, now: datetime) -> float:
+    """For how long it has been missing, and has written nothing, as far as looks show it.
+
+    That it has written is seen by the change of its file's time. What time that is does not matter:
+    it may be another machine's.
+    """
+    silent_s = 0.0
+    looks = [*((each.at, each.last_sign) for each in missed), (now, last_sign)]
+    for (before, old_sign), (after, sign) in pairwise(looks):
+        gap_s = min(max((after - before).total_seconds(), 0.0), LOOK_COUNTS_S)
+        silent_s = silent_s + gap_s if sign == old_sign else 0.0
+    return silent_s
 
 
 def _ended_unseen(attempt: AttemptView, now: datetime, rule: str) -> Ended:

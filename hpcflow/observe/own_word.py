@@ -30,7 +30,8 @@ def last_sign(run_dir: RunDir, number: int) -> datetime | None:
     times = []
     for path in (files.events, files.log):
         with suppress(OSError, ValueError, OverflowError):  # the year 10000 is no time
-            times.append(datetime.fromtimestamp(path.stat().st_mtime, timezone.utc))
+            whole_ms = path.stat().st_mtime_ns // 1_000_000  # as it is kept in the journal
+            times.append(datetime.fromtimestamp(whole_ms / 1000, timezone.utc))
     return max(times, default=None)
 
 

@@ -98,7 +98,9 @@ def catch_up_home(
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
     summary.purged = end_purged(ledger, purged)
     forget_unsent(ledger, known - mine, user=user)
-    forget_old_marks(home, [run_id for run_id in marked if run_id not in summary.unread])
+    # Of what a purge has taken nothing is ever read again.
+    unread = summary.unread.difference(each.path.name for each in purged)
+    forget_old_marks(home, [run_id for run_id in marked if run_id not in unread])
     return summary
 
 

@@ -236,7 +236,7 @@ def test_while_slurm_is_silent_nobody_says_that_nothing_is_installed(
 ) -> None:
     machine.has("squeue", "#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
     desk.say("daemon", "install", "--cron", "--yes")
-    assert "removed: the line" in desk.say("daemon", "uninstall", code=1)
+    assert "removed: the line" in desk.say("daemon", "uninstall")
     assert "Unable to contact" in desk.error("daemon", "uninstall", "--slurm", code=1)
     assert desk.say("daemon", "uninstall", "--slurm", code=1) == ""
 

@@ -55,11 +55,22 @@ def judged(
     attempt: AttemptView = RUNNING,
     *,
     missed_s_ago: Sequence[float] = (),
-    last_sign_s_ago: float | None = None,
+    signs: Sequence[datetime | None] = (),
 ) -> list[object]:
-    missed_at = [NOW - timedelta(seconds=each) for each in missed_s_ago]
-    last_sign = None if last_sign_s_ago is None else NOW - timedelta(seconds=last_sign_s_ago)
-    return list(judge(attempt, job, missed_at=missed_at, last_sign=last_sign, now=NOW))
+    """``signs``: the time of its file at each look, the present one included."""
+    *before, sign = signs or [None] * (len(missed_s_ago) + 1)
+    missed = [
+        Observed(
+            at=NOW - timedelta(seconds=ago_s),
+            attempt=1,
+            job_id="1",
+            state=AttemptState.UNKNOWN,
+            raw_state=MISSING,
+            last_sign=old_sign,
+        )
+        for ago_s, old_sign in zip(missed_s_ago, before, strict=True)
+    ]
+    return list(judge(attempt, job, missed=missed, last_sign=sign, now=NOW))
 
 
 def test_nothing_new_is_not_written_again() -> None:
@@ -119,17 +130,16 @@ def test_a_clock_that_jumps_makes_nothing_vanish(ago_s: float) -> None:
     assert judged(None, missed_s_ago=[ago_s, 10]) == []
 
 
-def test_whoever_writes_has_not_vanished() -> None:
-    long = [4 * LOOK_COUNTS_S, 3 * LOOK_COUNTS_S, 2 * LOOK_COUNTS_S, LOOK_COUNTS_S, 1]
-    assert isinstance(judged(None, missed_s_ago=long)[0], Ended)
-    assert judged(None, missed_s_ago=long, last_sign_s_ago=2 * LOOK_COUNTS_S - 1) == []
-    assert judged(None, missed_s_ago=long, last_sign_s_ago=-60) == [], "its clock is a minute ahead"
-
-
-def test_a_sign_that_lies_far_ahead_is_none() -> None:
-    missed = [VANISHED_AFTER_S, LOOK_COUNTS_S]
-    (ended,) = judged(None, missed_s_ago=missed, last_sign_s_ago=-24 * 3600)
-    assert isinstance(ended, Ended)
+@pytest.mark.parametrize("hours_ahead", [-24, 0, 24])
+def test_whoever_writes_has_not_vanished(hours_ahead: float) -> None:
+    """Whatever the time is for the machine that its file has its time from."""
+    looks = [3 * LOOK_COUNTS_S, 2 * LOOK_COUNTS_S, LOOK_COUNTS_S]
+    wrote = [NOW + timedelta(hours=hours_ahead, seconds=30 * each) for each in range(4)]
+    assert isinstance(judged(None, missed_s_ago=looks, signs=wrote)[0], Observed)
+    late = [wrote[0], wrote[1], wrote[2], wrote[2]]
+    assert isinstance(judged(None, missed_s_ago=looks, signs=late)[0], Observed)
+    silent = [wrote[0], wrote[1], wrote[1], wrote[1]]
+    assert isinstance(judged(None, missed_s_ago=looks, signs=silent)[0], Ended)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -270,6 +271,17 @@ def test_events_that_a_purge_took_keep_no_mark(ledger: Ledger, tmp_path: Path) -
     run_dir.attempt(1).events.unlink()
     assert catch_up_home(ledger, home, now=say.at(200)).gone == [run_dir.path.name]
     assert unread_runs(home) == [], "the journal was read, which says whether it moves"
+
+
+def test_a_run_that_a_purge_took_keeps_no_mark(ledger: Ledger, tmp_path: Path) -> None:
+    home, run_dir = Home(tmp_path / "home"), new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
+    catch_up_home(ledger, home, now=say.at(60))
+    mark_unread(home, run_dir)
+    _let_marks_grow_old(home)
+    shutil.rmtree(run_dir.path)
+    assert catch_up_home(ledger, home, now=say.at(200)).gone == [run_dir.path.name]
+    assert unread_runs(home) == []
 
 
 def test_a_reader_whose_clock_is_ahead_forgets_no_run_that_is_about_to_move(

@@ -31,11 +31,15 @@ from hpcflow.storage.files import storage_error, write_durably
 _LOOK_TIMEOUT_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
-#: Before each look at the queue, until nothing is left to end: slurmctld may be slow to end a job.
-_PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
+#: After each scancel, until nothing is left to end: slurmctld may be slow to end a job.
+_PAUSES_S: Final = (0.2, 1.0, 2.0, 4.0, 8.0)
 #: By which sbatch starts and says who sends. All else, secrets among it, no job shall hand on.
 _SBATCH_NEEDS: Final = ("LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_JWT")
 _PROGRAM: Final = "set -euo pipefail\n"
+
+
+class NobodyKnowsError(SchedulerUnavailable):
+    """Slurm is silent, and nothing here says that there ever was a job of ours."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,11 @@ class SlurmJob:
 
     def uninstall(self) -> str | None:
         scripts = self._scripts
-        if not scripts and not self._jobs_without_script():
-            return None
+        try:
+            if not scripts and not self._jobs_without_script():
+                return None
+        except SchedulerUnavailable as error:
+            raise NobodyKnowsError(error.message, next_action=error.next_action) from None
         ended = end_jobs(self.place.job_name, self.clock)
         try:
             for script in scripts:
@@ -211,15 +218,19 @@ def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[
         SchedulerUnavailable: some may still be there.
     """
     ended: dict[str, DaemonJob] = {}
+    found = _without(daemon_jobs([name]), except_for)
+    answer = None
     for pause_s in _PAUSES_S:
-        clock.sleep(pause_s)
-        found = _without(daemon_jobs([name]), except_for)
         if not found:
             return list(ended.values())
         ended.update((job.job_id, job) for job in found)
         answer = run_query(["scancel", *(job.job_id for job in reversed(found))])
+        clock.sleep(pause_s)
+        found = _without(daemon_jobs([name]), except_for)
+    if not found:
+        return list(ended.values())
     # It complains of a job that has just ended, too: only now is it known that it meant it.
-    if answer.exit_code != 0:
+    if answer is not None and answer.exit_code != 0:
         raise unavailable(answer)
     raise SchedulerUnavailable(
         f"scancel was said, and these are still there: {', '.join(job.job_id for job in found)}",

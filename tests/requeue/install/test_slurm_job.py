@@ -100,9 +100,13 @@ def test_while_slurm_is_silent_nobody_knows_that_nothing_is_there(
     assert way.uninstall() is None, "no Slurm here"
 
 
-def test_a_job_that_slurm_is_slow_to_end_is_waited_for(slurm: Slurm, way: SlurmJob) -> None:
+@pytest.mark.parametrize("tries", [3, 5])
+def test_a_job_that_slurm_is_slow_to_end_is_waited_for(
+    slurm: Slurm, way: SlurmJob, tries: int
+) -> None:
     slurm.has(7, "RUNNING")
-    slurm.program("scancel", 'echo x >> asked; test "$(wc -l < asked)" -lt 3 || rm -f jobs/7')
+    ends = f'echo x >> asked; test "$(wc -l < asked)" -lt {tries} || rm -f jobs/7'
+    slurm.program("scancel", ends)
     assert way.uninstall() == "what had no script here, and its jobs: 7"
     assert way.clock.monotonic() > 1
 
