@@ -63,6 +63,17 @@ class HpcflowError(Exception):
         return f"{head}{self.message}{tail}"
 
 
+def words_for(error: Exception) -> str | None:
+    """What went wrong with one of many runs, in a line; None where somebody else is sending it.
+
+    Whatever is no error of ours is a bug, or files that nobody foresaw.
+    """
+    if not isinstance(error, HpcflowError):
+        return f"{type(error).__name__}: {error}"
+    is_busy = isinstance(error, StorageError) and error.retryable
+    return None if is_busy else error.message
+
+
 class InputError(HpcflowError):
     """What the user gave us is wrong. Nothing was created."""
 

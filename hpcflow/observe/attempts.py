@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from hpcflow.clock import Clock, from_text
+from hpcflow.clock import Clock
 from hpcflow.errors import (
     HpcflowError,
     SchedulerUnavailable,
     StorageError,
     SubmissionInDoubt,
+    words_for,
 )
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import follow_standby
@@ -31,21 +32,18 @@ from hpcflow.launch.submission import (
     read_claim,
     settle,
 )
-from hpcflow.ledger.fold import RunFold, fold_events
-from hpcflow.ledger.rhythm import signs_of
-from hpcflow.model.events import parse_event
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Intended, JournalRecord, Observed, Stall, Submitted
-from hpcflow.model.state import AttemptState, Cause, cause_of_end
+from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.silence import Silence
+from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.storage import journal
-from hpcflow.storage.files import open_file
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import is_others
@@ -59,10 +57,6 @@ _OF_FILES: Final = (StorageError, OSError)
 #: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
 #: of submission is compared exactly afterwards.
 _ACCOUNTING_MARGIN = timedelta(days=1)
-
-#: From the word that we cancel a stalled job to its end, with clocks that differ. Whoever tries it
-#: again later says so again.
-CANCEL_TAKES = timedelta(minutes=10)
 
 
 def observe(
@@ -129,19 +123,12 @@ class _Apart:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if not isinstance(error, Exception):
             return False
+        run_id, words = self.run_dir.path.name, words_for(error)
+        _log.debug("run %s", run_id, exc_info=error)
         # Where somebody is sending the run, whoever looks next knows more.
-        is_busy = isinstance(error, StorageError) and error.retryable
-        if not is_busy and not isinstance(error, self.quiet):
-            self.warnings.append(self._told(error))
+        if words is not None and not isinstance(error, self.quiet):
+            self.warnings.append(words if isinstance(error, HpcflowError) else f"{run_id}: {words}")
         return True
-
-    def _told(self, error: Exception) -> str:
-        if isinstance(error, HpcflowError):
-            return error.message
-        if isinstance(error, OSError):  # a folder that is closed to us, a scratch that is away
-            return f"{self.run_dir.path}: {error.strerror}"
-        _log.debug("run %s", self.run_dir.path.name, exc_info=error)  # a bug, or a strange file
-        return f"{self.run_dir.path.name}: {type(error).__name__}: {error}"
 
 
 class _Watch:
@@ -355,10 +342,7 @@ class _Watch:
         if job is None or _is_end(job):
             written = journal.read(run_dir)
             records = [each for each in written if _is_of(each, attempt)]
-            stall = _stall(written, attempt, job)
-            if stall is not None and stall.action == "cancel":
-                is_over = _went_on(stall, _noticed_at(written, stall), run_dir)
-                stall = None if is_over else stall
+            stall = stall_of(run_dir, written, attempt, job)
         if job is not None and _is_older(job, records):
             job = None
         if job is None:
@@ -462,70 +446,6 @@ def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
 
 def _is_of(record: JournalRecord, attempt: AttemptView) -> bool:
     return getattr(record, "attempt", None) == attempt.attempt
-
-
-def _stall(
-    records: Sequence[JournalRecord], attempt: AttemptView, job: JobInfo | None
-) -> Stall | None:
-    """What was last said about its lack of progress.
-
-    Our cancel may reach a job that was restarted a moment before, as the attempt after the stall.
-    """
-    own = before = None
-    was_same_job = False
-    for record in records:
-        if isinstance(record, Stall) and record.attempt == attempt.attempt:
-            own = record
-        elif isinstance(record, Stall) and record.attempt == attempt.attempt - 1:
-            before = record
-        elif isinstance(record, Submitted) and record.attempt == attempt.attempt - 1:
-            was_same_job = record.job_id == attempt.job_id
-    if own is not None or before is None or before.action != "cancel" or not was_same_job:
-        return own
-    is_ours = (
-        job is not None
-        and cause_of_end(job.raw_state, None) is Cause.CANCELLED
-        and job.ended_at is not None
-        and abs(job.ended_at - before.at) < CANCEL_TAKES
-    )
-    return before if is_ours else None
-
-
-def _went_on(stall: Stall, noticed_at: datetime | None, run_dir: RunDir) -> bool:
-    """Whether a cancel never came to Slurm: the attempt went on for longer than any cancel takes.
-
-    Never by two clocks: by the job's own; or, where it only prints, by that of its folder, in which
-    our notice lies, too. What it writes because it is told to leave is no training.
-    """
-    files, fold = run_dir.attempt(stall.attempt), RunFold(run_dir.path.name)
-    trained_at = []
-    with suppress(OSError), open_file(files.events) as file:
-        for line in file:
-            fold_events(fold, stall.attempt, [line])
-            event = parse_event(line)
-            if event is None or event["event"] != "progress":
-                continue
-            if signs_of(fold.attempts[stall.attempt].report) > stall.signs:
-                with suppress(ValueError, OverflowError):
-                    trained_at.append(from_text(event["at"]))
-    if trained_at:
-        return max(trained_at) - min(trained_at) > CANCEL_TAKES
-    if stall.log_bytes is None or noticed_at is None:
-        return False
-    with suppress(OSError):
-        printed_s = files.log.stat().st_mtime - files.notice.stat().st_mtime
-        return printed_s - (stall.at - noticed_at).total_seconds() > CANCEL_TAKES.total_seconds()
-    return False
-
-
-def _noticed_at(records: Iterable[JournalRecord], stall: Stall) -> datetime | None:
-    """When the notice was given that came before the cancel of a stalled attempt."""
-    notices = (
-        each.at
-        for each in records
-        if isinstance(each, Stall) and each.attempt == stall.attempt and each.action == "notice"
-    )
-    return max(notices, default=None)
 
 
 def _missed(records: Iterable[JournalRecord]) -> list[Observed]:

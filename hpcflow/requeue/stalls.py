@@ -41,8 +41,8 @@ from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
-from hpcflow.observe.attempts import CANCEL_TAKES
 from hpcflow.observe.own_word import first_notice
+from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
 from hpcflow.requeue.surroundings import OustedError, Surroundings

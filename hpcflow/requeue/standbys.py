@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from hpcflow.launch import submission
@@ -74,24 +74,16 @@ class _Doomed:
     why: str
 
 
+@dataclass
 class _Round:
-    def __init__(
-        self,
-        around: Surroundings,
-        queue: Callable[[str], Sequence[JobInfo]],
-        to_avoid: Callable[[Run, Site], Sequence[str]],
-        own: OwnRuns,
-        troubles: Troubles,
-        sent: dict[str, str],
-    ) -> None:
-        self._around = around
-        self._queue = queue
-        self._own = own
-        self._to_avoid = to_avoid
-        self._troubles = troubles
-        self._sent = sent
-        self._tries = 0
-        self._doomed: dict[str, list[_Doomed]] = defaultdict(list)
+    _around: Surroundings
+    _queue: Callable[[str], Sequence[JobInfo]]
+    _to_avoid: Callable[[Run, Site], Sequence[str]]
+    _own: OwnRuns
+    _troubles: Troubles
+    _sent: dict[str, str]
+    _tries: int = 0
+    _doomed: dict[str, list[_Doomed]] = field(default_factory=lambda: defaultdict(list))
 
     def go(self) -> None:
         self._each(STANDBY_DUE, self._give_up)

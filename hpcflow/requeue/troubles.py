@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hpcflow.errors import (
-    HpcflowError,
     LedgerError,
     SchedulerUnavailable,
-    StorageError,
     SubmissionDelayed,
     SubmissionLost,
+    words_for,
 )
 from hpcflow.model.run import Run
 from hpcflow.requeue.surroundings import OustedError
@@ -73,17 +72,12 @@ class Troubles:
             yield
         except (LedgerError, OustedError):
             raise
-        except SchedulerUnavailable as error:
-            self.silent_sites.add(site)
-            self.of_runs[run_id] = error.message
-        except StorageError as error:
-            if not error.retryable:  # else somebody is sending it at this moment
-                self.of_runs[run_id] = error.message
-        except HpcflowError as error:
-            self.of_runs[run_id] = error.message
-        except Exception as error:  # a bug, or files that nobody foresaw
+        except Exception as error:  # whatever it is, it ends no other run
             _log.debug("run %s", run_id, exc_info=True)
-            self.of_runs[run_id] = f"{type(error).__name__}: {error}"
+            if isinstance(error, SchedulerUnavailable):
+                self.silent_sites.add(site)
+            if (words := words_for(error)) is not None:
+                self.of_runs[run_id] = words
 
 
 def _share(run: Run) -> tuple[str | None, ...]:

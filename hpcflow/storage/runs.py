@@ -47,7 +47,7 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
 
 def link_of(home: Home, run_id: str) -> str:
     """Where the link of a run leads to, as a text; ``OSError`` when there is none."""
-    return os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes ten times as long
+    return os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
 
 
 def is_gone(run_dir: RunDir) -> bool:

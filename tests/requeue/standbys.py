@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from hpcflow.clock import to_text
+from hpcflow.errors import SchedulerError
 from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause
 from hpcflow.model.views import RunDetail
@@ -53,3 +57,15 @@ def told(seen: RunDetail) -> list[tuple[int, str | None, Cause | None]]:
 def job(desk: Watched, job_id: str) -> JobInfo:
     """What the queue says of a job."""
     return next(each for each in desk.slurm.queue() if each.job_id == job_id)
+
+
+def cannot_be_cancelled(patch: pytest.MonkeyPatch, job_id: str, error: SchedulerError) -> None:
+    """scancel ends all others, and complains of this one."""
+    cancel = FakeScheduler.cancel
+
+    def complains(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
+        cancel(slurm, [each for each in job_ids if each != job_id])
+        if job_id in job_ids:
+            raise error
+
+    patch.setattr(FakeScheduler, "cancel", complains)

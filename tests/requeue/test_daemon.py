@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,10 +181,10 @@ def test_a_bug_ends_no_daemon_and_is_said_once(
     process = Process(desk, ledger)
     known, failures = ledger.undecided, iter(range(2))
 
-    def stumbles(*args: object, **options: object) -> list[str]:
+    def stumbles(*args: Any, **options: Any) -> list[str]:
         if next(failures, None) is not None:
             raise ZeroDivisionError("division by zero")
-        return known(*args, **options)  # type: ignore[arg-type]
+        return known(*args, **options)
 
     monkeypatch.setattr(ledger, "undecided", stumbles)
     begin_s = desk.clock.monotonic()

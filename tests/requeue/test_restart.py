@@ -20,7 +20,6 @@ from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Stall, Sub
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import RunDetail
 from hpcflow.observe.attempts import observe
-from hpcflow.projection import rebuild
 from hpcflow.requeue.history import history
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
@@ -54,14 +53,6 @@ def jobs(seen: RunDetail) -> list[str | None]:
     return [attempt.job_id for attempt in seen.attempts]
 
 
-def assert_rebuilt_alike(desk: Watched, launched: Launched) -> None:
-    """From an empty database the files tell the same."""
-    seen = desk.seen(launched.run_id)
-    with open_ledger(f"sqlite:///{desk.folder / 'rebuilt.sqlite'}") as ledger:
-        rebuild(ledger, [RunDir(launched.run_dir)])
-        assert ledger.run(launched.run_id) == seen
-
-
 def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watched) -> None:
     launched = desk.launch()
     claim(desk, launched, 1, launched.job_id)
@@ -89,7 +80,7 @@ def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watc
     seen = desk.seen(launched.run_id)
     assert seen.run.state is RunState.COMPLETED
     assert causes(seen) == [Cause.REQUEUED, Cause.COMPLETED]
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
     first_chapter, second_chapter = history(rows, journal.read(RunDir(launched.run_dir))).chapters
@@ -117,7 +108,7 @@ def test_five_restarts_are_six_attempts_and_cost_no_budget(desk: Watched) -> Non
     sent = desk.tick().sent
     assert sent[launched.run_id] != launched.job_id
     assert len(desk.seen(launched.run_id).attempts) == 7
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +223,7 @@ def test_what_nobody_watched_is_told_afterwards(desk: Watched) -> None:
     assert causes(seen) == [Cause.REQUEUED, Cause.REQUEUED, Cause.COMPLETED]
     ran = [a.ended_at - a.started_at for a in seen.attempts if a.ended_at and a.started_at]
     assert ran == [timedelta(seconds=100)] * 3
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_a_restart_that_left_only_a_claim_is_believed(desk: Watched) -> None:
@@ -522,7 +513,7 @@ def test_a_job_that_is_requeued_after_its_end_was_seen_is_the_next_attempt(desk:
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [Cause.FAILED, None]
     assert jobs(seen) == [launched.job_id] * 2
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_whoever_resumes_a_run_whose_job_was_requeued_gets_that_job(desk: Watched) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hpcflow.launch.cancel import wish_to_cancel
-from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause, RunState
 from hpcflow.requeue.stalls import NOTICE_WORD
 from hpcflow.storage.layout import RunDir
@@ -19,17 +16,6 @@ from tests.requeue.training import MINUTE, Training
 @pytest.fixture
 def desk(tmp_path: Path) -> Training:
     return Training(tmp_path)
-
-
-@pytest.fixture
-def said(desk: Training) -> Callable[[str], Launched]:
-    """Launch a run with such a ``retry``."""
-
-    def launch(retry: str) -> Launched:
-        desk.config.write_text(desk.config.read_text() + f"retry: {retry}\n")
-        return desk.launch()
-
-    return launch
 
 
 def test_a_stalled_run_gets_the_notice_is_cancelled_and_goes_on(desk: Training) -> None:
@@ -242,8 +228,8 @@ def test_a_validation_that_took_long_once_may_take_long_again(desk: Training) ->
     assert desk.waits(10) == ["notice", "cancel"]
 
 
-def test_slow_train_steps_are_given_as_many_of_them(desk: Training, said: Any) -> None:
-    launched = said("{stall_factor: 100}")
+def test_slow_train_steps_are_given_as_many_of_them(desk: Training) -> None:
+    launched = desk.launch_with("{stall_factor: 100}")
     desk.trains(launched, 20)
     assert desk.waits(99) == []
     assert "notice" in desk.waits(60)
@@ -266,16 +252,14 @@ def test_a_checkpoint_now_and_then_is_no_promise_of_more(desk: Training) -> None
         assert desk.waits(40) == []
 
 
-def test_never_is_never(desk: Training, said: Any) -> None:
-    launched = said("{stall_after: never}")
+def test_never_is_never(desk: Training) -> None:
+    launched = desk.launch_with("{stall_after: never}")
     desk.trains(launched, 20)
     assert desk.waits(90) == []
 
 
-def test_a_program_that_only_prints_is_watched_by_its_log_when_asked(
-    desk: Training, said: Any
-) -> None:
-    launched = said("{stall_log: true}")
+def test_a_program_that_only_prints_is_watched_by_its_log_when_asked(desk: Training) -> None:
+    launched = desk.launch_with("{stall_log: true}")
     desk.event(launched, "started", job_id="1", nodes=["n1"])
     for _ in range(40):
         with desk.files(launched).log.open("a") as file:

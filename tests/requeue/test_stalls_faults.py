@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import SchedulerUnavailable, StorageError
-from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import Cause
 from hpcflow.projection import rebuild
@@ -30,17 +29,6 @@ from tests.requeue.training import MINUTE, Training
 @pytest.fixture
 def desk(tmp_path: Path) -> Training:
     return Training(tmp_path)
-
-
-@pytest.fixture
-def said(desk: Training) -> Callable[[str], Launched]:
-    """Launch a run with such a ``retry``."""
-
-    def launch(retry: str) -> Launched:
-        desk.config.write_text(desk.config.read_text() + f"retry: {retry}\n")
-        return desk.launch()
-
-    return launch
 
 
 def test_a_cancel_that_never_came_to_slurm_is_withdrawn_from_who_goes_on(
@@ -78,7 +66,6 @@ def _touch(desk: Training, path: Path) -> None:
 )
 def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_reason(
     desk: Training,
-    said: Any,
     monkeypatch: pytest.MonkeyPatch,
     prints: bool,
     raw_state: str,
@@ -89,7 +76,7 @@ def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_
     def killed(_: object) -> None:
         raise Killed
 
-    launched = said(f"{{failures: 0, stall_log: {str(prints).lower()}}}")
+    launched = desk.launch_with(f"{{failures: 0, stall_log: {str(prints).lower()}}}")
     desk.trains(launched, 20)
     assert desk.waits(31) == ["notice"]
     with monkeypatch.context() as broken, pytest.raises(Killed):
@@ -113,10 +100,10 @@ def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_
 @pytest.mark.parametrize("ahead_h", [-1, 0, 1])
 @pytest.mark.parametrize("prints", [False, True])
 def test_the_last_words_of_who_is_cancelled_do_not_make_the_cancel_somebody_elses(
-    desk: Training, said: Any, monkeypatch: pytest.MonkeyPatch, ahead_h: float, prints: bool
+    desk: Training, monkeypatch: pytest.MonkeyPatch, ahead_h: float, prints: bool
 ) -> None:
     """Whatever the time is for Slurm."""
-    launched = said(f"{{stall_log: {str(prints).lower()}}}")
+    launched = desk.launch_with(f"{{stall_log: {str(prints).lower()}}}")
     desk.trains(launched, 20)
     assert desk.waits(31) == ["notice"]
     _touch(desk, desk.files(launched).notice)

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import last_attempt, seal
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Held, JournalRecord, Released, Standby, Submitted
 from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.projection import rebuild
 from hpcflow.requeue.history import history
 from hpcflow.requeue.policy import Action, after_preemption
 from hpcflow.requeue.table import EXAMPLES, NOW
@@ -34,14 +32,6 @@ def desk(tmp_path: Path) -> Watched:
     return desk
 
 
-def assert_rebuilt_alike(desk: Watched, launched: Launched) -> None:
-    """From an empty database the files tell the same."""
-    seen = desk.seen(launched.run_id)
-    with open_ledger(f"sqlite:///{desk.folder / 'rebuilt.sqlite'}") as ledger:
-        rebuild(ledger, [RunDir(launched.run_dir)])
-        assert ledger.run(launched.run_id) == seen
-
-
 def test_a_run_has_one_standby_while_it_runs_and_it_is_no_attempt(desk: Watched) -> None:
     launched, standby = with_standby(desk)
     script = RunDir(launched.run_dir).attempt(2).script.read_text()
@@ -57,7 +47,7 @@ def test_a_run_has_one_standby_while_it_runs_and_it_is_no_attempt(desk: Watched)
     assert (seen.run.state, seen.run.attempts) == (RunState.RUNNING, 1)
     assert seen.run.next_action == f"standby: job {standby} waits"
     assert seen.run.job_id == launched.job_id
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_nobody_has_one_who_did_not_ask_for_it(desk: Watched) -> None:
@@ -94,7 +84,7 @@ def test_after_a_preemption_the_standby_is_the_next_attempt_and_has_one_itself(
     assert seen.run.state is RunState.RUNNING
     assert told(seen) == [(1, launched.job_id, Cause.PREEMPTED), (2, standby, None)]
     assert len(desk.alive()) == 2
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
     _, second = history(rows, journal.read(RunDir(launched.run_dir))).chapters
@@ -118,7 +108,7 @@ def test_without_a_daemon_whoever_looks_first_writes_down_what_happened(desk: Wa
     assert [each.how for each in submitted] == ["sbatch", "standby"]
     desk.end(standby, "COMPLETED", exit_code=0)
     assert desk.seen(launched.run_id).run.state is RunState.COMPLETED
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_days_later_the_files_tell_that_the_standby_has_completed_the_run(desk: Watched) -> None:
@@ -140,7 +130,7 @@ def test_days_later_the_files_tell_that_the_standby_has_completed_the_run(desk: 
         (2, standby, Cause.COMPLETED),
     ]
     assert desk.alive() == []
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_a_completed_run_needs_none_and_it_costs_nothing(desk: Watched) -> None:
@@ -156,7 +146,7 @@ def test_a_completed_run_needs_none_and_it_costs_nothing(desk: Watched) -> None:
     before = RunDir(launched.run_dir).journal.read_bytes()
     desk.tick()
     assert RunDir(launched.run_dir).journal.read_bytes() == before
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_one_that_found_the_run_completed_left_and_costs_nothing(desk: Watched) -> None:
@@ -170,7 +160,7 @@ def test_one_that_found_the_run_completed_left_and_costs_nothing(desk: Watched) 
     seen = desk.seen(launched.run_id)
     assert told(seen) == [(1, launched.job_id, Cause.COMPLETED)]
     assert (seen.run.state, seen.run.next_action) == (RunState.COMPLETED, None)
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 @pytest.mark.parametrize(("retry", "action"), [("", "wait"), (", failures: 0", "stop")])
@@ -195,7 +185,7 @@ def test_after_a_failure_the_rules_say_when_and_the_standby_goes(
         assert [each.attempt for each in seen.attempts] == [1, 3], (
             "the number of the standby is used up"
         )
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_one_that_began_before_the_rules_had_their_say_is_the_next_attempt(desk: Watched) -> None:
@@ -265,7 +255,7 @@ def test_held_while_slurm_was_down_and_then_released_it_gets_one_that_can_execut
     (again,) = desk.tick().standbys.values()
     assert sorted(desk.alive()) == sorted([launched.job_id, again])
     assert desk.seen(launched.run_id).run.next_action == f"standby: job {again} waits"
-    assert_rebuilt_alike(desk, launched)
+    desk.assert_rebuilt_alike(launched.run_id)
 
 
 def test_after_scancel_by_hand_the_run_stays_cancelled(desk: Watched) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,15 @@ from hpcflow.model.state import Cause, RunState
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killed
-from tests.requeue.standbys import begins, job, says, told, waiting_standby, with_standby
+from tests.requeue.standbys import (
+    begins,
+    cannot_be_cancelled,
+    job,
+    says,
+    told,
+    waiting_standby,
+    with_standby,
+)
 from tests.requeue.watched import Watched
 
 
@@ -121,14 +128,8 @@ def test_one_that_may_not_be_cancelled_hides_no_other_run(
     desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
     other = desk.launch()
     desk.tick()
-    cancel = FakeScheduler.cancel
-
-    def denied(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
-        cancel(slurm, [each for each in job_ids if each != standby])
-        if standby in job_ids:
-            raise SchedulerError("not yours to cancel: Access/permission denied")
-
-    monkeypatch.setattr(FakeScheduler, "cancel", denied)
+    error = SchedulerError("not yours to cancel: Access/permission denied")
+    cannot_be_cancelled(monkeypatch, standby, error)
     desk.slurm.forget(standby)
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     (sent,) = desk.tick().sent.values()
@@ -183,14 +184,8 @@ def test_one_that_cannot_be_cancelled_keeps_no_other_run_from_having_one(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched, standby = with_standby(desk)
-    cancel = FakeScheduler.cancel
-
-    def fails(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
-        cancel(slurm, [each for each in job_ids if each != standby])
-        if standby in job_ids:
-            raise SchedulerUnavailable("scancel: error: in words that nobody knows")
-
-    monkeypatch.setattr(FakeScheduler, "cancel", fails)
+    error = SchedulerUnavailable("scancel: error: in words that nobody knows")
+    cannot_be_cancelled(monkeypatch, standby, error)
     desk.end(launched.job_id, "COMPLETED", exit_code=0)
     desk.slurm.set_raw_state(standby, "PENDING")
     other = desk.launch()

@@ -96,32 +96,6 @@ def test_a_controller_that_loses_whatever_it_is_sent_is_left_alone_for_a_round(
     assert desk.slurm.calls.count("submit") == 3
 
 
-def test_runs_whose_every_request_is_lost_keep_no_other_waiting(
-    desk: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A site's plugin that refuses without a word: sbatch cannot tell that from a lost answer."""
-    poison = [desk.launch() for _ in range(70)]
-    names = {each.run_id for each in poison}
-    desk.clock.advance(1)
-    well = desk.launch()
-    desk.tick()
-    submit = FakeScheduler.submit
-
-    def lose(slurm: FakeScheduler, request: SubmitRequest) -> JobRef:
-        if request.job_name.split(":")[1] in names:
-            raise SubmissionInDoubt("the job may or may not exist: Unspecified error")
-        return submit(slurm, request)
-
-    monkeypatch.setattr(FakeScheduler, "submit", lose)
-    for each in [*poison, well]:
-        desk.end(each.job_id, "PREEMPTED", checkpoint=100)
-    rounds = 0
-    while well.run_id not in desk.tick().sent:
-        desk.clock.advance(10)
-        rounds += 1
-        assert rounds < 30
-
-
 def test_a_wish_to_cancel_outlives_a_scancel_that_fails(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +183,8 @@ def test_who_can_be_sent_has_its_turn(
     others: int,
     error: type[HpcflowError],
 ) -> None:
-    """However many are never taken, and are due again at each round."""
+    """However many are never taken, and are due again at each round. A plugin of the site that
+    refuses without a word: sbatch cannot tell that from a lost answer."""
     never = {desk.launch().run_id for _ in range(others)}
     desk.clock.advance(1)
     well = desk.launch()

@@ -21,6 +21,11 @@ class Training(Watched):
 
     skew_s = 0.0
 
+    def launch_with(self, retry: str) -> Launched:
+        """Launch a run with such a ``retry``."""
+        self.config.write_text(self.config.read_text() + f"retry: {retry}\n")
+        return self.launch()
+
     def event(self, launched: Launched, kind: str, *, attempt: int = 1, **facts: Any) -> None:
         at = to_text(self.clock.now() + timedelta(seconds=self.skew_s))
         with self.files(launched, attempt).events.open("a") as file:

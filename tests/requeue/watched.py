@@ -10,10 +10,12 @@ from typing import Any
 from hpcflow.clock import to_text
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import JournalRecord
+from hpcflow.projection import rebuild
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import list_runs
 from hpcflow.storage.unread import mark_unread
 from tests.launch.desk import Desk
 
@@ -60,3 +62,10 @@ class Watched(Desk):
     def say(self, run_dir: Path, record: JournalRecord) -> None:
         mark_unread(self.settings.home, RunDir(run_dir))
         journal.append(RunDir(run_dir), record)
+
+    def assert_rebuilt_alike(self, run_id: str) -> None:
+        """From an empty database the files tell the same."""
+        seen = self.seen(run_id)
+        with open_ledger(f"sqlite:///{self.folder / 'rebuilt.sqlite'}") as ledger:
+            rebuild(ledger, list_runs(self.settings.home))
+            assert ledger.run(run_id) == seen
