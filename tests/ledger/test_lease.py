@@ -5,8 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
+import pytest
+
+from hpcflow.errors import LedgerError
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.testing.cluster import Postgres
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 TTL_S = 60.0
@@ -55,6 +59,21 @@ def test_the_same_process_may_ask_again(ledger: Ledger) -> None:
     assert first is not None
     assert again is not None
     assert (again.fence, holds(ledger, first)) == (2, False)
+
+
+@pytest.mark.postgres
+def test_a_crash_of_the_server_takes_no_lease(postgres_server: Postgres) -> None:
+    """Rows it may take: they are read again. A fence that went back would let two act at once."""
+    with open_ledger(postgres_server.create_database("ledger_crashed")) as ledger:
+        leases = [take(ledger, holder) for holder in "aaaaa"]
+        postgres_server.daemon.kill()
+        postgres_server.start()
+        with pytest.raises(LedgerError, match="is the server up"):
+            ledger.runs()
+        assert leases[-1] is not None
+        assert holds(ledger, leases[-1])
+        assert leases[-1].fence == 5
+    postgres_server.drop_database("ledger_crashed")
 
 
 def test_of_many_that_ask_at_once_one_gets_it(ledger_url: str) -> None:

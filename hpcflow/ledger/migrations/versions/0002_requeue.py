@@ -25,3 +25,8 @@ def upgrade() -> None:
         sa.Column("renewed_at", TIME, nullable=False),
         sa.Column("expires_at", TIME, nullable=False),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        # Every round writes every run that reports progress. With room for the new row beside the
+        # old one no index is touched, and the tables do not grow to three times their size.
+        for table in ("run", "attempt", "source"):
+            op.execute(f"ALTER TABLE {table} SET (fillfactor = 50)")
