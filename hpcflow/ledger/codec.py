@@ -30,6 +30,12 @@ def columns(row_type: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(row_type))
 
 
+def kind_of(row_type: Any, name: str) -> str:
+    """What a column holds: ``str``, ``int``, ``float``, ``bool``, ``json``, ``time``, ``money``."""
+    kind = _kinds(row_type)[name]
+    return kind or str(_types(row_type)[name]).removesuffix(" | None")
+
+
 @lru_cache(maxsize=64)
 def _kinds(row_type: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("kind", "") for field in fields(row_type)}

@@ -205,6 +205,19 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     return found
 
 
+def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
+    """``run.bytes_read`` of these runs, which nobody else changes until this transaction ends."""
+    lock = "" if connection.is_sqlite else " FOR NO KEY UPDATE"  # SQLite has one writer at a time
+    found: dict[str, int] = {}
+    in_order = sorted(run_ids)
+    for begin in range(0, len(in_order), MOST_MARKS):
+        ids = in_order[begin : begin + MOST_MARKS]
+        marks = ", ".join("?" * len(ids))
+        sql = f"SELECT run_id, bytes_read FROM run WHERE run_id IN ({marks}) ORDER BY run_id{lock}"  # noqa: S608 - our marks
+        found.update(connection.rows(sql, ids))
+    return found
+
+
 def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, int]]:
     """Run directory and number of attempts of this user that run, or are being cleared away."""
     states = (AttemptState.RUNNING.value, AttemptState.COMPLETING.value)

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
-from functools import cache
-from itertools import groupby
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
-from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
+from hpcflow.ledger.bulk import insert, update, upsert
+from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.ends import End, ends
@@ -206,18 +205,19 @@ class Ledger:
         """
         connection = self.connection()
         with connection.transaction(write=True):
-            # In one order, for two writers that hold what the other waits for would wait for ever.
-            in_order = sorted(changes, key=lambda change: change.run.run_id)
-            mine = _claim(connection, in_order)
+            mine = _claim(connection, changes)
             for change in mine:
                 if change.from_zero:
                     for table in ("attempt", "checkpoint", "source"):
                         sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608 - our names, and marks
                         connection.execute(sql, [change.run.run_id])
-            _write(connection, "attempt", _attempts(mine, are_progress=False))
-            _write_reports(connection, _attempts(mine, are_progress=True))
-            _write(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
-            _write(connection, "source", [row for change in mine for row in change.sources])
+            for kind, names in _WRITTEN.items():
+                rows = [change.run for change in mine if _kind(change) is kind]
+                update(connection, "run", names, rows)
+            upsert(connection, "attempt", _attempts(mine, are_progress=False))
+            update(connection, "attempt", ("report",), _attempts(mine, are_progress=True))
+            upsert(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
+            upsert(connection, "source", [row for change in mine for row in change.sources])
         written = {id(change) for change in mine}
         return [change.run.run_id for change in changes if id(change) not in written]
 
@@ -237,16 +237,21 @@ class Ledger:
 
 
 def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Write the runs' own rows, in this order, those that still are as they were; which were."""
-    mine: list[Change] = []
-    for kind, some in groupby(changes, _kind):
-        if kind is _Kind.NEW:
-            sql = _insert("run") + " ON CONFLICT DO NOTHING"
-            mine += [
-                each for each in some if connection.execute(sql, encode(each.run)).rowcount == 1
-            ]
+    """Those of the runs that still are as they were, and now wait for nobody else's writing.
+
+    In one order, for two writers that hold what the other waits for would wait for ever: first the
+    runs that are known, then those that are not.
+    """
+    is_known = {change.run.run_id: change.bytes_before is not None for change in changes}
+    found = queries.bytes_read(connection, [run_id for run_id, known in is_known.items() if known])
+    mine = []
+    for change in sorted(changes, key=lambda change: change.run.run_id):
+        if change.bytes_before is None:
+            is_mine = insert(connection, "run", change.run)
         else:
-            mine += _claim_known(connection, _WRITTEN[kind], list(some))
+            is_mine = found.get(change.run.run_id) == change.bytes_before
+        if is_mine:
+            mine.append(change)
     return mine
 
 
@@ -274,29 +279,6 @@ _WRITTEN: Final = {
 }
 
 
-def _claim_known(
-    connection: Connection, names: tuple[str, ...], changes: list[Change]
-) -> list[Change]:
-    """All at once, as nearly always nobody else was faster; else one by one."""
-    sql = _update_run(names)
-    values = [
-        [*encode(change.run, names), change.run.run_id, change.bytes_before] for change in changes
-    ]
-    connection.execute("SAVEPOINT claims")
-    if connection.execute_many(sql, values) != len(changes):
-        connection.execute("ROLLBACK TO SAVEPOINT claims")
-        pairs = zip(changes, values, strict=True)
-        changes = [each for each, row in pairs if connection.execute(sql, row).rowcount == 1]
-    connection.execute("RELEASE SAVEPOINT claims")
-    return changes
-
-
-@cache
-def _update_run(names: tuple[str, ...]) -> str:
-    assignments = ", ".join(f"{name} = ?" for name in names)
-    return f"UPDATE run SET {assignments} WHERE run_id = ? AND bytes_read = ?"  # noqa: S608 - our names, and marks
-
-
 def _attempts(changes: Sequence[Change], *, are_progress: bool) -> list[AttemptRow]:
     return [
         row
@@ -304,35 +286,6 @@ def _attempts(changes: Sequence[Change], *, are_progress: bool) -> list[AttemptR
         if (_kind(change) is _Kind.PROGRESS) == are_progress
         for row in change.attempts
     ]
-
-
-def _write_reports(connection: Connection, rows: list[AttemptRow]) -> None:
-    if rows:
-        sql = "UPDATE attempt SET report = ? WHERE run_id = ? AND attempt = ?"
-        values = [encode(row, ("report", "run_id", "attempt")) for row in rows]
-        connection.execute_many(sql, values)
-
-
-def _write(connection: Connection, table: str, rows: list[Any]) -> None:
-    if rows:
-        connection.execute_many(_upsert(table), [encode(row) for row in rows])
-
-
-@cache
-def _insert(table: str) -> str:
-    names = columns(ROWS[table])
-    marks = ", ".join("?" * len(names))
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - our names, and marks
-
-
-@cache
-def _upsert(table: str) -> str:
-    """Of two checkpoints at one path, that of the later attempt stays, whichever comes first."""
-    key = {"attempt": "attempt"}.get(table, "path")
-    names = [name for name in columns(ROWS[table]) if name not in ("run_id", key)]
-    assignments = ", ".join(f"{name} = excluded.{name}" for name in names)
-    newer = " WHERE excluded.attempt >= checkpoint.attempt" if table == "checkpoint" else ""
-    return f"{_insert(table)} ON CONFLICT (run_id, {key}) DO UPDATE SET {assignments}{newer}"
 
 
 def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[Any]:
