@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -199,6 +201,27 @@ def test_a_lost_claim_does_not_keep_others_from_being_written(
         taken.run_id
     ]
     assert [row.run_id for row in ledger.checkpoints([taken.run_id, free.run_id])] == [free.run_id]
+
+
+def test_many_that_write_to_the_same_runs_at_once_share_them_out(
+    ledger: Ledger, ledger_url: str, tmp_path: Path
+) -> None:
+    """New runs and known ones, in all orders: nobody waits for one who waits for them."""
+    runs = [make_run(tmp_path) for _ in range(60)]
+    ledger.apply([change_of(run, [], []) for run in runs[::2]])
+    before = {run.run_id: 0 for run in runs[::2]}
+
+    def write(seed: int) -> set[str]:
+        mine = random.Random(seed).sample(runs, len(runs))
+        changes = [change_of(run, LIVE, SAID, bytes_before=before.get(run.run_id)) for run in mine]
+        with open_ledger(ledger_url) as own:
+            return {run.run_id for run in runs}.difference(own.apply(changes))
+
+    with ThreadPoolExecutor(6) as pool:
+        written = list(pool.map(write, range(12)))
+    assert sorted(run_id for each in written for run_id in each) == sorted(r.run_id for r in runs)
+    known = ledger.known([run.run_id for run in runs])
+    assert [len(each.attempts) for each in known.values()] == [1] * len(runs)
 
 
 def test_reading_anew_replaces_everything_of_a_run(ledger: Ledger, tmp_path: Path) -> None:
