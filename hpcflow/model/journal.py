@@ -135,6 +135,7 @@ class Observed(_Record):
     last_sign: AwareDatetime | None = Field(
         None, description="Of a missing job: the time of the file that it last wrote."
     )
+    host: str | None = Field(None, description="Of a missing job: whose clock ``at`` is.")
     source: Literal["queue", "accounting", "events", "local"] = "queue"
 
 

@@ -7,6 +7,7 @@ queue has forgotten. The ledger is not written here.
 from __future__ import annotations
 
 import logging
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -360,6 +361,7 @@ class _Watch:
             has_finished=stall is not None and has_finished(run_dir, attempt.attempt),
             missed=missed,
             last_sign=last_word,
+            host=socket.gethostname(),
             now=now,
         )
 

@@ -9,7 +9,7 @@ it is in neither, the job itself         ``ended`` with the exit code that the j
 reported its exit
 it is in neither, and said nothing       ``observed`` as MISSING; ``ended`` as vanished only when it
                                          is still missing :data:`VANISHED_AFTER_S` later, and was in
-                                         between
+                                         between, for one and the same login node
 accounting was not asked or is silent    nothing: absence from the queue is not an end
 =======================================  ==========================================================
 """
@@ -34,7 +34,8 @@ MISSING: Final = "MISSING"
 VANISHED_AFTER_S: Final = 180.0
 
 #: From one look to the next no more than this counts: whatever the clock says, or jumps by, nothing
-#: vanishes that was not looked for three times, with real time in between.
+#: vanishes that was not looked for three times, with real time in between. Only looks of one login
+#: node are compared: between two clocks there is always a time that is none.
 LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 
 #: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
@@ -58,6 +59,7 @@ def judge(
     has_finished: bool = False,
     missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
+    host: str | None = None,
     now: datetime,
 ) -> list[JournalRecord]:
     """The journal records that follow from an answer.
@@ -76,9 +78,11 @@ def judge(
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
         missed: the records that say so, since the job was last seen.
         last_sign: the time of the file that the job last wrote. Whoever writes has not vanished.
+        host: the login node that looks, and whose clock ``now`` is.
     """
     if job is None:
-        records = _judge_absence(attempt, missed, last_sign, now)
+        own = [each for each in missed if each.host == host]
+        records = _judge_absence(attempt, own, last_sign, host, now)
     else:
         records = _judge_answer(attempt, job, now)
     return [
@@ -156,8 +160,10 @@ def _judge_absence(
     attempt: AttemptView,
     missed: Sequence[Observed],
     last_sign: datetime | None,
+    host: str | None,
     now: datetime,
 ) -> list[JournalRecord]:
+    """``missed``: those of ``host``."""
     if attempt.exit_code is not None:
         return [_ended_unseen(attempt, now, "the job's own last word")]
     if _silent_s(missed, last_sign, now) >= VANISHED_AFTER_S:
@@ -173,6 +179,7 @@ def _judge_absence(
             raw_state=MISSING,
             reason="neither the queue nor accounting knows this job",
             last_sign=last_sign,
+            host=host,
         )
     ]
 

@@ -56,8 +56,10 @@ def judged(
     *,
     missed_s_ago: Sequence[float] = (),
     signs: Sequence[datetime | None] = (),
+    by: str | None = "login1",
 ) -> list[object]:
-    """``signs``: the time of its file at each look, the present one included."""
+    """``signs``: the time of its file at each look, the present one of login1 included; ``by``: who
+    looked before."""
     *before, sign = signs or [None] * (len(missed_s_ago) + 1)
     missed = [
         Observed(
@@ -67,10 +69,11 @@ def judged(
             state=AttemptState.UNKNOWN,
             raw_state=MISSING,
             last_sign=old_sign,
+            host=by,
         )
         for ago_s, old_sign in zip(missed_s_ago, before, strict=True)
     ]
-    return list(judge(attempt, job, missed=missed, last_sign=sign, now=NOW))
+    return list(judge(attempt, job, missed=missed, last_sign=sign, host="login1", now=NOW))
 
 
 def test_nothing_new_is_not_written_again() -> None:
@@ -128,6 +131,15 @@ def test_a_clock_that_jumps_makes_nothing_vanish(ago_s: float) -> None:
     (seen,) = judged(None, missed_s_ago=[ago_s])
     assert isinstance(seen, Observed)
     assert judged(None, missed_s_ago=[ago_s, 10]) == []
+
+
+@pytest.mark.parametrize("by", [None, "login2"])
+def test_looks_of_others_and_of_nobody_knows_whom_do_not_count(by: str | None) -> None:
+    looks = [VANISHED_AFTER_S, LOOK_COUNTS_S, 1]
+    (seen,) = judged(None, missed_s_ago=looks, by=by)
+    assert isinstance(seen, Observed)
+    assert seen.host == "login1"
+    assert isinstance(judged(None, missed_s_ago=looks)[0], Ended)
 
 
 @pytest.mark.parametrize("hours_ahead", [-24, 0, 24])

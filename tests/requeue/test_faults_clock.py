@@ -15,12 +15,15 @@ import pytest
 
 from hpcflow.clock import to_text
 from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.journal import Ended
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.requeue.daemon import Daemon, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
+from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import list_runs
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.watched import Watched
@@ -118,6 +121,38 @@ def test_a_job_that_has_vanished_is_sent_again_soon_whatever_the_clock(
     desk.clock.advance(jump_s)
     waited_s = sent_after_s(desk, HOUR_S)
     assert VANISHED_AFTER_S / 2 <= waited_s <= 2 * VANISHED_AFTER_S
+
+
+@pytest.mark.parametrize("apart_s", [60, 100, HOUR_S])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_login_nodes_whose_clocks_differ_make_no_job_vanish_sooner_or_never(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch, nodes: int, apart_s: float
+) -> None:
+    """A daemon on one of them, ``hpcflow ls`` on the others, in turn for as long as it takes."""
+    desk.launch()
+    desk.tick()
+    desk.slurm = FakeScheduler(desk.slurm._clock, cluster_name="devcluster")
+    now = desk.clock.now()
+    clocks = [FakeClock(now + timedelta(seconds=number * apart_s)) for number in range(nodes)]
+    waited_s = 0.0
+    while not _has_ended(desk):
+        assert waited_s <= VANISHED_AFTER_S + 30, "each of them counts, and none is kept from it"
+        for number, clock in enumerate(clocks):
+            desk.clock = clock
+            monkeypatch.setattr("socket.gethostname", lambda number=number: f"login{number}")
+            if number == 0:
+                assert desk.tick().sent == {}
+            else:
+                desk.look()
+        for clock in clocks:
+            clock.advance(10)
+        waited_s += 10
+    assert waited_s > VANISHED_AFTER_S
+
+
+def _has_ended(desk: Watched) -> bool:
+    (run_dir,) = list_runs(desk.settings.home)
+    return any(isinstance(record, Ended) for record in journal.read(run_dir))
 
 
 @jumps
