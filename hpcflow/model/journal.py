@@ -37,6 +37,7 @@ class _Record(BaseModel):
         "ended_at",
         "preempted_at",
         "not_before",
+        "files_at",
         check_fields=False,
     )
     def _time(self, value: Any) -> str | None:
@@ -214,6 +215,9 @@ class Stall(_Record):
     signs: int = Field(description="How many signs of progress there had been.")
     log_bytes: int | None = Field(None, description="Size of its log, where that is watched.")
     longest_s: float = Field(description="The longest that it had taken between two signs before.")
+    files_at: AwareDatetime | None = Field(
+        None, description="Of a cancel: ``at`` by the clock that the times of files come from."
+    )
 
 
 JournalRecord = Annotated[

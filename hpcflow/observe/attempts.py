@@ -343,9 +343,9 @@ class _Watch:
         if job is None or _is_end(job):
             written = journal.read(run_dir)
             records = [each for each in written if _is_of(each, attempt)]
+            if job is not None and _is_older(job, records):
+                job = None
             stall = stall_of(run_dir, written, attempt, job)
-        if job is not None and _is_older(job, records):
-            job = None
         if job is None:
             self._require_its_cluster(attempt, records)
             missed = _missed(records)

@@ -11,11 +11,12 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import MAX_LINE_BYTES, parse_event
-from hpcflow.storage.files import open_file
+from hpcflow.storage.files import open_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 _PORTION_BYTES: Final = 1 << 20
@@ -30,9 +31,29 @@ def last_sign(run_dir: RunDir, number: int) -> datetime | None:
     times = []
     for path in (files.events, files.log):
         with suppress(OSError, ValueError, OverflowError):  # the year 10000 is no time
-            whole_ms = path.stat().st_mtime_ns // 1_000_000  # as it is kept in the journal
-            times.append(datetime.fromtimestamp(whole_ms / 1000, timezone.utc))
+            times.append(_written_at(path.stat()))
     return max(times, default=None)
+
+
+def time_there(run_dir: RunDir, number: int) -> datetime | None:
+    """The time now as :func:`last_sign` tells it; None where that is no time.
+
+    Raises:
+        StorageError: nothing can be written there.
+    """
+    folder = run_dir.attempt(number).path
+    try:
+        with TemporaryFile(dir=folder) as file:
+            return _written_at(os.fstat(file.fileno()))
+    except (ValueError, OverflowError):
+        return None
+    except OSError as error:
+        raise storage_error("write to", folder, error) from error
+
+
+def _written_at(status: os.stat_result) -> datetime:
+    whole_ms = status.st_mtime_ns // 1_000_000  # as it is kept in the journal
+    return datetime.fromtimestamp(whole_ms / 1000, timezone.utc)
 
 
 def first_notice(run_dir: RunDir, number: int) -> str | None:

@@ -41,7 +41,7 @@ from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, Cause, attempt_state
-from hpcflow.observe.own_word import first_notice
+from hpcflow.observe.own_word import first_notice, time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
@@ -328,6 +328,7 @@ class _Look:
         self._write_down(suspect, verdict)
 
     def _write_down(self, suspect: _Suspect, verdict: Verdict) -> None:
+        is_cancel = verdict.act is Act.CANCEL
         record = Stall(
             at=self._around.clock.now(),
             attempt=suspect.row.attempt,
@@ -338,6 +339,7 @@ class _Look:
             signs=suspect.entry.signs,
             log_bytes=suspect.entry.log_bytes,
             longest_s=suspect.longest_s,
+            files_at=time_there(suspect.run_dir, suspect.row.attempt) if is_cancel else None,
         )
         journal.append(suspect.run_dir, record)
         self._changed.append(suspect.run_dir)

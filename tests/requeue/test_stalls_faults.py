@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -55,42 +56,44 @@ def test_a_cancel_that_never_came_to_slurm_is_withdrawn_from_who_goes_on(
     assert desk.seen(launched.run_id).attempts[0].cause is Cause.CANCELLED
 
 
-def _touch(desk: Training, path: Path) -> None:
-    moment = desk.clock.now().timestamp()
+def _wrote(path: Path, later_s: float) -> None:
+    """Its file has a time so much after that of the cancel, by the clock that files have."""
+    moment = time.time() + later_s
     os.utime(path, (moment, moment))
 
 
-@pytest.mark.parametrize("prints", [False, True])
+@pytest.mark.parametrize("does", ["reports", "prints", "hangs"])
 @pytest.mark.parametrize(
     ("raw_state", "cause"), [("CANCELLED by 1000", Cause.CANCELLED), ("FAILED", Cause.FAILED)]
 )
-def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_reason(
-    desk: Training,
-    monkeypatch: pytest.MonkeyPatch,
-    prints: bool,
-    raw_state: str,
-    cause: Cause,
+def test_who_lived_on_for_hours_after_a_cancel_that_never_came_ended_for_another_reason(
+    desk: Training, monkeypatch: pytest.MonkeyPatch, does: str, raw_state: str, cause: Cause
 ) -> None:
     """Killed between the record and the scancel, and nobody starts the daemon again that day."""
 
     def killed(_: object) -> None:
         raise Killed
 
-    launched = desk.launch_with(f"{{failures: 0, stall_log: {str(prints).lower()}}}")
+    launched = desk.launch_with(f"{{failures: 0, stall_log: {str(does == 'prints').lower()}}}")
     desk.trains(launched, 20)
     assert desk.waits(31) == ["notice"]
     with monkeypatch.context() as broken, pytest.raises(Killed):
         broken.setattr(desk.slurm, "cancel", killed)
         desk.waits(5)
     assert desk.acts(launched) == ["notice", "cancel"]
-    _touch(desk, desk.files(launched).notice)
-    for train_step in range(21, 200):
-        desk.clock.advance(10 * MINUTE)
-        if prints:
-            desk.files(launched).log.write_text(f"train step {train_step}\n")
-            _touch(desk, desk.files(launched).log)
-        else:
+    files, hours_s = desk.files(launched), 30 * 3600.0
+    for train_step in range(21, 201):
+        desk.clock.advance(hours_s / 180)
+        if does == "reports":
             desk.event(launched, "progress", train_step=train_step, metrics={})
+    if does == "reports":
+        _wrote(files.events, hours_s)
+    else:
+        died = "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT ... ***\n"
+        files.log.write_text("loss 0.1\n" if does == "prints" else died)
+        _wrote(files.log, hours_s)
+    files.notice.write_text("TERM\n")  # by the job script
+    _wrote(files.notice, hours_s)
     desk.end(launched.job_id, raw_state, exit_code=1)
     desk.waits(60)
     assert desk.seen(launched.run_id).attempts[0].cause is cause
@@ -99,26 +102,32 @@ def test_who_went_on_for_hours_after_a_cancel_that_never_came_ended_for_another_
 
 @pytest.mark.parametrize("ahead_h", [-1, 0, 1])
 @pytest.mark.parametrize("prints", [False, True])
+@pytest.mark.parametrize("wrong", ["Slurm's", "the job's"])
 def test_the_last_words_of_who_is_cancelled_do_not_make_the_cancel_somebody_elses(
-    desk: Training, monkeypatch: pytest.MonkeyPatch, ahead_h: float, prints: bool
+    desk: Training, monkeypatch: pytest.MonkeyPatch, ahead_h: float, prints: bool, wrong: str
 ) -> None:
-    """Whatever the time is for Slurm."""
+    """Whatever the time is for Slurm; or for the job and its files, even if it is put right just
+    then."""
     launched = desk.launch_with(f"{{stall_log: {str(prints).lower()}}}")
     desk.trains(launched, 20)
     assert desk.waits(31) == ["notice"]
-    _touch(desk, desk.files(launched).notice)
     cancel, end = desk.slurm.cancel, desk.slurm.end
+    slurm_s, job_s = [3600 * ahead_h * (wrong == each) for each in ("Slurm's", "the job's")]
 
     def last_words(job_ids: Sequence[str]) -> None:
-        desk.event(launched, "checkpoint", train_step=20, path="checkpoints/20", size_bytes=1)
+        desk.event(launched, "progress", train_step=21, metrics={})
+        desk.skew_s = job_s
+        desk.event(launched, "progress", train_step=22, metrics={})
+        desk.event(launched, "checkpoint", train_step=22, path="checkpoints/22", size_bytes=1)
         with desk.files(launched).log.open("a") as log:
             log.write("slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT ... ***\n")
-        _touch(desk, desk.files(launched).log)
+        for path in (desk.files(launched).log, desk.files(launched).events):
+            _wrote(path, job_s)
         cancel(job_ids)
-        desk.clock.advance(-3600 * ahead_h)
+        desk.clock.advance(-slurm_s)
 
     def ends(*args: Any, **options: Any) -> None:
-        desk.clock.advance(3600 * ahead_h)
+        desk.clock.advance(slurm_s)
         end(*args, **options)
 
     monkeypatch.setattr(desk.slurm, "cancel", last_words)
