@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcflow.model.journal import Stall
+from hpcflow.observe.own_word import time_there
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
+from tests.e2e.counted import start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -94,3 +100,38 @@ def test_what_hangs_is_ended_and_sent_again(hpcflow: Hpcflow, daemon: Path) -> N
     assert told["stall"].startswith("no progress for")
     assert "in attempt 1: no progress for" in hpcflow("history", run_ids[0]).stdout
     assert hpcflow("ledger", "check").returncode == 0
+
+
+@pytest.mark.parametrize(("minutes_ago", "cause"), [(0, "stalled"), (30, "cancelled")])
+def test_a_scancel_long_after_a_cancel_that_never_came_is_a_persons(
+    hpcflow: Hpcflow, minutes_ago: float, cause: str
+) -> None:
+    """The daemon was killed before it sent its own, and the job went on."""
+    run = start(hpcflow)
+    run.wait_training()
+    run_dir, ago = RunDir(run.path), timedelta(minutes=minutes_ago)
+    notice, job_id = run_dir.attempt(1).notice, run.job_id
+    run.tell("stick")
+    hpcflow.user.run(["sh", "-c", f"echo stalled > {notice}"])
+    files_at = time_there(run_dir, 1)
+    assert files_at is not None
+    said = Stall(
+        at=datetime.now(timezone.utc) - ago,
+        attempt=1,
+        action="cancel",
+        rule="silent",
+        why="no progress for 31m",
+        silent_s=1860,
+        signs=1,
+        longest_s=1,
+        files_at=files_at - ago,
+    )
+    journal.append(run_dir, said)
+    hpcflow.user.run(["scancel", job_id])
+    poll(
+        lambda: hpcflow.json("show", run.run_id)["attempts"][0]["cause"] == cause,
+        60,
+        lambda: f"{run.records[-3:]}",
+        every_s=1,
+    )
+    assert notice.read_text() == "TERM\n", "the job script has its own word for it"
