@@ -71,7 +71,13 @@ def words_for(error: Exception) -> str | None:
     if not isinstance(error, HpcflowError):
         return f"{type(error).__name__}: {error}"
     is_busy = isinstance(error, StorageError) and error.retryable
-    return None if is_busy else error.message
+    return None if is_busy else f"{error.message}{next_step(error)}"
+
+
+def next_step(error: HpcflowError) -> str:
+    """What to type, to be put behind a line of a log; nothing where asking again helps, for whoever
+    writes the log does that by itself."""
+    return f" → {error.next_action}" if error.next_action and not error.retryable else ""
 
 
 class InputError(HpcflowError):

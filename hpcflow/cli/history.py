@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import STATE_COLOURS, print_json, safe
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_duration
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from hpcflow.requeue.history import Chapter, Entry, Story
 
-    from hpcflow.requeue.history import Chapter, Story
+#: Times with what was so then; None where nobody knows the time.
+_Said: TypeAlias = list[tuple[datetime | None, str]]
+
+_TIME: Final = "%Y-%m-%d %H:%M:%S"
+_MARGIN: Final = len("2026-03-01 12:00:00  ")
+#: Below the head of an attempt, and in the further lines of a long text.
+_INSIDE: Final = "  "
+_HOW: Final = {
+    "inside": "job {}, sent by hand",
+    "restarted": "job {}, restarted by Slurm",
+    "standby": "job {}, which waited as a standby",
+}
+_WISHES: Final = {
+    "held": "held by {}",
+    "released": "released by {}",
+    "resumed": "resumed by {}",
+    "cancel_requested": "cancel requested by {}",
+}
 
 
 @click.command("history", short_help="Tell the story of a run, attempt by attempt.")
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> int:
-    """Tell what each attempt of RUN waited for, did and lost, and what was decided after it.
+    """Tell what each attempt of RUN waited for, did and lost, and what was decided, and when.
 
-    With --json, "decided" of an attempt lists all that was decided after it, oldest first, and
-    "decided_first" what was decided before there was any job.
+    All times are UTC. With --json, "attempts" has the attempts, and "entries" what was said in or
+    after them, in the order of the journal: each with its time ("at"), "attempt" (0 before the
+    first job) and "kind"; decisions and stalls with "action", "rule" and "why", a wait also with
+    "not_before"; what somebody wished (held, released, resumed, cancel_requested) with "by".
     """
     from hpcflow.errors import StorageError
     from hpcflow.requeue.history import history
@@ -34,7 +56,7 @@ def command(run: str, as_json: bool) -> int:
     run_dir = session.run_dir(run, newest=True)
     run_id = run_dir.path.name
     session.refresh()
-    detail = session.detail(run_id)
+    view = session.detail(run_id).run
     known = session.ledger.known([run_id])[run_id]
     try:
         records = journal.read(run_dir)
@@ -42,95 +64,151 @@ def command(run: str, as_json: bool) -> int:
         records = []  # scratch was purged; the ledger still has the attempts
     story = history(known.attempts, records)
     if as_json:
-        view = detail.run
         print_json(
             {
                 "run_id": run_id,
                 "state": view.state,
+                "cause": view.cause,
                 "next_action": view.next_action,
                 "next_at": view.next_at,
-                "decided_first": story.decided_first,
                 "attempts": story.chapters,
+                "entries": story.entries,
             }
         )
         return 0
-    _print(run_id, story)
-    if detail.run.next_action:
-        at = detail.run.next_at
-        is_ahead = at is not None and at > session.clock.now()
-        until = f", not before {at:%Y-%m-%d %H:%M:%S} UTC" if is_ahead else ""
-        click.echo(f"next: {detail.run.next_action}{until}")
+    now = session.clock.now()
+    cause = f" ({view.cause.value})" if view.cause else ""
+    click.secho(run_id, bold=True, nl=False)
+    click.secho(f"  {view.state.value}{cause}", fg=STATE_COLOURS.get(view.state.value))
+    if view.next_action:
+        is_ahead = view.next_at is not None and view.next_at > now
+        until = f", not before {view.next_at:{_TIME}}" if is_ahead else ""
+        click.echo(f"next: {view.next_action}{until}")
+    for line in timeline(story, now, _width()):
+        click.echo(line)
     return 0
 
 
-def _print(run_id: str, story: Story) -> None:
+def _width() -> int | None:
     from rich.console import Console
 
-    chapters = story.chapters
-    click.secho(run_id, bold=True)
-    if not chapters:
-        click.echo("  nothing was sent yet")
-    else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 1000  # what a pipe reads is searched, not looked at
-        console.print(_table(chapters))
-    for told in story.decided_first:
-        click.echo(f"before the first job: {safe(told)}")
-    for chapter in chapters:
-        if chapter.stall:
-            click.echo(f"in attempt {chapter.attempt}: {safe(chapter.stall)}")
-        for told in chapter.decided:
-            click.echo(f"after attempt {chapter.attempt}: {safe(told)}")
-    if chapters:
-        lost = sum(chapter.lost_train_steps or 0 for chapter in chapters)
-        ran_s = sum(chapter.ran_s or 0 for chapter in chapters)
-        waited_s = sum(chapter.waited_s or 0 for chapter in chapters)
-        click.echo(
-            f"ran {format_duration(ran_s)}, waited {format_duration(waited_s)}, "
-            f"lost {lost} train steps"
-        )
+    console = Console()
+    # What a pipe reads is searched, not looked at: each thing stands on one line.
+    return console.width if console.is_terminal else None
 
 
-def _table(chapters: list[Chapter]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+def timeline(story: Story, now: datetime, width: int | None) -> list[str]:
+    """The lines of a story; ``width`` in characters, None where they may be as long as they like.
 
-    titles = (
-        "attempt",
-        "job",
-        "nodes",
-        "waited",
-        "ran",
-        "train steps",
-        "lost",
-        "recovered in",
-        "end",
-    )
-    table = Table(*titles)
-    for chapter in chapters:
-        table.add_row(
-            str(chapter.attempt),
-            chapter.job_id or "",
-            Text(safe(",".join(chapter.nodes))),
-            _duration(chapter.waited_s),
-            _duration(chapter.ran_s),
-            _steps(chapter),
-            "" if chapter.lost_train_steps is None else str(chapter.lost_train_steps),
-            _duration(chapter.recovery_s),
-            chapter.cause.value if chapter.cause else "",
-        )
-    return table
+    What belongs to an attempt stands together, its beginning first: the clocks of Slurm, of the
+    nodes and of this machine differ by seconds, so times alone are no order.
+    """
+    said = _said([entry for entry in story.entries if entry.attempt == 0])
+    jobs = [chapter for chapter in story.chapters if chapter.job_id is not None]
+    for chapter in jobs:
+        own = [entry for entry in story.entries if entry.attempt == chapter.attempt]
+        said += _chapter(chapter, own, now)
+    lines = [line for at, text in said for line in _wrapped(at, safe(text), width)]
+    return [*lines, _sum(jobs) if jobs else "no job was sent yet"]
 
 
-def _duration(seconds: float | None) -> str:
-    return "" if seconds is None else format_duration(seconds)
+def _wrapped(at: datetime | None, text: str, width: int | None) -> Iterator[str]:
+    indent = text[: len(text) - len(text.lstrip())] + _INSIDE
+    lines = [text]
+    if width is not None:
+        room = max(20, width - _MARGIN)
+        lines = textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
+    time = f"{at:{_TIME}}" if at is not None else ""
+    for line in lines:
+        yield f"{time:<{_MARGIN}}{line}"
+        time = ""
+
+
+def _chapter(chapter: Chapter, entries: Sequence[Entry], now: datetime) -> _Said:
+    job = _HOW.get(chapter.how or "", "job {} submitted").format(chapter.job_id)
+    ended_at = chapter.ended_at
+    after = [each for each in entries if _is_after(each, ended_at)]
+    during: _Said = []
+    if chapter.started_at is not None:
+        during.append((chapter.started_at, _started(chapter)))
+    if chapter.trained_at is not None and chapter.recovery_s is not None:
+        recovery = format_duration(chapter.recovery_s)
+        during.append((chapter.trained_at, f"training again, {recovery} after the end before"))
+    during += _said([each for each in entries if each not in after])
+    during.sort(key=lambda said: said[0] or now)
+    if ended_at is not None:
+        during.append((ended_at, f"{_end(chapter)}{_steps(chapter)}"))
+    elif chapter.started_at is not None:
+        ran = format_duration((now - chapter.started_at).total_seconds())
+        during.append((now, f"running for {ran}{_steps(chapter)}"))
+    return [
+        (chapter.submitted_at, f"attempt {chapter.attempt}: {job}"),
+        *((at, _INSIDE + text) for at, text in during),
+        *_said(after),
+    ]
+
+
+def _is_after(entry: Entry, ended_at: datetime | None) -> bool:
+    """Whether it was said about the end of an attempt, or since."""
+    if entry.kind in ("stall", "begin_lifted") or ended_at is None:
+        return False
+    return entry.kind == "decided" or entry.at >= ended_at
+
+
+def _started(chapter: Chapter) -> str:
+    nodes = f" on {', '.join(chapter.nodes)}" if chapter.nodes else ""
+    waited = "" if chapter.waited_s is None else f", waited {format_duration(chapter.waited_s)}"
+    return f"started{nodes}{waited}"
+
+
+def _end(chapter: Chapter) -> str:
+    cause = chapter.cause.value if chapter.cause else "left"
+    code = f" (exit code {chapter.exit_code})" if chapter.exit_code else ""
+    ran = "" if chapter.ran_s is None else f", ran {format_duration(chapter.ran_s)}"
+    return f"{cause}{code}{ran}"
 
 
 def _steps(chapter: Chapter) -> str:
     if chapter.reached_train_step is None:
         return ""
-    saved = (
-        "" if chapter.checkpoint_train_step is None else f" ({chapter.checkpoint_train_step} saved)"
+    saved, lost = chapter.checkpoint_train_step, chapter.lost_train_steps
+    known = [] if saved is None else [f"{saved} saved"]
+    known += [] if lost is None else [f"{lost} lost"]
+    more = f" ({', '.join(known)})" if known else ""
+    return f", train steps {chapter.began_at_train_step or 0} to {chapter.reached_train_step}{more}"
+
+
+def _said(entries: Sequence[Entry]) -> _Said:
+    """Entries in words. What is said again and again while a run waits is told once, and how often
+    it was: a limit that is full for a night is tried a hundred times."""
+    same: dict[object, list[Entry]] = {}
+    for number, each in enumerate(entries):
+        is_wait = each.action == "wait" or each.kind in ("refused", "withdrawn")
+        key = (each.kind, each.rule, each.why) if is_wait else number
+        same.setdefault(key, []).append(each)
+    return [(every[0].at, _words(every)) for every in same.values()]
+
+
+def _words(every: Sequence[Entry]) -> str:
+    """What was said once, or several times in the same words."""
+    last = every[-1]
+    if last.by is not None:
+        words = _WISHES[last.kind].format(last.by)
+    elif last.kind == "begin_lifted":
+        words = f"start now: Slurm refused: {last.why}" if last.why else "start now"
+    else:
+        head = f"{last.action} ({last.rule})" if last.rule else last.kind
+        words = f"{head}: {last.why}"
+    if last.not_before is not None:
+        words += f", not before {last.not_before:{_TIME}}"
+    return words if len(every) == 1 else f"{words} ({len(every)} times until {last.at:{_TIME}})"
+
+
+def _sum(jobs: Sequence[Chapter]) -> str:
+    lost = sum(chapter.lost_train_steps or 0 for chapter in jobs)
+    ran_s = sum(chapter.ran_s or 0 for chapter in jobs)
+    waited_s = sum(chapter.waited_s or 0 for chapter in jobs)
+    return (
+        f"in all: ran {format_duration(ran_s)}, waited {format_duration(waited_s)}, "
+        f"lost {lost} train steps; times are UTC"
     )
-    return f"{chapter.began_at_train_step or 0} to {chapter.reached_train_step}{saved}"

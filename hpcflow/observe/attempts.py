@@ -22,6 +22,7 @@ from hpcflow.errors import (
     SchedulerUnavailable,
     StorageError,
     SubmissionInDoubt,
+    next_step,
     words_for,
 )
 from hpcflow.launch.restarts import adopt_restarted
@@ -90,7 +91,8 @@ def observe(
             watch = _Watch(connect(site), clock, home, Silence(home, site), warnings)
             return watch.look(by_site.get(site, []), standing.get(site, []))
         except HpcflowError as error:
-            warnings.append(f"{site}: {error.message}; showing what was known before")
+            told = f"{site}: {error.message}; showing what was known before"
+            warnings.append(f"{told}{next_step(error)}")
             return []
 
     sites = dict.fromkeys([*by_site, *standing])

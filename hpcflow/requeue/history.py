@@ -1,17 +1,31 @@
-"""The story of a run: what each attempt waited for, did and lost, and what followed. Pure."""
+"""The story of a run: what each attempt waited for, did and lost, and what was said. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.ledger.rows import AttemptRow
-from hpcflow.model.journal import Decided, JournalRecord
+from hpcflow.model.journal import (
+    BeginLifted,
+    CancelRequested,
+    Decided,
+    Held,
+    JournalRecord,
+    Refused,
+    Released,
+    Resumed,
+    Stall,
+    Submitted,
+    Withdrawn,
+)
 from hpcflow.model.state import Cause
+
+_WISHES: Final = (Held, Released, Resumed, CancelRequested)
+_NEVER_A_JOB: Final = (Refused, Withdrawn)
 
 
 @dataclass(frozen=True)
@@ -19,26 +33,27 @@ class Chapter:
     """One attempt, as a person asks for it afterwards.
 
     Attributes:
+        how: its job came to be: as in the journal's `submitted`.
         waited_s: from its submission to its start, or from the end before it, if it was a standby.
+        trained_at: when training began.
         ran_s: from its start to its end.
         began_at_train_step, reached_train_step: where training began, and how far it is known to
             have come.
         checkpoint_train_step: the last complete checkpoint that it made.
         lost_train_steps: done and to be done again, because no checkpoint held them.
-        recovery_s: from the end of the attempt before to the first train step of this one.
-        stall: what the daemon last said about its lack of progress.
-        decided: what the daemon decided after it, by which rules and why, oldest first; or that
-            Slurm did.
+        recovery_s: from the end of the attempt before to the beginning of training in this one.
     """
 
     attempt: int
     job_id: str | None
+    how: str | None
     nodes: list[str]
     cause: Cause | None
     raw_state: str | None
     exit_code: int | None
     submitted_at: datetime | None
     started_at: datetime | None
+    trained_at: datetime | None
     ended_at: datetime | None
     waited_s: float | None
     ran_s: float | None
@@ -47,8 +62,30 @@ class Chapter:
     checkpoint_train_step: int | None
     lost_train_steps: int | None
     recovery_s: float | None
-    stall: str | None
-    decided: list[str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was decided, wished or answered, and stands in the journal.
+
+    Attributes:
+        attempt: in or after which attempt that was; 0 before the first job.
+        kind: of the journal's record: decided, stall, held, released, resumed, cancel_requested,
+            begin_lifted, or refused and withdrawn of what never became a job.
+        action, rule: of a decision, or of what was done about a stall.
+        why: the facts that it went by; of what the scheduler would not do, its reason.
+        not_before: when what was decided is due.
+        by: whose wish it was.
+    """
+
+    at: datetime
+    attempt: int
+    kind: str
+    action: str | None = None
+    rule: str | None = None
+    why: str | None = None
+    not_before: datetime | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,12 +93,12 @@ class Story:
     """A whole run.
 
     Attributes:
-        decided_first: what the daemon decided before there was any job.
         chapters: its attempts, oldest first.
+        entries: what was said meanwhile, in the order of the journal.
     """
 
-    decided_first: list[str]
     chapters: list[Chapter]
+    entries: list[Entry]
 
 
 def history(attempts: Iterable[AttemptRow], records: Iterable[JournalRecord]) -> Story:
@@ -71,43 +108,42 @@ def history(attempts: Iterable[AttemptRow], records: Iterable[JournalRecord]) ->
         attempts: its rows.
         records: its journal; none where that is gone.
     """
-    decided: dict[int, list[Decided]] = defaultdict(list)
-    for record in records:
-        if isinstance(record, Decided):
-            decided[record.after].append(record)
     chapters: list[Chapter] = []
     for row in sorted(attempts, key=lambda row: row.attempt):
         before = next((each for each in reversed(chapters) if each.ended_at), None)
-        if chapters and (told := _went_on_by_itself(row, decided[chapters[-1].attempt])):
-            chapters[-1].decided.append(told)
-        chapters.append(_chapter(row, before, [_said(each) for each in decided[row.attempt]]))
-    return Story([_said(each) for each in decided[0]], chapters)
+        chapters.append(_chapter(row, before))
+    return Story(chapters, list(_entries(records)))
 
 
-def _said(decided: Decided) -> str:
-    return f"{decided.action} ({decided.rule}): {decided.why}"
-
-
-def _went_on_by_itself(row: AttemptRow, decided: list[Decided]) -> str | None:
-    """How a run came to an attempt that no daemon had sent."""
-    if _restarts(row):
-        return f"Slurm restarted job {row.job_id} as attempt {row.attempt}"
-    if _was_standby(row) and not (decided and decided[-1].action == "resubmit"):
-        return f"standby job {row.job_id} went on as attempt {row.attempt}"
-    return None
-
-
-def _restarts(row: AttemptRow) -> int:
-    """How often the job of an attempt had been restarted when it became that attempt."""
-    restarts: int = row.journal.get("intended", {}).get("restarts") or 0
-    return restarts
+def _entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
+    last = 0
+    for record in records:
+        at, kind = record.at, record.record
+        if isinstance(record, Submitted):
+            last = max(last, record.attempt)
+        elif isinstance(record, Decided):
+            due = record.not_before if record.action == "wait" else None
+            yield Entry(at, record.after, kind, record.action, record.rule, record.why, due)
+        elif isinstance(record, Stall):
+            yield Entry(at, record.attempt, kind, record.action, record.rule, record.why)
+        elif isinstance(record, _WISHES):
+            yield Entry(at, last, kind, by=record.by)
+        elif isinstance(record, _NEVER_A_JOB):
+            yield Entry(at, last, kind, why=record.reason)
+        elif isinstance(record, BeginLifted):
+            yield Entry(at, record.attempt, kind, why=record.refused)
 
 
 def _was_standby(row: AttemptRow) -> bool:
-    return bool(row.journal.get("submitted", {}).get("how") == "standby")
+    return _how(row) == "standby"
 
 
-def _chapter(row: AttemptRow, before: Chapter | None, decided: list[str]) -> Chapter:
+def _how(row: AttemptRow) -> str | None:
+    how: str | None = row.journal.get("submitted", {}).get("how")
+    return how
+
+
+def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
     report: dict[str, Any] = row.report
     began, reached = report.get("began_at"), report.get("train_step")
     saved: int | None = report.get("saved")
@@ -118,12 +154,14 @@ def _chapter(row: AttemptRow, before: Chapter | None, decided: list[str]) -> Cha
     return Chapter(
         attempt=row.attempt,
         job_id=row.job_id,
+        how=_how(row),
         nodes=row.nodes,
         cause=Cause(row.cause) if row.cause else None,
         raw_state=row.raw_state,
         exit_code=row.exit_code,
         submitted_at=row.submitted_at,
         started_at=row.started_at,
+        trained_at=trained_at,
         ended_at=row.ended_at,
         waited_s=_between(_waits_since(row, before), row.started_at),
         ran_s=_between(row.started_at, row.ended_at),
@@ -132,8 +170,6 @@ def _chapter(row: AttemptRow, before: Chapter | None, decided: list[str]) -> Cha
         checkpoint_train_step=saved,
         lost_train_steps=lost,
         recovery_s=_between(before.ended_at, trained_at) if before else None,
-        stall=row.journal["stall"]["why"] if "stall" in row.journal else None,
-        decided=decided,
     )
 
 

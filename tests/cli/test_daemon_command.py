@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,11 +38,11 @@ def test_round_by_round_a_run_comes_to_its_end(desk: Desk) -> None:
     assert story["state"] == "completed"
     causes = [chapter["cause"] for chapter in story["attempts"]]
     assert causes == ["checkpointed", "checkpointed", "completed"]
-    (decided,) = story["attempts"][0]["decided"]
-    assert decided.startswith("resubmit (go_on)")
+    decided = [(each["attempt"], each["action"], each["rule"]) for each in story["entries"]]
+    assert decided == [(1, "resubmit", "go_on"), (2, "resubmit", "go_on")]
     told = desk.say("history", "patient")
-    assert "checkpointed" in told
-    assert "after attempt 2: resubmit (go_on): attempt 2 ended as checkpointed" in told
+    assert told.count("checkpointed (exit code 75), ran ") == 2
+    assert "resubmit (go_on): attempt 2 ended as checkpointed\n" in told
     assert "lost 0 train steps" in told
 
 
@@ -112,8 +113,19 @@ def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
     desk.say("release", "doomed")
     assert "resubmit" in desk.say("daemon", "--once")
     told = desk.say("history", "doomed")
-    assert "after attempt 1: stop (budget): ended 1 times as failed" in told, "who reads this later"
-    assert "after attempt 1: resubmit (go_on)" in told
+    words = ("failed (exit code 3)", "stop (budget): ended 1 times", "released by ",
+             "resubmit (go_on)", "attempt 2: job")  # fmt: skip
+    places = [told.index(each) for each in words]
+    assert places == sorted(places), "who reads this later"
+
+
+def test_ls_says_what_is_next_and_how_soon(desk: Desk) -> None:
+    config = Path(desk.config("unlucky", "exit 3"))
+    config.write_text(config.read_text() + "retry: {backoff: 2h, backoff_max: 2h}\n")
+    desk.json("run", str(config), "--wait", code=1)
+    desk.say("daemon", "--once")
+    # A quarter more at most, by chance; and a minute has gone by at most.
+    assert re.search(r"  wait: backoff, (1h 59m|2h [0-3]\dm)  ", desk.say("ls"))
 
 
 def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:

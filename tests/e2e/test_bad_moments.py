@@ -66,5 +66,15 @@ def test_no_more_is_lost_than_since_the_last_checkpoint(
     assert deaf.events(1, "notice") == []
     before, after = deaf.executions
     assert 0 <= before.reached - after.began_at <= CHECKPOINT_EVERY
-    first, _ = hpcflow.json("history", deaf.run_id)["attempts"]
-    assert 0 <= first["lost_train_steps"] <= CHECKPOINT_EVERY
+
+    for run in (torn, fresh, deaf):
+        before, after = run.executions
+        first, second = hpcflow.json("history", run.run_id)["attempts"]
+        # What is told stands on what the program reported, once a second; what it did is more.
+        reported = [each["train_step"] for each in run.events(1, "progress")]
+        assert first["lost_train_steps"] == max(0, max(reported) - after.began_at)
+        assert first["lost_train_steps"] <= before.reached - after.began_at
+        assert second["recovery_s"] > 0
+        assert second["lost_train_steps"] is None, "it completed"
+        if run is fresh:
+            assert first["lost_train_steps"] > 0, "it never saved"

@@ -103,12 +103,16 @@ def test_a_run_that_is_preempted_ten_times_at_random_moments_finishes_by_itself(
     shown = look()
     causes = [attempt["cause"] for attempt in shown["attempts"]]
     assert causes == ["preempted"] * PREEMPTIONS + ["completed"]
-    told = hpcflow.json("history", run["run_id"])["attempts"]
+    story = hpcflow.json("history", run["run_id"])
+    told = story["attempts"]
     assert {chapter["lost_train_steps"] for chapter in told[:-1]} <= {0, None}
-    assert all("go_on" in chapter["decided"][-1] for chapter in told[:-1])
+    rules = [each["rule"] for each in story["entries"] if each["kind"] == "decided"]
+    assert rules.count("go_on") == PREEMPTIONS
     assert all(chapter["nodes"] for chapter in told)
-    story = hpcflow("history", run["run_id"]).stdout
-    assert story.count("preempted") >= PREEMPTIONS
+    lines = hpcflow("history", run["run_id"]).stdout.splitlines()
+    assert sum("  preempted" in line for line in lines) == PREEMPTIONS
+    assert sum("resubmit (go_on): attempt" in line for line in lines) == PREEMPTIONS
+    assert sum(" after the end before" in line for line in lines) >= PREEMPTIONS - WHILE_STARTING
     assert hpcflow("ledger", "check").returncode == 0
     assert_same(weights(shown), weights(undisturbed))
 

@@ -96,9 +96,10 @@ def test_what_hangs_is_ended_and_sent_again(hpcflow: Hpcflow, daemon: Path) -> N
         20,
         "checkpoints/000000010",
     )
-    (told,) = hpcflow.json("history", run_ids[0])["attempts"][:1]
-    assert told["stall"].startswith("no progress for")
-    assert "in attempt 1: no progress for" in hpcflow("history", run_ids[0]).stdout
+    entries = hpcflow.json("history", run_ids[0])["entries"]
+    stalls = [(each["attempt"], each["action"]) for each in entries if each["kind"] == "stall"]
+    assert stalls == [(1, "notice"), (1, "cancel")]
+    assert "cancel (silent): no progress for" in hpcflow("history", run_ids[0]).stdout
     assert hpcflow("ledger", "check").returncode == 0
 
 

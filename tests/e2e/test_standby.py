@@ -65,8 +65,9 @@ def test_a_preempted_run_completes_though_no_daemon_lives(
         assert (first["cause"], second["cause"]) == ("preempted", "completed")
         assert run.executions[1].began_at > 0, "it went on from a checkpoint"
         assert_counted(hpcflow, cluster, [run])
-        told = hpcflow.json("history", run.run_id)["attempts"]
-        assert told[0]["decided"] == [f"standby job {second['job_id']} went on as attempt 2"]
+        story = hpcflow.json("history", run.run_id)
+        assert [each["how"] for each in story["attempts"]] == ["sbatch", "standby"]
+        assert story["entries"] == [], "nobody has decided anything"
 
 
 def test_the_standby_of_a_run_that_completes_executes_nothing(hpcflow: Hpcflow) -> None:

@@ -83,8 +83,10 @@ def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watc
     desk.assert_rebuilt_alike(launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
-    first_chapter, second_chapter = history(rows, journal.read(RunDir(launched.run_dir))).chapters
-    assert first_chapter.decided == [f"Slurm restarted job {launched.job_id} as attempt 2"]
+    story = history(rows, journal.read(RunDir(launched.run_dir)))
+    first_chapter, second_chapter = story.chapters
+    assert (first_chapter.how, second_chapter.how) == ("sbatch", "restarted")
+    assert [(each.kind, each.attempt) for each in story.entries] == [("begin_lifted", 2)]
     assert (first_chapter.ran_s, second_chapter.waited_s) == (600, 5)
 
 

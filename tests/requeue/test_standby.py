@@ -88,6 +88,7 @@ def test_after_a_preemption_the_standby_is_the_next_attempt_and_has_one_itself(
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
     _, second = history(rows, journal.read(RunDir(launched.run_dir))).chapters
+    assert second.how == "standby"
     assert second.waited_s is not None
     assert second.waited_s <= 5, "what it waited for before was the end of attempt 1"
 

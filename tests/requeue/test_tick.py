@@ -309,14 +309,12 @@ def test_what_was_never_sent_and_is_old_is_left_alone(desk: Watched) -> None:
     assert desk.tick().decisions[run_id].rule == "forgotten"
     assert desk.alive() == []
     run_dir = (desk.settings.home.runs / run_id).readlink()
-    (told,) = _story(desk, run_id).decided_first
-    assert told.startswith("stop (forgotten): ")
+    *_, told = _story(desk, run_id).entries
+    assert (told.attempt, told.action, told.rule) == (0, "stop", "forgotten")
     desk.say(run_dir, Released(at=desk.clock.now(), by="ada"))
     assert run_id in desk.tick().sent
-    assert [each.split(" (")[0] for each in _story(desk, run_id).decided_first] == [
-        "stop",
-        "resubmit",
-    ]
+    told_since = _story(desk, run_id).entries[-3:]
+    assert [each.action or each.kind for each in told_since] == ["stop", "released", "resubmit"]
 
 
 def _story(desk: Watched, run_id: str) -> Story:
