@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.clock import from_text
-from hpcflow.errors import HpcflowError, LedgerError
+from hpcflow.errors import HpcflowError, LedgerError, next_step
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import BeginLifted
@@ -68,7 +68,7 @@ def lift_begin_times(around: Surroundings, own: OwnRuns, troubles: Troubles) -> 
         except LedgerError:
             raise
         except HpcflowError as error:
-            lifted.warnings.append(f"{site}: {error.message}")
+            lifted.warnings.append(f"{site}: {error.message}{next_step(error)}")
     return lifted
 
 

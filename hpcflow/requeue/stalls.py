@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.clock import from_text
-from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.errors import HpcflowError, StorageError, next_step
 from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rhythm import Rhythm, has_begun, rhythm_of, signs_of
 from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
@@ -195,7 +195,7 @@ class _Look:
             if self._has_changed or self._seen.problems != watch.problems:
                 file.save(replace(watch, problems=self._seen.problems))
         except StorageError as error:
-            self._seen.problems["stalls"] = error.message
+            self._seen.problems["stalls"] = f"{error.message}{next_step(error)}"
         return self._seen
 
     def _running(self) -> list[RunningRow]:

@@ -255,6 +255,20 @@ def test_what_nobody_foresaw_of_one_run_hides_no_other(
     assert desk.seen(other.run_id).run.state is RunState.COMPLETED
 
 
+def test_what_only_a_person_can_mend_is_said_with_what_to_type(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    run_json = RunDir(launched.run_dir).path / "run.json"
+    whole = run_json.read_text()
+    run_json.write_text("{")
+    said = desk.tick().problems[launched.run_id]
+    assert said.endswith(f" → start the run anew, or restore the file in {launched.run_dir}")
+    run_json.write_text(whole)
+    desk.slurm.faults.append(Fault.UNAVAILABLE)
+    assert "→" not in str(desk.tick()), "the next round tries again by itself"
+
+
 def test_a_job_whose_clock_is_mad_delays_nothing(desk: Watched) -> None:
     launched, other = desk.launch(), desk.launch()
     for each in (launched, other):
