@@ -43,19 +43,20 @@ def main() -> int:
         print(f"no benchmark {', '.join(sorted(unknown))}; there are: "
               f"{', '.join([*_ALONE, *_ON_CLUSTER])}", file=sys.stderr)  # fmt: skip
         return 2
-    rows = [row for name, bench in _ALONE.items() if name in names for row in bench()]
-    if on_cluster := [bench for name, bench in _ON_CLUSTER.items() if name in names]:
+    rows = [(name, row) for name, bench in _ALONE.items() if name in names for row in bench()]
+    if on_cluster := {name: bench for name, bench in _ON_CLUSTER.items() if name in names}:
         cluster = Cluster(_FOLDER, progress=Progress(sys.stderr))
         cluster.up()
         try:
-            rows += [row for bench in on_cluster for row in bench(cluster)]
+            rows += [(name, row) for name, bench in on_cluster.items() for row in bench(cluster)]
         finally:
             cluster.down()
-    print("| what | measured | goal | met |")
-    print("|---|---|---|---|")
-    for row in rows:
-        print(f"| {row.what} | {row.measured} | {row.goal} | {'yes' if row.is_met else 'no'} |")
-    return 0 if all(row.is_met or row.is_aim for row in rows) else 1
+    print("| part | what | measured | goal | met |")
+    print("|---|---|---|---|---|")
+    for name, row in rows:
+        met = "yes" if row.is_met else "no"
+        print(f"| {name} | {row.what} | {row.measured} | {row.goal} | {met} |")
+    return 0 if all(row.is_met or row.is_aim for _, row in rows) else 1
 
 
 if __name__ == "__main__":
