@@ -43,7 +43,7 @@ LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 _MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
 
 #: From the moment of a preemption to the end that it caused, the grace time included.
-_GRACE_MAX: Final = timedelta(hours=1)
+LEFT_WITHIN: Final = timedelta(hours=1)
 
 #: Slurm's words for a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
@@ -153,7 +153,7 @@ def _was_leaving(job: JobInfo) -> bool:
     called off."""
     if job.preempted_at is None:
         return False
-    return job.ended_at is None or abs(job.ended_at - job.preempted_at) <= _GRACE_MAX
+    return job.ended_at is None or abs(job.ended_at - job.preempted_at) <= LEFT_WITHIN
 
 
 def _judge_absence(

@@ -1,30 +1,56 @@
-"""The table of the requeue daemon's rules, as a part of docs/states.md."""
+"""What follows from an end and from a rule, as tables in docs/states.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+from hpcflow.model.state import run_state_after
+from hpcflow.model.units import write_duration
+from hpcflow.observe.judge import LEFT_WITHIN, VANISHED_AFTER_S
+from hpcflow.observe.table import ENDS, End
+from hpcflow.requeue.policy import FORGOTTEN_AFTER, MEMORY_FACTOR, NEW_FOR
 from hpcflow.requeue.table import EXAMPLES, Example
 
-BEGIN: Final = (
-    "<!-- Made by `python -m hpcflow.reference` from hpcflow/requeue/table.py; edit that. -->"
-)
-END: Final = "<!-- End of what is made. -->"
+_BEGIN: Final = "<!-- Made by `python -m hpcflow.reference` from {source}; edit that. -->"
+_END: Final = "<!-- End of what is made. -->"
 
 
 def states_page(docs: Path) -> str:
-    """docs/states.md as it is, with the table of today between its two marks.
+    """docs/states.md as it is, with the tables of today between their marks.
 
     Raises:
         ValueError: the marks are not there.
     """
     text = (docs / "states.md").read_text(encoding="utf-8")
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("docs/states.md has lost the marks around its table of rules")
-    return f"{head}{BEGIN}\n\n{rules_table()}\n{END}{tail}"
+    for source, table in (
+        ("hpcflow/observe/table.py", ends_table()),
+        ("hpcflow/requeue/table.py", rules_table()),
+        ("hpcflow/reference/rules.py", numbers_table()),
+    ):
+        begin = _BEGIN.format(source=source)
+        head, found, rest = text.partition(begin)
+        _, end, tail = rest.partition(_END)
+        if not found or not end:
+            raise ValueError(f"docs/states.md has lost the marks around its table of {source}")
+        text = f"{head}{begin}\n\n{table}\n{_END}{tail}"
+    return text
+
+
+def ends_table() -> str:
+    """What each end means, as Markdown."""
+    lines = [
+        "| Slurm says | exit code | what else is known | cause | the run becomes |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *map(_end, ENDS)]) + "\n"
+
+
+def _end(end: End) -> str:
+    says = f"`{end.raw_state}`" if end.raw_state else "nothing: it does not know the job any more"
+    code = "" if end.exit_code is None else str(end.exit_code)
+    then = run_state_after(end.cause).value
+    return f"| {says} | {code} | {end.told} | {end.cause.value} | {then} |"
 
 
 def rules_table() -> str:
@@ -38,3 +64,47 @@ def _then(example: Example) -> str:
     if example.mem_mb is not None:
         return f"{example.action.value} with {example.mem_mb:,} MB"
     return {"none": "nothing"}.get(example.action.value, example.action.value)
+
+
+def numbers_table() -> str:
+    """What is the same for every run, as Markdown."""
+    lines = ["| number | what it is | why that much |", "|---|---|---|"]
+    lines += [f"| {number} | {what} | {why} |" for number, what, why in _NUMBERS]
+    return "\n".join(lines) + "\n"
+
+
+def _duration(seconds: float) -> str:
+    return write_duration(round(seconds))
+
+
+_NUMBERS: Final = (
+    (
+        f"{MEMORY_FACTOR:g} ×",
+        "memory after `out_of_memory`, as far as a node has it",
+        "enough more to make a difference, and still a job of about the same size, which waits "
+        "about as long; it is tried once (`retry.out_of_memory`), for a program with a leak needs "
+        "another cure",
+    ),
+    (
+        _duration(FORGOTTEN_AFTER.total_seconds()),
+        "after an end, a refusal or its making, a run that no daemon has looked at since is "
+        "`forgotten`",
+        "longer than a daemon is away for a holiday; whoever starts one for the first time does "
+        "not find what was given up long ago in the queue",
+    ),
+    (
+        _duration(NEW_FOR.total_seconds()),
+        "a run that was just made is left to whoever made it (`new`)",
+        "longer than `hpcflow run` takes to write its first intent, also while Slurm is slow",
+    ),
+    (
+        _duration(VANISHED_AFTER_S),
+        "a job that queue and accounting deny has vanished",
+        "slurmctld sends its records to slurmdbd in batches, and both may be restarting",
+    ),
+    (
+        _duration(LEFT_WITHIN.total_seconds()),
+        "at most between a preemption and the end that it caused",
+        "longer than any grace time; Slurm keeps the time of a preemption that was called off",
+    ),
+)
