@@ -85,6 +85,10 @@ def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
         )
     if size := info.settings.get("MaxArraySize"):
         yield _ok("MaxArraySize", f"the highest index of an array task is below {size}")
+    if "ACCRUE_ALWAYS" in info.settings.get("PriorityFlags", "").upper().split(","):
+        yield _ok("PriorityFlags", "ACCRUE_ALWAYS: a standby ages while it waits")
+    else:
+        yield _ok("PriorityFlags", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on")
 
 
 def _seconds(text: str | None) -> int | None:

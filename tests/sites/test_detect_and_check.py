@@ -302,6 +302,19 @@ def test_a_slurm_that_forgets_at_once_is_worth_a_word() -> None:
     assert ("warning", "MinJobAge") in not_ok(check(devcluster(), info))
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("CALCULATE_RUNNING,ACCRUE_ALWAYS", "ACCRUE_ALWAYS: a standby ages while it waits"),
+        ("CALCULATE_RUNNING", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on"),
+        ("", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on"),
+    ],
+)
+def test_whether_a_standby_gains_queue_age_is_said(flags: str, words: str) -> None:
+    info = dataclasses.replace(DEV, settings={**DEV.settings, "PriorityFlags": flags})
+    assert Finding(Level.OK, "PriorityFlags", words) in check(devcluster(), info)
+
+
 def test_a_partition_of_the_highest_tier_is_never_preempted() -> None:
     inherits = dataclasses.replace(GPU, preempt_mode="REQUEUE")
     assert not DEV.is_preemptible(inherits)
