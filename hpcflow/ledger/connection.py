@@ -197,10 +197,12 @@ def _open_postgres(url: DatabaseUrl) -> Any:
         import psycopg
         from psycopg.types.string import TextLoader
     except ImportError:
-        raise LedgerError(
+        missing = LedgerError(
             "this installation of hpcflow cannot speak to Postgres",
             next_action="install its driver: pip install 'hpcflow[postgres]'",
-        ) from None
+        )
+        missing.retryable = False
+        raise missing from None
     raw = psycopg.connect(url.dsn, **postgres_options(), autocommit=True)
     raw.execute("SET timezone TO 'UTC'")  # early times cannot be read in zones west of it
     # Rows are asked for by their keys, and are in memory: with the usual guess of what a seek takes

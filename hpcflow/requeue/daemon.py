@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, LedgerError
+from hpcflow.errors import HpcflowError, LedgerError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
 from hpcflow.requeue.surroundings import Surroundings
@@ -150,10 +150,13 @@ class Daemon:
         except LedgerError as error:
             self._lease = None
             # Where waiting alone mends nothing, whoever reads this must know what does.
-            said = f"{error.message}; trying again" if error.retryable else str(error)
-            self._say(said)
+            again = "; trying again" if error.retryable else ""
+            self._say(f"{error.message}{again}{next_step(error)}")
             return
-        except (HpcflowError, OSError) as error:  # the home is away, for one
+        except HpcflowError as error:
+            self._say(f"{error.message}; trying again{next_step(error)}")
+            return
+        except OSError as error:  # the home is away, for one
             self._say(f"{error}; trying again")
             return
         self._said = ""

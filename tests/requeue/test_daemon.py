@@ -171,7 +171,7 @@ def test_a_home_that_is_away_for_a_while_ends_no_daemon(
     process.run()
     assert list(process.reports[0].sent) == [run_id]
     (text,) = process.texts
-    assert text.endswith("; trying again")
+    assert "; trying again → look at the folder: " in text
 
 
 def test_a_bug_ends_no_daemon_and_is_said_once(

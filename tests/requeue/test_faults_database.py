@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from hpcflow.errors import LedgerError, next_step
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.url import parse_url
 from hpcflow.projection import check
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.cluster import Postgres, packages, poll
@@ -213,8 +215,17 @@ def test_a_ledger_that_somebody_has_to_mend_is_said_with_what_to_type(
         process.run()
     (said,) = process.texts
     assert "is damaged" in said
-    assert "hpcflow ledger rebuild" in said
+    assert "hpcflow ledger rebuild" in said.partition(" → ")[2], "in the same line"
     assert_whole(desk, len(runs))
+
+
+def test_a_driver_that_is_not_there_is_said_with_what_to_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(LedgerError, match="cannot speak to Postgres") as caught:
+        Connection(parse_url("postgresql://nowhere/ledger"))
+    assert next_step(caught.value) == " → install its driver: pip install 'hpcflow[postgres]'"
 
 
 def test_a_daemon_that_is_started_before_its_database_waits_for_it(tmp_path: Path) -> None:
