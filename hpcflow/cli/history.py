@@ -77,7 +77,7 @@ def command(run: str, as_json: bool) -> int:
         )
         return 0
     now = session.clock.now()
-    cause = f" ({view.cause.value})" if view.cause else ""
+    cause = f" ({view.cause.value})" if view.cause and view.cause.value != view.state.value else ""
     click.secho(run_id, bold=True, nl=False)
     click.secho(f"  {view.state.value}{cause}", fg=STATE_COLOURS.get(view.state.value))
     if view.next_action:
@@ -205,10 +205,11 @@ def _words(every: Sequence[Entry]) -> str:
 
 
 def _sum(jobs: Sequence[Chapter]) -> str:
-    lost = sum(chapter.lost_train_steps or 0 for chapter in jobs)
     ran_s = sum(chapter.ran_s or 0 for chapter in jobs)
     waited_s = sum(chapter.waited_s or 0 for chapter in jobs)
+    lost = [each.lost_train_steps for each in jobs if each.lost_train_steps is not None]
     return (
-        f"in all: ran {format_duration(ran_s)}, waited {format_duration(waited_s)}, "
-        f"lost {lost} train steps; times are UTC"
+        f"in all: ran {format_duration(ran_s)}, waited {format_duration(waited_s)}"
+        + (f", lost {sum(lost)} train steps" if lost else "")
+        + "; times are UTC"
     )
