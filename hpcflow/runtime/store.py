@@ -49,8 +49,10 @@ class CheckpointStore:
         Raises:
             OSError: the disk is full or gone.
         """
+        # Nothing above it: a run directory that was deleted does not come back as a part of one.
+        self.folder.mkdir(exist_ok=True)
         path = self.staging_path(train_step, token)
-        path.mkdir(parents=True)
+        path.mkdir()
         return path
 
     def has(self, train_step: int) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.storage.files import append_line_durably, read_file, storage_error
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 
 class Journal(NamedTuple):
@@ -23,7 +26,7 @@ def append(run_dir: RunDir, record: JournalRecord) -> None:
     Raises:
         StorageError: it could not be written.
     """
-    append_line_durably(run_dir.journal, record.to_line())
+    append_all(run_dir, [record])
 
 
 def append_all(run_dir: RunDir, records: Sequence[JournalRecord]) -> None:
@@ -33,6 +36,7 @@ def append_all(run_dir: RunDir, records: Sequence[JournalRecord]) -> None:
         StorageError: they could not be written.
     """
     if records:
+        _require_run(run_dir)
         append_line_durably(run_dir.journal, "".join(record.to_line() for record in records))
 
 
@@ -62,3 +66,14 @@ def load(run_dir: RunDir) -> Journal:
     lines = [line for line in data.split(b"\n")[:-1] if line]
     records = [record for record in map(parse_record_or_none, lines) if record is not None]
     return Journal(records, len(lines) - len(records))
+
+
+def _require_run(run_dir: RunDir) -> None:
+    """Begin no journal where there is no run: with it, what was deleted would look like one.
+
+    Raises:
+        StorageError: the run directory is gone.
+    """
+    if is_gone(run_dir):
+        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(run_dir.journal))
+        raise storage_error("append to", run_dir.journal, error)

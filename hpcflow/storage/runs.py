@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from hpcflow.errors import NotFoundError
+from hpcflow.errors import NotFoundError, StorageError
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 _LISTED = 8
@@ -51,14 +51,15 @@ def link_of(home: Home, run_id: str) -> str:
 
 
 def is_gone(run_dir: RunDir) -> bool:
-    """Whether the run directory does not exist; one that cannot be looked at is not gone."""
+    """Whether neither ``run.json`` nor the journal of a run exists any more.
+
+    The folder does not count: a program that works on in a deleted one makes parts of it anew. One
+    that cannot be looked at is not gone.
+    """
     try:
-        run_dir.path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
+        return size_of(run_dir.run_json) is None and size_of(run_dir.journal) is None
+    except StorageError:
         return False
-    return False
 
 
 def is_purged(run_dir: RunDir) -> bool:

@@ -1,7 +1,11 @@
-"""A preemption at the worst moments: in a save, before the first one, to a program that is deaf."""
+"""A preemption at the worst moments: in a save, before the first one, to a program that is deaf.
+
+And files that are deleted at a bad one: the run directory of a job that runs.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -78,3 +82,34 @@ def test_no_more_is_lost_than_since_the_last_checkpoint(
         assert second["lost_train_steps"] is None, "it completed"
         if run is fresh:
             assert first["lost_train_steps"] > 0, "it never saved"
+
+
+def test_a_run_directory_that_is_deleted_under_its_job_does_not_come_back(
+    hpcflow: Hpcflow, cluster: Cluster, grace: User
+) -> None:
+    """Its program goes on counting, and would save every few train steps, and on notice."""
+    with watch(hpcflow) as daemon:
+        lost, kept = start(hpcflow), start(hpcflow)
+        for run in (lost, kept):
+            run.wait_training()
+        (lost_job,) = lost.job_ids
+        # At once, and not file by file while it writes others.
+        shutil.rmtree(lost.path.rename(hpcflow.home.parent / "deleted"))
+        gone = f"{lost.run_id}: its run directory is gone"
+        daemon.wait_says(gone)
+        kept.wait_training(checkpoints=len(kept.checkpoints()) + 2)
+        (shown,) = hpcflow.json("show", lost.run_id)["attempts"]
+        assert shown["rule"] == "its run directory is gone"
+        states = cluster.run("squeue", "--noheader", f"--jobs={lost_job}", "--format=%T").split()
+        assert states == ["RUNNING"], "its job is its owner's to end"
+        take_all_nodes(grace)
+        kept.wait_training(2)
+        complete([kept])
+    (said,) = (line for line in daemon.said.splitlines() if lost.run_id in line)
+    assert gone in said
+    done = hpcflow("daemon", "--once")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not lost.path.exists()
+    named = cluster.run("sacct", "-X", "-a", "-n", "-P", "--format=jobname", "-S", "now-1hours")
+    assert named.count(lost.run_id) == 1, "nothing was sent after it"
+    assert kept.causes == ["preempted", "completed"]

@@ -264,15 +264,23 @@ def test_a_pipe_in_the_place_of_a_file_hangs_nobody(desk: Watched, name: str) ->
         assert [each.cause for each in desk.seen(launched.run_id).attempts] == [Cause.FAILED, None]
 
 
+def revive(run_dir: Path) -> None:
+    """What a program that trains on in a deleted run directory may make of it."""
+    (run_dir / "checkpoints" / "000000200").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("is_revived", [False, True])
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_run_directory_that_is_deleted_is_said_once_and_costs_nothing_after(
-    desk: Watched, is_running: bool
+    desk: Watched, is_running: bool, is_revived: bool
 ) -> None:
     lost, kept = desk.launch(), desk.launch()
     desk.tick()
     if not is_running:
         desk.end(lost.job_id, "PREEMPTED", checkpoint=100)
     shutil.rmtree(lost.run_dir)
+    if is_revived:
+        revive(lost.run_dir)
     desk.end(kept.job_id, "PREEMPTED", checkpoint=100)
     report = desk.tick()
     assert list(report.sent) == [kept.run_id]
@@ -286,3 +294,27 @@ def test_a_run_directory_that_is_deleted_is_said_once_and_costs_nothing_after(
     assert ("cancel" in desk.slurm.calls) is False, "its job is its owner's to end"
     if is_running:
         assert lost.job_id in desk.alive()
+
+
+def test_a_run_directory_that_is_deleted_while_slurm_is_asked_gets_no_new_journal(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = desk.launch()
+    desk.tick()
+    desk.end(lost.job_id, "PREEMPTED", checkpoint=100)
+    queue = desk.slurm.queue
+
+    def deleted(*job_ids: Any) -> Any:
+        shutil.rmtree(lost.run_dir)
+        revive(lost.run_dir)
+        return queue(*job_ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.slurm, "queue", deleted)
+        (said,) = desk.tick().warnings
+    assert "journal.jsonl: No such file or directory" in said
+    assert not RunDir(lost.run_dir).journal.exists()
+    (said,) = desk.tick().warnings
+    assert "run directory is gone" in said
+    report = desk.tick()
+    assert (report.looked_at, report.warnings, report.problems) == (0, [], {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from hpcflow import runtime
+from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.notice import FLAG, NOTHING, USR2, Notice
 from hpcflow.runtime.position import Position
 from hpcflow.runtime.ranks import OtherRanks
@@ -89,6 +91,24 @@ def test_a_checkpoint_folder_is_enough_to_try_it_at_a_desk(
     assert list(again.train_steps(5)) == [4, 5]
     again.finish()
     assert (tmp_path / "checkpoints/000000005/manifest.json").exists()
+
+
+def test_a_run_directory_that_is_deleted_is_not_made_anew(
+    inside: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What has no journal is no run, and nobody would ever go on from there."""
+    run = runtime.start()
+    run.restore()
+
+    with pytest.raises(CheckpointError, match="No such file or directory"):
+        for train_step in run.train_steps(3):
+            if train_step == 2:
+                shutil.rmtree(inside.path)
+            run.log(loss=1.0)
+        run.finish()
+
+    assert "no checkpoint at train step 3, training goes on" in capfd.readouterr().err
+    assert not inside.path.exists()
 
 
 @pytest.mark.usefixtures("inside")

@@ -17,8 +17,14 @@ INTENDED = Intended(at=CREATED_AT, attempt=1, job_name="hpcflow:x:1", scheduler=
 REFUSED = Refused(at=CREATED_AT, attempt=1, reason="Invalid account\n\0", retryable=False)
 
 
-def test_records_come_back_as_they_were_appended(tmp_path: Path) -> None:
+@pytest.fixture
+def run_dir(tmp_path: Path) -> RunDir:
     run_dir = RunDir(tmp_path)
+    run_dir.run_json.touch()
+    return run_dir
+
+
+def test_records_come_back_as_they_were_appended(run_dir: RunDir) -> None:
     observed = Observed(
         at=CREATED_AT,
         attempt=1,
@@ -34,12 +40,18 @@ def test_records_come_back_as_they_were_appended(tmp_path: Path) -> None:
     assert run_dir.journal.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_journal_that_does_not_exist_is_empty(tmp_path: Path) -> None:
-    assert journal.load(RunDir(tmp_path)) == ([], 0)
+def test_a_journal_that_does_not_exist_is_empty(run_dir: RunDir) -> None:
+    assert journal.load(run_dir) == ([], 0)
 
 
-def test_torn_foreign_and_unknown_lines_are_skipped_and_counted(tmp_path: Path) -> None:
-    run_dir = RunDir(tmp_path)
+def test_where_a_run_was_deleted_no_journal_is_begun(run_dir: RunDir) -> None:
+    run_dir.run_json.unlink()
+    with pytest.raises(StorageError, match=r"append to .*/journal.jsonl: No such file"):
+        journal.append(run_dir, INTENDED)
+    assert not run_dir.journal.exists()
+
+
+def test_torn_foreign_and_unknown_lines_are_skipped_and_counted(run_dir: RunDir) -> None:
     journal.append(run_dir, INTENDED)
     with run_dir.journal.open("ab") as file:
         file.write(b'{"record": "from_the_future", "at": "2030-01-01T00:00:00Z"}\n\xff\xfe\n{"rec')
@@ -48,16 +60,14 @@ def test_torn_foreign_and_unknown_lines_are_skipped_and_counted(tmp_path: Path) 
     assert journal.load(run_dir) == ([INTENDED, REFUSED], 3)
 
 
-def test_a_last_line_without_its_end_is_not_there_yet(tmp_path: Path) -> None:
-    run_dir = RunDir(tmp_path)
+def test_a_last_line_without_its_end_is_not_there_yet(run_dir: RunDir) -> None:
     run_dir.journal.write_text(INTENDED.to_line()[:-1])
     assert journal.load(run_dir) == ([], 0)
 
 
 def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
-    tmp_path: Path,
+    run_dir: RunDir,
 ) -> None:
-    run_dir = RunDir(tmp_path)
     reason = b"sbatch: \xe9chec".decode("utf-8", "surrogateescape")
     journal.append(run_dir, Refused(at=CREATED_AT, attempt=1, reason=reason, retryable=True))
 
@@ -66,7 +76,7 @@ def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
     assert record.reason == "sbatch: ?chec"
 
 
-def test_a_journal_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    RunDir(tmp_path).journal.mkdir()
+def test_a_journal_that_cannot_be_read_is_an_error(run_dir: RunDir) -> None:
+    run_dir.journal.mkdir()
     with pytest.raises(StorageError, match="is no regular file"):
-        journal.read(RunDir(tmp_path))
+        journal.read(run_dir)

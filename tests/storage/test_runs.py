@@ -111,5 +111,15 @@ def test_only_what_does_not_exist_is_gone(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert is_gone(RunDir(tmp_path / "nowhere"))
     assert is_gone(RunDir(tmp_path / "file" / "below"))
-    assert not is_gone(RunDir(tmp_path))
     assert not is_gone(RunDir(tmp_path / ("x" * 300))), "it cannot be looked at"
+
+
+def test_what_a_job_leaves_in_the_place_of_a_deleted_directory_is_no_run(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    (run_dir.checkpoints / "000000100").mkdir(parents=True)
+    assert is_gone(run_dir)
+    run_dir.journal.touch()
+    assert not is_gone(run_dir), "it may say what is out there"
+    run_dir.journal.unlink()
+    run_dir.run_json.touch()
+    assert not is_gone(run_dir), "its first record may be on its way"
