@@ -210,22 +210,25 @@ def end_jobs(jobs: Mapping[str, str], queue: Sequence[JobInfo], scheduler: Sched
             forgotten would block the run.
 
     Raises:
-        SchedulerError: they could not be cancelled.
+        SchedulerUnavailable: the queue could not be asked.
+        SchedulerError: they could not be cancelled. It says nothing of Slurm, which may have
+            answered in words that nobody knows.
     """
     shown = {job.job_id: job.job_name.strip() for job in queue}
     if unseen := [job_id for job_id in jobs if job_id not in shown]:
         shown |= {job.job_id: job.job_name.strip() for job in scheduler.queue(unseen)}
     ours = [job_id for job_id, name in jobs.items() if shown.get(job_id) == name]
     unseen = [job_id for job_id in jobs if job_id not in shown]
-    if ours:
-        scheduler.cancel(ours)
-    if unseen:
+    for job_ids in (ours, unseen):
         try:
-            scheduler.cancel(unseen)
-        except SchedulerUnavailable:
-            raise
-        except SchedulerError as error:  # by now they are somebody else's
-            _log.debug("%s", error.message)
+            if job_ids:
+                scheduler.cancel(job_ids)
+        except SchedulerUnavailable as error:  # noqa: PERF203 - two at most
+            raise SchedulerError(error.message, next_action=error.next_action) from error
+        except SchedulerError as error:
+            if job_ids is ours:
+                raise
+            _log.debug("%s", error.message)  # by now they are somebody else's
 
 
 def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:

@@ -203,14 +203,12 @@ class _Round:
     def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
         is_told = False
-        # What scancel complains of need not be the next thing that Slurm is asked for.
-        troubles = Troubles(self._troubles.of_runs)
-        with troubles.of(doomed[0].run_dir.path.name, site):
+        with self._troubles.of(doomed[0].run_dir.path.name, site):
             jobs = {each.job_id: job_name(each.run_dir.path.name, each.number) for each in doomed}
             end_jobs(jobs, self._queue(site), self._around.connect(site))
             is_told = True
         for each in doomed if is_told else ():
-            with troubles.of(each.run_dir.path.name, site):
+            with self._troubles.of(each.run_dir.path.name, site):
                 self._write_off(each)
         catch_up(self._around.ledger, [each.run_dir for each in doomed])
 

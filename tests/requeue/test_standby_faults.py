@@ -140,6 +140,28 @@ def test_one_that_may_not_be_cancelled_hides_no_other_run(
     assert desk.seen(other.run_id).run.state is RunState.COMPLETED
 
 
+def test_one_that_scancel_complains_of_holds_up_no_other_run(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the first in every round, for it ended before the others did."""
+    launched, standby = with_standby(desk)
+    desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
+    others = [desk.launch() for _ in range(3)]
+    error = SchedulerUnavailable("scancel got no answer: in words that nobody knows")
+    desk.slurm.forget(standby)
+    with monkeypatch.context() as patch:
+        cannot_be_cancelled(patch, standby, error)
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+        desk.tick()
+        desk.clock.advance(60)
+        for other in others:
+            desk.end(other.job_id, "PREEMPTED", checkpoint=100)
+        report = desk.tick()
+    assert set(report.sent) == {other.run_id for other in others}
+    assert report.problems == {launched.run_id: error.message}
+    assert list(desk.tick().sent) == [launched.run_id]
+
+
 @pytest.mark.parametrize("ended_as", ["PREEMPTED", "COMPLETED"])
 def test_a_job_that_was_given_its_id_is_left_alone(desk: Watched, ended_as: str) -> None:
     launched, standby = with_standby(desk)
