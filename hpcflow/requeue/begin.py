@@ -84,6 +84,8 @@ def _lift(
         return
     refused = scheduler.start_now([row.job_id or "" for row, _ in waiting])
     for row, run_dir in waiting:
+        if not around.may_act():
+            break  # scontrol may have taken long; another process does the rest again
         job_id = row.job_id or ""
         why = refused.get(job_id)
         with troubles.of(row.run_id, site):
