@@ -89,6 +89,26 @@ def test_after_a_full_limit_it_is_sent_within_the_hour(desk: Watched, jump_s: fl
 
 
 @jumps
+def test_who_waited_for_room_needs_no_clock_when_there_is_some(
+    desk: Watched, jump_s: float
+) -> None:
+    """Three found out that the limit is full; the others were to be sent at once, and still are."""
+    runs = [desk.launch() for _ in range(5)]
+    desk.tick()
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=1)
+    desk.look()
+    desk.clock.advance(jump_s)
+    desk.slurm.faults += [Fault.DELAYED] * 3
+    assert desk.tick().sent == {}
+    pass_s(desk, 10)
+    assert len(desk.tick().sent) == 2
+    pass_s(desk, 30)
+    desk.tick()
+    assert len(desk.alive()) == 5
+
+
+@jumps
 def test_a_job_that_is_not_seen_for_a_moment_is_not_given_up_by_a_clock_that_jumps(
     desk: Watched, jump_s: float
 ) -> None:
