@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,6 +66,7 @@ def observe(
     standbys: Iterable[tuple[str, RunDir]] = (),
     *,
     connect: Callable[[str], Scheduler],
+    queue: Callable[[str], Sequence[JobInfo]],
     clock: Clock,
     home: Home,
     warnings: list[str],
@@ -76,6 +77,7 @@ def observe(
         live: attempts that have not ended, with their runs.
         standbys: sites and folders of runs with a standby that has nothing to wait for any more.
         connect: site name -> scheduler.
+        queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
     """
@@ -89,7 +91,8 @@ def observe(
     def look(site: str) -> list[RunDir]:
         try:
             watch = _Watch(connect(site), clock, home, Silence(home, site), warnings)
-            return watch.look(by_site.get(site, []), standing.get(site, []))
+            pairs = by_site.get(site, [])
+            return watch.look(pairs, standing.get(site, []), lambda: queue(site))
         except HpcflowError as error:
             told = f"{site}: {error.message}; showing what was known before"
             warnings.append(f"{told}{next_step(error)}")
@@ -154,7 +157,10 @@ class _Watch:
         self._past: dict[str, list[JobInfo]] = {}
 
     def look(
-        self, pairs: list[tuple[LiveRun, AttemptView]], standing: list[RunDir]
+        self,
+        pairs: list[tuple[LiveRun, AttemptView]],
+        standing: list[RunDir],
+        ask: Callable[[], Sequence[JobInfo]],
     ) -> list[RunDir]:
         """Ask once, and journal what is new; the runs about which anything was."""
         sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
@@ -164,7 +170,7 @@ class _Watch:
             unsettled = self._lock_open(pairs, locks)
             if not unsettled and not sent and not standing:
                 return []
-            queued = self._scheduler.queue()
+            queued = list(ask())
             known, names = _by_id(queued), {job.job_name for job in queued}
             told = self._ask_accounting(
                 [pair for pair in sent if _needs_accounting(pair[0], _answer(pair[1], known))],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 
 if TYPE_CHECKING:
-    from hpcflow.schedulers.base import Scheduler
+    from hpcflow.schedulers.base import JobInfo, Scheduler
 
 
 def refresh(
@@ -26,6 +26,7 @@ def refresh(
     connect: Callable[[str], Scheduler],
     clock: Clock,
     own: OwnRuns | None = None,
+    queue: Callable[[str], Sequence[JobInfo]] | None = None,
 ) -> list[str]:
     """Bring the ledger up to what the files and the schedulers say now.
 
@@ -33,6 +34,7 @@ def refresh(
         user: only this user's runs are asked about; others' are theirs to watch.
         connect: site name -> scheduler.
         own: which runs these are, if the caller goes on to look at them.
+        queue: site name -> what is in its queue, where the scheduler is not simply asked.
 
     Returns:
         What could not be asked or read, and what is gone, for people; everything else is in the
@@ -43,7 +45,7 @@ def refresh(
     """
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
     said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
-    return said + _refresh_live(ledger, home, user, connect, clock, own or OwnRuns(home))
+    return said + _refresh_live(ledger, home, user, connect, clock, own or OwnRuns(home), queue)
 
 
 def refresh_without_ledger(
@@ -73,6 +75,7 @@ def _refresh_live(
     connect: Callable[[str], Scheduler],
     clock: Clock,
     own: OwnRuns,
+    queue: Callable[[str], Sequence[JobInfo]] | None = None,
 ) -> list[str]:
     live = [
         (run, attempt)
@@ -93,7 +96,13 @@ def _refresh_live(
         from hpcflow.observe.attempts import observe
 
         changed = observe(
-            live, standbys, connect=connect, clock=clock, home=home, warnings=warnings
+            live,
+            standbys,
+            connect=connect,
+            queue=queue or (lambda site: connect(site).queue()),
+            clock=clock,
+            home=home,
+            warnings=warnings,
         )
         catch_up(ledger, changed)
     return warnings

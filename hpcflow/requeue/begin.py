@@ -63,6 +63,8 @@ def lift_begin_times(around: Surroundings, own: OwnRuns, troubles: Troubles) -> 
     for site, waiting in by_site.items():
         if not around.may_act():
             break
+        if around.queues.is_silent(site):
+            continue
         try:
             _lift(around, site, waiting, lifted, troubles)
         except LedgerError:

@@ -117,6 +117,9 @@ class _Round:
     def _is_here(self, site: Site) -> bool:
         return not other_cluster(site, self._around.connect(site.name))
 
+    def _is_silent(self, site: str) -> bool:
+        return site in self._troubles.silent_sites or self._around.queues.is_silent(site)
+
     def _decided(self, known: Known, run: Run, site: Site, *, is_over: bool) -> Decision:
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
@@ -125,7 +128,7 @@ class _Round:
 
     def _send(self, known: Known, run_dir: RunDir) -> None:
         around = self._around
-        if self._tries >= MOST_SENT or known.run.site in self._troubles.silent_sites:
+        if self._tries >= MOST_SENT or self._is_silent(known.run.site):
             return
         run = read_run(run_dir)
         site = around.find_site(run.site)
@@ -181,7 +184,7 @@ class _Round:
                 mark_unread(self._around.settings.home, run_dir)
                 adopt(run_dir, last, holder, self._around.clock)
                 return
-            if run.site in self._troubles.silent_sites:
+            if self._is_silent(run.site):
                 return
             standby = self._settled(run_dir, last, run.site, lock)
         if standby is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hpcflow.clock import Clock
 from hpcflow.ledger.store import Ledger
+from hpcflow.requeue.queues import Queues
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
@@ -36,6 +38,11 @@ class Surroundings:
     find_site: Callable[[str], Site]
     may_act: Callable[[], bool] = lambda: True
     host: str = field(default_factory=socket.gethostname)
+
+    @cached_property
+    def queues(self) -> Queues:
+        """The queues of the sites, through all rounds of this process."""
+        return Queues(self.connect, self.clock)
 
     def require_lease(self) -> None:
         """Go on only if this process may act.

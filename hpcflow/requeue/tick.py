@@ -127,6 +127,7 @@ class _Round:
             connect=around.connect,
             clock=around.clock,
             own=self._own,
+            queue=around.queues.ask,
         )
         try:
             self._act()
@@ -168,7 +169,7 @@ class _Round:
         known = self._around.ledger.known(run_ids)
         try:
             for run_id in run_ids:
-                if run_id not in known or known[run_id].run.site in self._troubles.silent_sites:
+                if run_id not in known:
                     continue
                 run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
                 if run_dir is not None:
@@ -196,6 +197,8 @@ class _Round:
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action is Action.RESUBMIT:
+            if run.site in self._troubles.silent_sites:
+                return
             queue = self._jobs_of(run)
             avoid = self._to_avoid(run, site)
             if avoid:
@@ -255,7 +258,7 @@ class _Round:
     def _queue(self, site: str) -> list[JobInfo]:
         """What is in the queue of a site: asked once, before the first run is sent there."""
         if site not in self._queues:
-            self._queues[site] = list(self._around.connect(site).queue())
+            self._queues[site] = self._around.queues.ask(site)
         return self._queues[site]
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:

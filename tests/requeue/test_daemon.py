@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.layout import Home
 from tests.requeue.watched import Watched
 
@@ -33,7 +35,7 @@ def ledger(desk: Watched) -> Iterator[Ledger]:
 class Process:
     """A daemon, and what it has said."""
 
-    def __init__(self, desk: Watched, ledger: Ledger) -> None:
+    def __init__(self, desk: Watched, ledger: Ledger, *, interval_s: float = INTERVAL_S) -> None:
         self.reports: list[Report] = []
         self.texts: list[str] = []
         self.told = Told(desk.clock)
@@ -48,6 +50,7 @@ class Process:
             self.told,
             on_report=self._report,
             on_text=self.texts.append,
+            interval_s=interval_s,
         )
         self.ticks_left = 1
 
@@ -281,3 +284,72 @@ def test_a_home_that_is_reached_by_another_path_is_the_same_home(
     taken(desk, ledger)
     desk.settings = replace(desk.settings, home=Home(tmp_path / "link"))
     assert Process(desk, ledger).daemon.once() is None
+
+
+def asked_at_s(desk: Watched, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When the queue was asked; gets longer."""
+    asked: list[float] = []
+    queue = desk.slurm.queue
+
+    def ask(job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        asked.append(desk.clock.monotonic())
+        return queue(job_ids)
+
+    monkeypatch.setattr(desk.slurm, "queue", ask)
+    return asked
+
+
+def test_a_queue_that_is_silent_is_asked_ever_more_rarely_until_it_answers(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = desk.launch()
+    (ended,) = preempted(desk)
+    desk.look()
+    asked = asked_at_s(desk, monkeypatch)
+    process = Process(desk, ledger, interval_s=1)
+    desk.slurm.is_controller_down = True
+    process.run(300)
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert [round(each) for each in pauses] == [10, 20, 40, 60, 60, 60]
+    assert {tuple(report.warnings) for report in process.reports} == {
+        (
+            "devcluster: Unable to contact slurm controller (connect failure); "
+            "showing what was known before",
+        )
+    }
+    desk.slurm.is_controller_down = False
+    desk.end(running.job_id, "PREEMPTED", checkpoint=100)
+    process.run(61)
+    sent = {run_id for report in process.reports for run_id in report.sent}
+    assert sent == {running.run_id, ended}
+    asked.clear()
+    process.run(30)
+    assert len(asked) == 30, "as often as ever"
+
+
+def test_whoever_comes_for_one_round_asks_the_queue(desk: Watched, ledger: Ledger) -> None:
+    desk.launch()
+    desk.slurm.is_controller_down = True
+    for _ in range(3):
+        desk.slurm.calls.clear()
+        assert Process(desk, ledger).daemon.once() is not None
+        assert desk.slurm.calls == ["queue"]
+
+
+def test_while_the_queue_is_silent_all_goes_on_that_needs_none(
+    desk: Watched, ledger: Ledger
+) -> None:
+    first, second = preempted(desk, 2)
+    desk.config.write_text(desk.config.read_text() + "retry: {failures: 0}\n")
+    failed = desk.launch()
+    desk.look()
+    desk.clock.advance(1)
+    desk.end(failed.job_id, "FAILED", exit_code=1)
+    desk.look()
+    desk.slurm.is_controller_down = True
+    desk.slurm.calls.clear()
+    process = Process(desk, ledger, interval_s=1)
+    process.run(5)
+    assert process.reports[0].decisions[failed.run_id].rule == "budget"
+    assert all(len(report.problems.keys() & {first, second}) == 1 for report in process.reports)
+    assert desk.slurm.calls == ["queue"]

@@ -1,0 +1,63 @@
+"""Asking the sites for their queues, and less often where one does not answer.
+
+A controller that is down, or has too much to do, is asked ten seconds after it was silent, then
+after 20 and 40, then once a minute, as cron does it; and as often as ever once it answers. That
+lasts as long as the process: whoever comes for one round asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import SchedulerUnavailable
+from hpcflow.schedulers.base import JobInfo, Scheduler
+
+_FIRST_S: Final = 10.0
+_MOST_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class _Silence:
+    said: str
+    next_action: str | None
+    pause_s: float
+    ends_at: float
+
+
+class Queues:
+    """The queues of all sites.
+
+    Args:
+        connect: site name -> scheduler.
+    """
+
+    def __init__(self, connect: Callable[[str], Scheduler], clock: Clock) -> None:
+        self._connect, self._clock = connect, clock
+        self._silences: dict[str, _Silence] = {}
+
+    def ask(self, site: str) -> list[JobInfo]:
+        """What is in the queue of a site now.
+
+        Raises:
+            SchedulerUnavailable: it does not say; or it did not say a moment ago.
+        """
+        silence = self._silences.get(site)
+        if silence is not None and self.is_silent(site):
+            raise SchedulerUnavailable(silence.said, next_action=silence.next_action)
+        try:
+            jobs = self._connect(site).queue()
+        except SchedulerUnavailable as error:
+            pause_s = min(2 * silence.pause_s, _MOST_S) if silence is not None else _FIRST_S
+            ends_at = self._clock.monotonic() + pause_s
+            self._silences[site] = _Silence(error.message, error.next_action, pause_s, ends_at)
+            raise
+        self._silences.pop(site, None)
+        return list(jobs)
+
+    def is_silent(self, site: str) -> bool:
+        """Whether it did not answer a moment ago, and is not asked again yet."""
+        silence = self._silences.get(site)
+        return silence is not None and self._clock.monotonic() < silence.ends_at
