@@ -13,14 +13,16 @@ from hpcflow.errors import (
     LedgerError,
     SchedulerUnavailable,
     SubmissionDelayed,
+    SubmissionInDoubt,
     SubmissionLost,
+    SubmissionRefused,
     words_for,
 )
 from hpcflow.model.run import Run
 from hpcflow.requeue.surroundings import OustedError
 
-#: So many submissions are lost, or turned away for a limit that is full, in one round; the next
-#: ones would be, too. Not the first alone, for it can be its own fault.
+#: So many submissions are lost, or turned away, in one round; the next ones would be, too. Not the
+#: first alone, for it can be its own fault. Each is looked up, which is a squeue of its own.
 _MOST_IN_VAIN: Final = 3
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Troubles:
 
     of_runs: dict[str, str] = field(default_factory=dict)
     silent_sites: set[str] = field(default_factory=set)
-    _full: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
+    _turned_away: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
     _lost: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
@@ -45,8 +47,12 @@ class Troubles:
         """The sending of a job of ``run``; what is raised goes on to whoever is around."""
         try:
             yield
-        except SubmissionDelayed:
-            self._full[_share(run)] += 1
+        except (SubmissionDelayed, SubmissionRefused):
+            self._turned_away[_share(run)] += 1
+            raise
+        except SubmissionInDoubt as doubt:
+            if isinstance(doubt.__cause__, SchedulerUnavailable):  # nobody could be asked
+                self.silent_sites.add(run.site)
             raise
         except SubmissionLost:
             # A controller that has too much to do is better left alone; but one run whose every
@@ -58,7 +64,7 @@ class Troubles:
 
     def has_room_for(self, run: Run) -> bool:
         """Whether hardly any job with the same limits was turned away in this round."""
-        return self._full[_share(run)] < _MOST_IN_VAIN
+        return self._turned_away[_share(run)] < _MOST_IN_VAIN
 
     @contextmanager
     def of(self, run_id: str, site: str) -> Iterator[None]:
@@ -81,6 +87,6 @@ class Troubles:
 
 
 def _share(run: Run) -> tuple[str | None, ...]:
-    """What Slurm's limits on the number of jobs depend on."""
+    """What Slurm's limits depend on, and most of its refusals."""
     resources = run.spec.resources
     return run.site, run.partition, resources.account, resources.qos

@@ -156,6 +156,36 @@ def test_that_a_limit_is_full_is_found_out_by_few(desk: Watched) -> None:
     assert sent == {each.run_id for each in runs}
 
 
+def test_an_account_that_expires_under_many_runs_is_found_out_by_few_in_a_round(
+    desk: Watched,
+) -> None:
+    """Each is refused once, and looked up; with the account renewed, those that are left go on."""
+    runs = [desk.launch() for _ in range(9)]
+    for each in runs:
+        desk.end(each.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    for _ in range(2):
+        desk.slurm.faults[:] = [Fault.REFUSED] * 9
+        desk.slurm.calls.clear()
+        assert desk.tick().sent == {}
+        assert [desk.slurm.calls.count(call) for call in ("queue", "submit", "find")] == [1, 3, 3]
+        desk.clock.advance(10)
+    desk.slurm.faults.clear()
+    assert len(desk.tick().sent) == 3
+    states = [desk.seen(each.run_id).run.state for each in runs]
+    assert states.count(RunState.FAILED) == 6
+
+
+def test_whoever_is_in_doubt_for_slurm_is_silent_finds_that_out_for_all(desk: Watched) -> None:
+    for launched in [desk.launch() for _ in range(5)]:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    desk.slurm.calls.clear()
+    (problem,) = desk.tick().problems.values()
+    assert "may or may not exist" in problem
+    assert [desk.slurm.calls.count(call) for call in ("submit", "find")] == [1, 1]
+
+
 def test_a_limit_that_is_full_for_weeks_fails_no_run(desk: Watched) -> None:
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
