@@ -336,7 +336,7 @@ def test_a_site_that_is_silent_is_asked_once_in_a_look(
     desk.waits(15)
     asked.clear()
     desk.waits(1)
-    assert len(asked) == 2, "once for what became of the jobs, once before the first act"
+    assert len(asked) == 1, "for what became of the jobs; no act asks again"
 
 
 def test_runs_that_cannot_be_taken_under_watch_keep_no_other_from_it(
