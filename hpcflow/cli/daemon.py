@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -16,10 +16,12 @@ from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError
 
 if TYPE_CHECKING:
+    from hpcflow.requeue.daemon import Told
     from hpcflow.requeue.surroundings import Surroundings
     from hpcflow.requeue.tick import Report
 
 Said = TypeVar("Said")
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @click.group("daemon", invoke_without_command=True, short_help="Bring all your runs to their end.")
@@ -47,6 +49,11 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
                 next_action=f"hpcflow daemon {ctx.invoked_subcommand} --help",
             )
         return 0
+    if once and interval_s is not None:
+        raise InputError(
+            "--once makes one round: there is no --interval between two",
+            next_action="leave one of them out; how often cron comes stands in the crontab",
+        )
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
 
     session = Session()
@@ -59,16 +66,11 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
         on_text=_or_not(warn),
         interval_s=interval_s or INTERVAL_S,
     )
-    if not once:
-
-        def end(_number: int, _frame: object) -> None:
-            told.is_over = True
-
-        signal.signal(signal.SIGTERM, end)
-        signal.signal(signal.SIGINT, end)
-        daemon.run()
-        return 0
-    report = daemon.once()
+    with _heard_by(told):
+        if not once:
+            daemon.run()
+            return 0
+        report = daemon.once()
     if report is None:
         return 0  # somebody else is at it; cron need not write a mail for that
     log.say(report)
@@ -116,6 +118,25 @@ def status_command(as_json: bool) -> int:
     if problem is not None:
         return problem.exit_code
     return 0 if is_alive else 1
+
+
+@contextmanager
+def _heard_by(told: Told) -> Iterator[None]:
+    """Signals end it between two acts: whoever died of one would leave the lease taken."""
+
+    def end(_number: int, _frame: object) -> None:
+        told.is_over = True
+
+    heard = {number: signal.getsignal(number) for number in _ENDING}
+    if heard[signal.SIGHUP] is signal.SIG_IGN:
+        del heard[signal.SIGHUP]  # as nohup has it
+    for number in heard:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, before in heard.items():
+            signal.signal(number, before)
 
 
 def _require_ledger_here(session: Session) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.main import main
 from hpcflow.launch.run import submit
 from hpcflow.ledger.lease import look
 from hpcflow.ledger.store import open_ledger
@@ -156,6 +157,45 @@ def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     site.slurm.set(sbatch_s=0)
     assert {job.sender for job in site.all_sent_again()} == {other}
     assert_exactly_once(site.slurm.jobs())
+
+
+def held_up_in_squeue(site: Site, *words: str) -> tuple[subprocess.Popen[bytes], Path]:
+    """A daemon in the middle of a round, and the file that squeue waits for."""
+    squeue, asked, go = (site.slurm.folder / name for name in ("squeue", "asked", "go"))
+    real = squeue.rename(site.slurm.folder / "real_squeue")
+    squeue.write_text(
+        f'#!/bin/sh\ntouch {asked}\nwhile test ! -e {go}; do sleep 0.05; done\nexec {real} "$@"\n'
+    )
+    squeue.chmod(0o755)
+    process = subprocess.Popen([*words[:-1], sys.executable, "-m", "hpcflow.cli.main", "daemon",
+                                words[-1]])  # fmt: skip
+    poll(asked.exists, 60, "it does not ask")
+    return process, go
+
+
+@pytest.mark.parametrize("how", ["--once", "--interval=1"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_whoever_is_told_to_end_in_a_round_leaves_the_lease_to_the_next_one(
+    site: Site, how: str, number: signal.Signals
+) -> None:
+    """cron's round in a machine that goes down, a terminal that is closed."""
+    assert site.preempt_all() == 6
+    process, go = held_up_in_squeue(site, how)
+    process.send_signal(number)
+    go.touch()
+    assert process.wait(60) == 0
+    assert site.slurm.alive() == [], "told to end, it acts no more"
+    assert main(["daemon", "--once"]) == 0
+    assert len(site.slurm.alive()) == 6
+
+
+def test_a_terminal_that_is_closed_does_not_end_what_nohup_has_started(site: Site) -> None:
+    assert site.preempt_all() == 6
+    process, go = held_up_in_squeue(site, "nohup", "--once")
+    process.send_signal(signal.SIGHUP)
+    go.touch()
+    assert process.wait(60) == 0
+    assert len(site.slurm.alive()) == 6
 
 
 def test_a_log_that_cannot_be_written_ends_no_daemon(site: Site) -> None:
