@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,6 +18,7 @@ from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError
 
 if TYPE_CHECKING:
+    from hpcflow.ledger.lease import Lease
     from hpcflow.requeue.daemon import Told
     from hpcflow.requeue.surroundings import Surroundings
     from hpcflow.requeue.tick import Report
@@ -95,12 +98,13 @@ def status_command(as_json: bool) -> int:
         lease = look(session.ledger, lease_name(session.settings))
     except HpcflowError as error:  # what is installed does not stand in the ledger
         problem = error
-    is_alive = lease is not None and lease.is_alive(session.clock.now())
+    has_died = lease is not None and _has_died(lease)
+    is_alive = lease is not None and lease.is_alive(session.clock.now()) and not has_died
     installed = look_around(session.settings)
     if as_json:
         known = {n: None if isinstance(w, HpcflowError) else w for n, w in installed.items()}
         said = {"is_alive": is_alive, "lease": lease, "installed": known}
-        print_json(said if problem is None else {**said, **error_json(problem)})
+        print_json(said if problem is None else {**said, "error": error_json(problem)})
     elif problem is not None:
         say_error(problem)
     elif lease is None:
@@ -111,6 +115,11 @@ def status_command(as_json: bool) -> int:
             f"process {lease.pid} on {lease.host} {word} at it; "
             f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
+        if has_died and lease.is_alive(session.clock.now()):
+            click.echo(
+                "it died without giving its lease back; another one acts from "
+                f"{lease.expires_at:%H:%M:%S} UTC on"
+            )
     if not as_json:
         for name, what in installed.items():
             text = f"not known: {what.message}" if isinstance(what, HpcflowError) else what
@@ -118,6 +127,19 @@ def status_command(as_json: bool) -> int:
     if problem is not None:
         return problem.exit_code
     return 0 if is_alive else 1
+
+
+def _has_died(lease: Lease) -> bool:
+    """Whether that is certain: of a process on another host nobody knows."""
+    if lease.host != socket.gethostname():
+        return False
+    try:
+        os.kill(lease.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 @contextmanager

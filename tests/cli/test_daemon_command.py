@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -161,6 +162,39 @@ def test_status_speaks_of_the_daemon_of_this_home(
     assert "process 7 on login1 is at it" in desk.say("daemon", "status")
     monkeypatch.setenv("HPCFLOW_HOME", str(home.with_name("second")))
     assert "nobody ever was" in desk.say("daemon", "status", code=1)
+
+
+def test_status_does_not_take_a_dead_process_for_one_at_work(desk: Desk) -> None:
+    """Killed, it has left its lease taken: for some minutes, nobody acts."""
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    with Session().ledger as ledger:
+        name, now, here = lease_name(load_settings()), SystemClock().now(), socket.gethostname()
+        for host, pid, code in (
+            (here, os.getpid(), 0),
+            (here, dead.pid, 1),
+            ("login1", dead.pid, 0),
+        ):
+            assert acquire(ledger, name, holder="one", host=host, pid=pid, ttl_s=300, now=now)
+            assert desk.json("daemon", "status", code=code)["is_alive"] == (code == 0)
+            said = desk.say("daemon", "status", code=code)
+            assert f"process {pid} on {host} {'was' if code else 'is'} at it" in said
+            assert ("died without giving its lease back; another one acts from" in said) == (
+                code == 1
+            )
+
+
+def test_status_tells_scripts_of_an_error_as_every_command_does(desk: Desk, home: Path) -> None:
+    home.mkdir()
+    (home / "ledger.sqlite").write_text("no database " * 100)
+    said = desk.json("daemon", "status", code=1)
+    assert said["error"]["kind"] == "LedgerError"
+    assert "ledger" in said["error"]["message"]
+    assert (said["is_alive"], said["lease"]) == (False, None)
+
+
+def test_one_round_has_no_interval(desk: Desk) -> None:
+    assert "no --interval between two" in desk.error("daemon", "--once", "--interval", "5")
 
 
 def test_the_loop_says_each_trouble_once(desk: Desk) -> None:
