@@ -93,7 +93,7 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
     for name in named or NAMES:
         try:
             what = installed_way(name, settings).uninstall()
-        except (NotAllowedError, NobodyKnowsError) as error:  # noqa: PERF203 - the others go
+        except NotAllowedError as error:  # noqa: PERF203 - the others go
             if named:
                 errors[name] = error
             else:  # as on every machine of a site that does not offer it
@@ -103,6 +103,12 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
         else:
             if what is not None:
                 removed[name] = what
+    # What was meant may be what is removed; if nothing is, it may be what nobody can see now.
+    failed = [
+        error
+        for error in errors.values()
+        if named or not removed or not isinstance(error, NobodyKnowsError)
+    ]
     if as_json:
         said = {name: error_json(error) for name, error in errors.items()}
         print_json({"removed": removed, "errors": said})
@@ -110,10 +116,13 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
         for what in removed.values():
             click.echo(f"removed: {what}")
         for each in errors.values():
-            say_error(each)
+            if each in failed:
+                say_error(each)
+            else:
+                warn(each.message)
         if not removed and not errors:
             _say_others(others_installed(settings), settings.home.path)
-    return max((error.exit_code for error in errors.values()), default=0)
+    return max((error.exit_code for error in failed), default=0)
 
 
 def _say_others(others: list[str], home: Path) -> None:

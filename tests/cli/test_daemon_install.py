@@ -234,11 +234,24 @@ def test_what_is_elsewhere_is_named_where_a_table_is_switched_off(
 def test_while_slurm_is_silent_nobody_says_that_nothing_is_installed(
     desk: Desk, machine: Machine
 ) -> None:
+    """There may be a daemon that was sent by hand, which only the queue knows."""
+    machine.has("squeue", "#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    for words in (["uninstall"], ["uninstall", "--slurm"]):
+        assert desk.say("daemon", *words, code=1) == ""
+        assert "Unable to contact" in desk.error("daemon", *words, code=1)
+        said = desk.json("daemon", *words, code=1)
+        assert (said["removed"], list(said["errors"])) == ({}, ["slurm"])
+
+
+def test_while_slurm_is_silent_what_is_there_is_taken_away(desk: Desk, machine: Machine) -> None:
     machine.has("squeue", "#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
     desk.say("daemon", "install", "--cron", "--yes")
     assert "removed: the line" in desk.say("daemon", "uninstall")
-    assert "Unable to contact" in desk.error("daemon", "uninstall", "--slurm", code=1)
-    assert desk.say("daemon", "uninstall", "--slurm", code=1) == ""
+    desk.say("daemon", "install", "--cron", "--yes")
+    assert "warning: " in desk.error("daemon", "uninstall", code=0)
+    desk.say("daemon", "install", "--cron", "--yes")
+    said = desk.json("daemon", "uninstall")
+    assert (list(said["removed"]), list(said["errors"])) == (["cron"], ["slurm"])
 
 
 def test_an_entry_that_slurm_has_switched_off_is_told_and_mended(
