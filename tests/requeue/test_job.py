@@ -203,32 +203,85 @@ def test_a_log_on_a_full_disk_is_no_reason_to_fail(
     assert done.returncode == 0
 
 
-def batch(folder: Path, python: str) -> subprocess.Popen[bytes]:
-    """``sbatch/daemon.sbatch`` as Slurm starts it, with a Python that does this."""
+TELLS = "echo > began"
+#: The daemon itself, and a Python that is told to end before it has become the daemon.
+DAEMON = f"trap 'echo ended > said; exit 0' TERM\n{TELLS}\nwhile :; do sleep 0.05; done"
+BEGINS = f"{TELLS}\nexec sleep 60"
+
+
+def batch(
+    folder: Path, python: str, *, queue: str = "true", state: str = "RUNNING"
+) -> subprocess.Popen[bytes]:
+    """``sbatch/daemon.sbatch`` as Slurm starts it, with a Python that does this.
+
+    Args:
+        queue: what squeue does when it is asked who waits.
+        state: of the job itself, as accounting has it.
+    """
     program(folder, "python", python)
     program(folder, "sbatch", 'echo "$HPCFLOW_DAEMON_AFTER" > after')
-    program(folder, "squeue", "echo 1-00:00:00")
+    program(folder, "sacct", f"echo {state}")
+    program(folder, "squeue", f'case "$*" in *=%l) echo 1-00:00:00 ;; *) {queue} ;; esac')
     script = resource_dir("sbatch") / "daemon.sbatch"
     environ = {**IN_JOB, "PATH": os.environ["PATH"], "HPCFLOW_PYTHON": f"{folder}/python"}
     return subprocess.Popen(["bash", str(script)], env=environ, cwd=folder)
 
 
-def test_a_job_that_fails_at_once_is_followed_by_another(programs: Path) -> None:
-    assert batch(programs, "exit 3").wait(timeout=60) == 3
-    (sent,) = calls(programs, "sbatch")
+def told_to_end(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """Exit code of a job that gets Slurm's signal as soon as its Python has begun."""
+    poll((folder / "began").exists, 30, "it did not begin")
+    process.terminate()
+    return process.wait(timeout=60)
+
+
+def sent_after_seven(folder: Path, begin: str) -> bool:
+    """Whether the job has sent its successor, which knows whom it follows."""
+    (sent,) = calls(folder, "sbatch")
     assert sent.split()[1:-1] == [
-        *("--begin=now+600", "--job-name=hpcflow-daemon", "--partition=serial"),
+        *(f"--begin={begin}", "--job-name=hpcflow-daemon", "--partition=serial"),
         *("--account=physics", "--time=1-00:00:00"),
     ]
-    assert (programs / "after").read_text() == "7\n"
+    return (folder / "after").read_text() == "7\n"
+
+
+def test_a_job_that_fails_at_once_is_followed_by_another(programs: Path) -> None:
+    assert batch(programs, "exit 3").wait(timeout=60) == 3
+    assert sent_after_seven(programs, "now+600")
+
+
+@pytest.mark.parametrize(("python", "code"), [(BEGINS, 128 + 15), (DAEMON, 0)])
+def test_a_job_that_is_told_to_end_in_its_first_seconds_is_followed_by_another(
+    programs: Path, python: str, code: int
+) -> None:
+    """Preempted early: what sends the successor has had no answer yet."""
+    assert told_to_end(batch(programs, python), programs) == code
+    assert sent_after_seven(programs, "now+60")
+
+
+def test_who_cancels_a_job_in_its_first_seconds_means_that_there_shall_be_none(
+    programs: Path,
+) -> None:
+    job = batch(programs, BEGINS, state="'CANCELLED by 1000'")
+    assert told_to_end(job, programs) == 128 + 15
+    assert calls(programs, "sbatch") == []
+
+
+def test_a_job_that_fails_when_its_successor_waits_sends_no_second_one(programs: Path) -> None:
+    assert batch(programs, "exit 1", queue="echo 8").wait(timeout=60) == 1
+    assert calls(programs, "sbatch") == []
+    (asked,) = calls(programs, "squeue")
+    assert {"--me", "--states=PENDING", "--name=hpcflow-daemon"} <= set(asked.split())
+
+
+def test_while_slurm_does_not_say_who_waits_one_is_sent(programs: Path) -> None:
+    """One too many ends by itself; with none, this would be the last daemon."""
+    silent = "echo 'Unable to contact slurm controller' >&2; exit 1"
+    assert batch(programs, "exit 1", queue=silent).wait(timeout=60) == 1
+    assert sent_after_seven(programs, "now+600")
 
 
 def test_a_daemon_that_is_told_to_end_does_so_and_its_script_sends_nothing(programs: Path) -> None:
-    ends = "trap 'echo ended > said; exit 0' TERM\necho > began\nwhile :; do sleep 0.05; done"
-    process = batch(programs, ends)
-    poll(lambda: (programs / "began").exists(), 30, "it did not begin")
-    process.terminate()
-    assert process.wait(timeout=60) == 0
+    assert told_to_end(batch(programs, DAEMON, queue="echo 8"), programs) == 0
     assert (programs / "said").read_text() == "ended\n"
     assert calls(programs, "sbatch") == []
     assert batch(programs, "exit 0").wait(timeout=60) == 0

@@ -49,6 +49,11 @@ class DaemonJob:
     job_id: str
     state: str
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is over but for its last processes."""
+        return self.state == "COMPLETING"
+
 
 @dataclass(frozen=True)
 class SlurmJob:
@@ -197,16 +202,20 @@ def daemon_jobs(names: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> list[
     Raises:
         SchedulerUnavailable: nobody knows.
     """
+    return _alive(_in_queue(names, timeout_s))
+
+
+def _in_queue(names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> list[DaemonJob]:
     argv = ["squeue", "--me", "--all", "--noheader", f"--name={','.join(names)}", "--format=%i %T"]
     words = [line.split() for line in ask(argv, timeout_s=timeout_s).splitlines()]
-    found = [DaemonJob(*each) for each in words if len(each) == 2 and each[1] != "COMPLETING"]
+    found = [DaemonJob(*each) for each in words if len(each) == 2]
     return sorted(found, key=lambda job: (job.state == "PENDING", len(job.job_id), job.job_id))
 
 
 def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[DaemonJob]:
     """End the jobs of this name, those that wait first, lest one of them starts meanwhile.
 
-    Looks again until there is none: one that was about to end may have sent another.
+    Looks again until there is none: one that is about to end may send another.
 
     Args:
         except_for: this one, and those that it has sent itself.
@@ -218,24 +227,30 @@ def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[
         SchedulerUnavailable: some may still be there.
     """
     ended: dict[str, DaemonJob] = {}
-    found = _without(daemon_jobs([name]), except_for)
+    found = _without(_in_queue([name]), except_for)
     answer = None
     for pause_s in _PAUSES_S:
         if not found:
             return list(ended.values())
-        ended.update((job.job_id, job) for job in found)
-        answer = run_query(["scancel", *(job.job_id for job in reversed(found))])
+        if alive := _alive(found):
+            ended.update((job.job_id, job) for job in alive)
+            answer = run_query(["scancel", *(job.job_id for job in reversed(alive))])
         clock.sleep(pause_s)
-        found = _without(daemon_jobs([name]), except_for)
-    if not found:
+        found = _without(_in_queue([name]), except_for)
+    alive = _alive(found)  # a node may take for ever to get done with a job that is over
+    if not alive:
         return list(ended.values())
     # It complains of a job that has just ended, too: only now is it known that it meant it.
     if answer is not None and answer.exit_code != 0:
         raise unavailable(answer)
     raise SchedulerUnavailable(
-        f"scancel was said, and these are still there: {', '.join(job.job_id for job in found)}",
+        f"scancel was said, and these are still there: {', '.join(job.job_id for job in alive)}",
         next_action=f"look at them: squeue --me --name={name}; then try once more",
     )
+
+
+def _alive(jobs: Sequence[DaemonJob]) -> list[DaemonJob]:
+    return [job for job in jobs if not job.is_ending]
 
 
 def _without(jobs: Sequence[DaemonJob], kept: str | None) -> list[DaemonJob]:

@@ -128,6 +128,29 @@ def test_the_successor_that_an_older_one_sends_meanwhile_is_ended_too(
     assert slurm.jobs == ["10"]
 
 
+def test_the_successor_that_a_job_sends_while_it_ends_is_ended_too(
+    slurm: Slurm, way: SlurmJob
+) -> None:
+    """Without accounting a job does not see that it is cancelled, and not preempted."""
+    slurm.has(7, "RUNNING")
+    slurm.program(
+        "squeue",
+        "cd jobs; cat * 2>&-; ! grep -q COMPLETING * || { rm 7; echo 8 PENDING > 8; }",
+    )
+    slurm.program("scancel", 'cd jobs; test "$*" = 7 && echo 7 COMPLETING > 7 || rm -f "$@"')
+    assert way.uninstall() == "what had no script here, and its jobs: 7, 8"
+    assert slurm.jobs == []
+
+
+def test_a_node_that_never_gets_done_with_a_job_holds_nobody_up(
+    slurm: Slurm, way: SlurmJob
+) -> None:
+    slurm.has(7, "RUNNING")
+    slurm.program("scancel", "echo 7 COMPLETING > jobs/7")
+    assert way.uninstall() == "what had no script here, and its jobs: 7"
+    assert way.clock.monotonic() < 20
+
+
 def test_the_successor_that_the_new_one_has_sent_already_is_kept(
     slurm: Slurm, way: SlurmJob
 ) -> None:
