@@ -35,11 +35,10 @@ INTERVAL_S: Final = 10.0
 SOON_S: Final = 2.0
 _LISTEN_S: Final = 0.5
 _PIECE_S: Final = 0.2
-_log = logging.getLogger(__name__)
-
-
 #: So many rounds in a row fail for a reason that nobody foresaw: then a fresh process is better.
-_MOST_FAILED: Final = 5
+#: It waits twice as long after each, five minutes in all: in tmux nobody starts a fresh one.
+_MOST_FAILED: Final = 6
+_log = logging.getLogger(__name__)
 
 
 def lease_name(settings: Settings) -> str:
@@ -127,6 +126,7 @@ class Daemon:
         failed = 0
         try:
             while not self._told.is_over:
+                pause_s = self._interval_s
                 try:
                     self._round()
                     failed = 0
@@ -137,7 +137,9 @@ class Daemon:
                         raise _unforeseen(error) from error
                     self._say(f"{type(error).__name__}: {error}; trying again")
                     self._give_back()  # it may be ours alone: another process may do better
-                self._told.sleep(self._interval_s)
+                    self._departures.listen_to([])  # nothing shall wake it earlier
+                    pause_s = max(pause_s, INTERVAL_S * 2 ** (failed - 1))
+                self._told.sleep(pause_s)
         finally:
             self._give_back()
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from hpcflow.errors import HpcflowError
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, SOON_S, Daemon, Told
 from hpcflow.requeue.departures import MOST, Departures
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
 from hpcflow.storage.layout import AttemptDir, RunDir
+from tests.requeue.training import MINUTE
 from tests.requeue.watched import Watched
 
 
@@ -41,7 +44,9 @@ def say(attempt: AttemptDir, event: str) -> None:
         file.write(f'{{"at": "2026-01-01T00:00:00.000Z", "event": "{event}", "train_step": 1}}\n')
 
 
-def rounds(desk: Watched, ledger: Ledger, *, until_s: float) -> list[float]:
+def rounds(
+    desk: Watched, ledger: Ledger, *, until_s: float, on_text: Callable[[str], Any] = pytest.fail
+) -> list[float]:
     """When a daemon's rounds were, in seconds since it began."""
     told, began = Told(desk.clock), desk.clock.monotonic()
     found: list[float] = []
@@ -57,7 +62,7 @@ def rounds(desk: Watched, ledger: Ledger, *, until_s: float) -> list[float]:
         connect=lambda _: desk.slurm,
         find_site=lambda _: desk.site,
     )
-    Daemon(around, told, on_report=on_report, on_text=pytest.fail).run()
+    Daemon(around, told, on_report=on_report, on_text=on_text).run()
     return found
 
 
@@ -88,6 +93,24 @@ def test_a_job_that_leaves_is_looked_at_soon(
     found = rounds(desk, ledger, until_s=15)
     assert 4 <= found[1] <= 5
     assert found[2] - found[1] == pytest.approx(INTERVAL_S, abs=1), "the next one only waits"
+
+
+def test_a_daemon_that_makes_no_round_gives_up_no_sooner_because_jobs_leave(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, attempt = running(desk)
+    known, began = ledger.undecided, desk.clock.monotonic()
+
+    def stumbles(*args: Any, **options: Any) -> list[str]:
+        if desk.clock.monotonic() == began:
+            return known(*args, **options)
+        say(attempt, "notice")
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(ledger, "undecided", stumbles)
+    with pytest.raises(HpcflowError, match="rounds failed"):
+        rounds(desk, ledger, until_s=60, on_text=lambda _: None)
+    assert desk.clock.monotonic() - began >= 5 * MINUTE
 
 
 def test_what_only_trains_is_looked_at_in_the_usual_rhythm(
