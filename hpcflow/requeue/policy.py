@@ -245,9 +245,8 @@ def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
     before = _best(each for each in facts.executed if each.number < latest[0].number)
     if any(_best([each]) > before for each in latest):
         return None
-    return Decision(
-        Action.STOP, "no_progress", f"{len(latest)} attempts in a row brought no new checkpoint"
-    )
+    which = "the last attempt" if len(latest) == 1 else f"{len(latest)} attempts in a row"
+    return Decision(Action.STOP, "no_progress", f"{which} brought no new checkpoint")
 
 
 def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
@@ -261,8 +260,9 @@ def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
     used = sum(each.cause is not None and BUDGETS.get(each.cause) == name for each in facts.counted)
     if budget is None or used <= budget:
         return None
+    often = "once" if used == 1 else f"{used} times"
     return Decision(
-        Action.STOP, "budget", f"ended {used} times as {last.cause.value}, and {name} is {budget}"
+        Action.STOP, "budget", f"ended {often} as {last.cause.value}, and {name} is {budget}"
     )
 
 
@@ -294,7 +294,8 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     until = (last.ended_at or now) + timedelta(seconds=math.ceil(wait_s))
     if now >= until:
         return None
-    return Decision(Action.WAIT, "backoff", f"{row} failures in a row", until)
+    why = "1 failure" if row == 1 else f"{row} failures in a row"
+    return Decision(Action.WAIT, "backoff", why, until)
 
 
 def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:

@@ -109,13 +109,13 @@ def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
     config.write_text(config.read_text() + "retry: {failures: 0}\n")
     desk.json("run", str(config), "--wait", code=1)
     said = desk.say("daemon", "--once")
-    assert "stop  (budget: ended 1 times as failed, and failures is 0)" in said
+    assert "stop  (budget: ended once as failed, and failures is 0)" in said
     assert desk.json("history", "doomed")["next_action"] == "stop: budget"
     assert desk.say("daemon", "--once") == ""
     desk.say("release", "doomed")
     assert "resubmit" in desk.say("daemon", "--once")
     told = desk.say("history", "doomed")
-    words = ("failed (exit code 3)", "stop (budget): ended 1 times", "released by ",
+    words = ("failed (exit code 3)", "stop (budget): ended once as", "released by ",
              "resubmit (go_on)", "attempt 2: job")  # fmt: skip
     places = [told.index(each) for each in words]
     assert places == sorted(places), "who reads this later"

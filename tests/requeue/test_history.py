@@ -177,7 +177,7 @@ RECORDS: list[JournalRecord] = [
     submitted(1, 0),
     stall(1900, "notice", "floor"),
     stall(2020, "cancel", "silent"),
-    decided(2030, "wait", "backoff", "1 failures in a row", not_before=at(2060)),
+    decided(2030, "wait", "backoff", "1 failure", not_before=at(2060)),
     Refused(at=at(2061), attempt=2, reason="a limit is full", retryable=True),
     decided(2062, "resubmit", "go_on", "attempt 1 ended as stalled", not_before=at(2022)),
     submitted(2, 2063),

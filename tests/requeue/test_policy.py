@@ -51,6 +51,24 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_the_longest() -> None:
         assert base <= _wait_s(Facts("r", NOW, attempts), policy) <= base * 1.25
 
 
+@pytest.mark.parametrize(
+    ("retry", "once", "twice"),
+    [
+        ({"failures": 9}, "1 failure", "2 failures in a row"),
+        ({"failures": 0}, "ended once as failed", "ended 2 times as failed"),
+        ({"without_checkpoint": 1}, "the last attempt brought no new checkpoint", None),
+        ({"without_checkpoint": 2}, None, "2 attempts in a row brought no new checkpoint"),
+    ],
+)
+def test_people_are_told_why_in_their_own_language(
+    retry: dict[str, int], once: str | None, twice: str | None
+) -> None:
+    for why, attempts in ((once, [_failed(1)]), (twice, [_failed(1), _failed(2)])):
+        if why is not None:
+            facts = Facts("r", NOW, attempts)
+            assert decide(facts, Retry.model_validate(retry), NOW).why.startswith(why)
+
+
 def test_progress_ends_the_row() -> None:
     policy = Retry.model_validate({"failures": 99})
     attempts = [_failed(1), _failed(2), _failed(3, checkpoint=100)]
