@@ -61,8 +61,9 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
     if ctx.invoked_subcommand is not None:
         return 0
     session = Session()
+    names = _names(session, site)
     session.refresh()
-    lines = [line for line in _lines(session) if site is None or _is_at(session, line.site, site)]
+    lines = [line for line in _lines(session) if names is None or line.site in names]
     if as_json:
         print_json(lines)
     elif not lines:
@@ -85,11 +86,12 @@ def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bo
     before = ctx.parent.params if ctx.parent is not None else {}
     site, as_json = site or before.get("site"), as_json or before.get("as_json", False)
     session = Session()
+    names = _names(session, site)
     session.refresh()
     sites = [
         line.site
         for line in _lines(session)
-        if line.node == node and (site is None or _is_at(session, line.site, site))
+        if line.node == node and (names is None or line.site in names)
     ]
     if not sites:
         raise NotFoundError(
@@ -157,14 +159,16 @@ def _site(session: Session, name: str) -> Site | None:
         return None
 
 
-def _is_at(session: Session, site: str, asked: str) -> bool:
-    """Whether ``asked`` means ``site``, which is a name, or the path of a file.
+def _names(session: Session, asked: str | None) -> set[str] | None:
+    """What runs call the site that was ``asked`` for, a name or the path of a file; None for any.
 
     Raises:
         SiteError: there is no such site.
     """
+    if asked is None:
+        return None
     named = session.site(asked, named_in=Where(key="--site"))
-    return site in (asked, named.name, str(Path(asked).absolute()))
+    return {asked, named.name, str(Path(asked).absolute())}
 
 
 def _print(lines: list[_Line], now: datetime) -> None:

@@ -92,7 +92,17 @@ def test_sites_have_nothing_in_common(desk: Desk, home: Path) -> None:
     ]
     assert [each["site"] for each in desk.json("nodes", "--site", "perlmutter")] == ["perlmutter"]
     assert desk.say("nodes", "--site", "frontier") == "no node has failed a run lately\n"
-    assert "no site" in desk.json("nodes", "--site", "nosuch", code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [["nodes"], ["nodes", "forgive", "n2"]])
+def test_a_site_that_is_none_is_an_error_whatever_has_failed(
+    desk: Desk, home: Path, words: list[str]
+) -> None:
+    for _ in range(2):
+        error = desk.json(*words, "--site", "nosuch", code=2)["error"]
+        assert "no site" in error["message"]
+        assert error["key"] == "--site"
+        remember(home, ["n2"])
 
 
 def test_a_person_may_speak_for_a_node(desk: Desk, home: Path) -> None:
