@@ -12,7 +12,10 @@ from hpcflow.cli.wishes import write_wishes
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Keep each RUN from being sent again until `hpcflow release`. A job that runs, runs on."""
+    """Keep each RUN from being sent again until `hpcflow release`. A job that runs, runs on.
+
+    Each is handled by itself, whatever happens to the others.
+    """
     from hpcflow.model.journal import Held
 
     return write_wishes(runs, Held, "held", as_json=as_json)

@@ -12,7 +12,10 @@ from hpcflow.cli.wishes import write_wishes
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Let each RUN go on that was held, or that a rule has stopped. Budgets are counted anew."""
+    """Let each RUN go on that was held, or that a rule has stopped. Budgets are counted anew.
+
+    Each is handled by itself, whatever happens to the others.
+    """
     from hpcflow.model.journal import Released
 
     return write_wishes(runs, Released, "released", as_json=as_json)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
+from hpcflow.errors import HpcflowError, InputError, StorageError
 
 if TYPE_CHECKING:
-    from hpcflow.model.journal import Held, Released
+    from hpcflow.model.journal import Held, JournalRecord, Released
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.locks import SubmitLock
 
@@ -18,39 +20,116 @@ if TYPE_CHECKING:
 def write_wishes(
     runs: tuple[str, ...], record: type[Held] | type[Released], word: str, *, as_json: bool
 ) -> int:
-    """Journal ``record`` for each of ``runs``, and say so."""
-    from hpcflow.errors import InputError
+    """Journal ``record`` for each of ``runs``, and say so, whatever happens to the others."""
+    session = Session()
+    run_dirs: list[RunDir] = []
+    said: list[dict[str, Any]] = []
+    codes: set[int] = set()
+    for text in dict.fromkeys(runs):
+        run_id = text
+        try:
+            run_dir = session.run_dir(text)
+            run_id = run_dir.path.name
+            _write(session, run_dir, record)
+        except HpcflowError as error:
+            codes.add(error.exit_code)
+            said.append({"run_id": run_id, "wish": None, "error": error_json(error)})
+            if not as_json:
+                say_error(error)
+        else:
+            codes.add(0)
+            run_dirs.append(run_dir)
+            said.append({"run_id": run_id, "wish": word})
+            if not as_json:
+                click.echo(f"{run_id}: {word}")
+    if as_json:
+        print_json(said)
+    for run_dir in run_dirs:
+        session.catch_up(run_dir)
+    return codes.pop() if len(codes) == 1 else 1
+
+
+def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released]) -> None:
+    """Journal ``record`` for one run.
+
+    Raises:
+        InputError: it would change nothing.
+        StorageError: its directory or its journal is gone, or cannot be written.
+    """
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage import journal
     from hpcflow.storage.locks import submit_lock
     from hpcflow.storage.unread import mark_unread
 
-    session = Session()
-    run_dirs = [session.run_dir(text) for text in runs]
-    for run_dir in run_dirs:
-        if record is Released:  # an end that nobody has seen yet is what is taken back
-            session.refresh_run(run_dir)
-        # Under the lock: a daemon that is sending it has sent it, and any other one hears of this.
-        with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
-            known = session.known_attempts(run_dir)
-            require_journal(run_dir, journal.read(run_dir), known_attempts=known)
-            if record is Released and run_dir.cancel.exists():
-                raise InputError(
-                    f"run {run_dir.path.name} was cancelled",
-                    next_action=f"send it again: hpcflow resume {run_dir.path.name}",
-                )
-            mark_unread(session.settings.home, run_dir)
-            if record is Held:
-                _end_standby(session, run_dir, lock)
-            journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
-        if not as_json:
-            click.echo(f"{run_dir.path.name}: {word}")
-    if as_json:
-        print_json([{"run_id": run_dir.path.name, "wish": word} for run_dir in run_dirs])
-    for run_dir in run_dirs:
-        session.catch_up(run_dir)
-    return 0
+    _require_there(run_dir)
+    if record is Released:  # an end that nobody has seen yet is what is taken back
+        session.refresh_run(run_dir)
+    # Under the lock: a daemon that is sending it has sent it, and any other one hears of this.
+    with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
+        records = journal.read(run_dir)
+        require_journal(run_dir, records, known_attempts=session.known_attempts(run_dir))
+        _require_effect(run_dir, records, scancel_counts=record is Held)
+        mark_unread(session.settings.home, run_dir)
+        if record is Held:
+            _end_standby(session, run_dir, lock)
+        journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
+
+
+def _require_there(run_dir: RunDir) -> None:
+    """Raises StorageError: the run directory is gone, or its scratch is not mounted here."""
+    from hpcflow.storage.runs import is_gone, is_purged
+
+    run_id = run_dir.path.name
+    if is_purged(run_dir):
+        raise StorageError(
+            f"the run directory of {run_id} is gone, and nothing is sent for it any more",
+            next_action=f"end a job of it that still runs: hpcflow cancel {run_id}; "
+            "or train it again as a new run: hpcflow run CONFIG",
+        )
+    if is_gone(run_dir):
+        raise StorageError(
+            f"{run_dir.path.parents[1]} is not there, and with it the run directory of {run_id}",
+            next_action="say it again where that scratch is mounted",
+        )
+
+
+def _require_effect(
+    run_dir: RunDir, records: Sequence[JournalRecord], *, scancel_counts: bool
+) -> None:
+    """Refuse what would change nothing.
+
+    Args:
+        scancel_counts: as a cancel does; `release` takes it back.
+
+    Raises:
+        InputError: the run is completed, or was cancelled.
+    """
+    from hpcflow.launch.submission import last_attempt
+    from hpcflow.model.state import Cause
+
+    run_id = run_dir.path.name
+    if last_attempt(list(records)).cause is Cause.COMPLETED:
+        raise InputError(
+            f"run {run_id} is completed, and nothing is sent after it",
+            next_action="train it again as a new run: hpcflow run CONFIG",
+        )
+    if run_dir.cancel.exists() or (scancel_counts and _was_ended_by_hand(records)):
+        raise InputError(
+            f"run {run_id} was cancelled, and nothing is sent after it",
+            next_action=f"send it again: hpcflow resume {run_id}",
+        )
+
+
+def _was_ended_by_hand(records: Sequence[JournalRecord]) -> bool:
+    """Whether its last job was cancelled, and nobody has wished since that it goes on."""
+    from hpcflow.model.journal import Ended, Released, Resumed
+    from hpcflow.model.state import Cause
+
+    for record in reversed(records):
+        if isinstance(record, (Ended, Released, Resumed)):
+            return isinstance(record, Ended) and record.cause is Cause.CANCELLED
+    return False
 
 
 def _end_standby(session: Session, run_dir: RunDir, lock: SubmitLock) -> None:
@@ -59,7 +138,6 @@ def _end_standby(session: Session, run_dir: RunDir, lock: SubmitLock) -> None:
     First of all the standby is kept from ever executing anything. Its job is cancelled if Slurm can
     be asked: otherwise a daemon does that, or it leaves when it starts.
     """
-    from hpcflow.errors import HpcflowError
     from hpcflow.launch.jobs import other_cluster
     from hpcflow.launch.standby import discard, give_up
     from hpcflow.launch.submission import last_attempt

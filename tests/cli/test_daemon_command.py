@@ -72,9 +72,48 @@ def test_hold_and_release(desk: Desk) -> None:
 def test_what_was_cancelled_is_not_released_but_resumed(desk: Desk) -> None:
     desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
     desk.say("cancel", "patient")
-    error = desk.json("release", "patient", code=2)["error"]
-    assert "hpcflow resume" in error["next_action"]
+    for word in ("release", "hold"):
+        (said,) = desk.json(word, "patient", code=2)
+        assert said["wish"] is None
+        assert "was cancelled" in said["error"]["message"]
+        assert "hpcflow resume" in said["error"]["next_action"]
     assert desk.json("show", "patient")["state"] == "cancelled"
+
+
+def test_what_is_completed_is_neither_held_nor_released(desk: Desk) -> None:
+    desk.json("run", desk.config("done", "true"), "--wait")
+    other = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)["run_id"]
+    for word in ("hold", "release"):
+        assert "is completed, and nothing is sent after it" in desk.error(word, "done")
+        refused, done = desk.json(word, "done", "patient", code=1)
+        assert "hpcflow run CONFIG" in refused["error"]["next_action"]
+        assert done["run_id"] == other, "the others are"
+        assert done["wish"] == ("held" if word == "hold" else "released")
+
+
+def test_what_scancel_has_ended_is_held_once_it_was_released(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
+    journal = Path(run["run_dir"]) / "journal.jsonl"
+    lines = journal.read_text().replace('"checkpointed"', '"cancelled"')
+    journal.write_text(lines)
+    assert "was cancelled" in desk.error("hold", "patient")
+    assert "released" in desk.say("release", "patient")
+    assert "held" in desk.say("hold", "patient")
+
+
+def test_a_run_whose_directory_is_gone_says_so_and_what_to_do(desk: Desk) -> None:
+    run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
+    path = Path(run["run_dir"])
+    shutil.rmtree(path)
+    for word in ("hold", "release"):
+        (said,) = desk.json(word, "patient", code=1)
+        assert f"the run directory of {run['run_id']} is gone" in said["error"]["message"]
+        assert f"hpcflow cancel {run['run_id']}" in said["error"]["next_action"]
+        assert not path.exists()
+    path.parents[1].rename(path.parents[1].with_name("away"))
+    (said,) = desk.json("hold", "patient", code=1)
+    assert f"{path.parents[1]} is not there" in said["error"]["message"]
+    assert "mounted" in said["error"]["next_action"]
 
 
 def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> None:
@@ -82,8 +121,8 @@ def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> Non
     journal = Path(run["run_dir"]) / "journal.jsonl"
     journal.unlink()
     for word in ("hold", "release"):
-        error = desk.json(word, "patient", code=1)["error"]
-        assert "is gone, and with it what became of its jobs" in error["message"]
+        (said,) = desk.json(word, "patient", code=1)
+        assert "is gone, and with it what became of its jobs" in said["error"]["message"]
     desk.say("daemon", "--once", code=1)
     assert not journal.exists()
 
