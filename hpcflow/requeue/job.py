@@ -36,22 +36,40 @@ _FIRST_DELAY_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 300.0
 _LOOK_AGAIN_S: Final = 600.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
+#: As long as Slurm gives a job's processes, by default, to leave.
+_MOST_LOOKS: Final = 30
+_UNDER_WAY: Final = frozenset({"COMPLETING", "RUNNING"})
 _STATE: Final = re.compile(r"\bJobState=(\w+)")
 
 
-def was_cancelled(job_id: str) -> bool:
-    """Whether somebody ended this job by hand; False where nobody knows any more."""
-    try:
+def was_cancelled(job_id: str, clock: Clock) -> bool:
+    """Whether somebody ended this job by hand; False where nobody knows any more.
+
+    A job whose last processes are being cleared away may be followed already; while nobody says how
+    it ended, it is asked again.
+    """
+    for _ in range(_MOST_LOOKS):
+        state = _state_of(job_id)
+        if state not in _UNDER_WAY:
+            return state == "CANCELLED"
+        clock.sleep(1.0)
+    return False
+
+
+def _state_of(job_id: str) -> str:
+    """Slurm's word for it; an empty one where nobody knows."""
+    state = ""
+    with suppress(HpcflowError):
         found = _STATE.search(ask(["scontrol", "show", "job", job_id]))
-        if found is not None:
-            return found[1] == "CANCELLED"
-    except HpcflowError:
-        pass  # slurmctld forgets after some minutes; accounting, if there is any, does not
-    try:
+        state = found[1] if found is not None else ""
+    if state in ("", "COMPLETING"):
+        # slurmctld forgets after some minutes; accounting, if there is any, does not, and knows
+        # from the beginning how a job ends.
         argv = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State"]
-        return ask([*argv, f"--jobs={job_id}"]).startswith("CANCELLED")
-    except HpcflowError:
-        return False
+        with suppress(HpcflowError):
+            words = ask([*argv, f"--jobs={job_id}"]).split()
+            state = words[0] if words else state
+    return state
 
 
 def successor_command(script: Path, allocation: Allocation, job_name: str) -> list[str]:
@@ -169,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
-    if not (before.isdecimal() and was_cancelled(before)):
+    if not (before.isdecimal() and was_cancelled(before, SystemClock())):
         subprocess.Popen([sys.executable, "-m", "hpcflow.requeue.job", words[0], "--send"])
         _become([sys.executable, "-m", "hpcflow.cli.main", "daemon"])
     _say(f"job {job_id}: job {before} was cancelled, so this one ends, too")

@@ -144,6 +144,9 @@ def test_a_node_without_processes_is_waited_for(
         ("exit 1", 'echo "CANCELLED by 1000"', True),
         ("exit 1", "echo NODE_FAIL", False),
         ("exit 1", "exit 1", False),
+        ('echo "   JobState=COMPLETING Reason=None"', 'echo "CANCELLED by 1000"', True),
+        ('echo "   JobState=COMPLETING Reason=None"', "echo PREEMPTED", False),
+        ('echo "   JobState=COMPLETING Reason=None"', "exit 1", False),
     ],
 )
 def test_only_who_was_cancelled_has_no_successor(
@@ -151,7 +154,19 @@ def test_only_who_was_cancelled_has_no_successor(
 ) -> None:
     program(programs, "scontrol", scontrol)
     program(programs, "sacct", sacct)
-    assert was_cancelled("7") is expected
+    assert was_cancelled("7", FakeClock()) is expected
+
+
+def test_who_is_followed_while_its_processes_still_leave_is_asked_until_it_has_ended(
+    programs: Path,
+) -> None:
+    """Without accounting, nobody says before how a job ends."""
+    asked = f'test "$(grep -c ^scontrol {programs}/calls)" -lt 3'
+    program(programs, "scontrol", f"{asked} && echo JobState=COMPLETING || echo JobState=CANCELLED")
+    program(programs, "sacct", "exit 1")
+    clock = FakeClock()
+    assert was_cancelled("7", clock)
+    assert clock.monotonic() == 2
 
 
 def test_outside_of_a_job_it_says_how_to_send_one(
