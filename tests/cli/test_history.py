@@ -27,8 +27,7 @@ def test_the_timeline_fits_80_columns_and_tells_each_thing_once_with_its_time() 
 2026-03-01 12:33:40    cancel (silent): no progress
 2026-03-01 12:33:41    stalled, ran 33m 36s, train steps 0 to 130 (100 saved, 30
                          lost)
-2026-03-01 12:33:50  wait (backoff): 1 failure, not before 2026-03-01
-                       12:34:20
+2026-03-01 12:33:50  wait (backoff): 1 failure, not before 2026-03-01 12:34:20
 2026-03-01 12:34:21  refused: a limit is full
 2026-03-01 12:34:22  resubmit (go_on): attempt 1 ended as stalled
 2026-03-01 12:34:23  attempt 2: job 4712 submitted
