@@ -1,12 +1,15 @@
-"""kill -9 of the CLI at every boundary leaves exactly one Slurm job after the next command."""
+"""One Slurm job executes an attempt: kill -9 at every boundary, and a job that comes late."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.cluster import Cluster, poll
 from tests.e2e.conftest import ON_EACH_LEDGER, Hpcflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -40,3 +43,47 @@ def test_kill_9_at_every_moment_leaves_exactly_one_job(hpcflow: Hpcflow) -> None
     assert "killed before starting a program" in logs
     assert "killed after starting a program" in logs
     assert {r["next"] for r in rounds[:-1]} == {"run", "resume"}
+
+
+#: Slurm's controller has the request, and neither says so nor shows a job: that comes later.
+LATE_SBATCH = """#!/bin/bash
+printf '%q ' "$@" > "${0%/*}/request"
+echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+exit 1
+"""
+
+
+def test_the_job_of_a_withdrawn_attempt_that_starts_after_all_executes_nothing(
+    hpcflow: Hpcflow, cluster: Cluster
+) -> None:
+    late = hpcflow.home.parent / "late"
+    hpcflow.user.run(["mkdir", str(late)])
+    (late / "sbatch").write_text(LATE_SBATCH)
+    (late / "sbatch").chmod(0o755)
+    says = hpcflow.home.parent / "executed"
+    config = hpcflow.write_config(
+        "late.yaml",
+        SLEEPER.replace("sleeper", "late").replace(
+            '[sleep, "300"]', f'[sh, -c, "echo $SLURM_JOB_ID >> {says}"]'
+        ),
+    )
+    path = f"{late}:{hpcflow.user.environment()['PATH']}"
+    impatient = replace(hpcflow, env={**hpcflow.env, "PATH": path})
+    done = impatient("run", config, "--site", "devcluster", check=False)
+    assert done.returncode == 1
+    assert "no job of this name exists" in done.stderr
+    sent = hpcflow.json("resume", "late")
+    assert sent["attempt"] == 2
+
+    attempt = RunDir(Path(sent["run_dir"])).attempt(1)
+    request = (late / "request").read_text()
+    args = ["bash", "-c", f"sbatch {request}"]
+    job_id = hpcflow.user.run(args, cwd=attempt.path, env=hpcflow.env).stdout.strip()
+    show = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T"]
+    # FAILED, for it must not look completed.
+    poll(lambda: cluster.run(*show).strip() == "FAILED", 60, lambda: cluster.run(*show))
+    assert f"job {job_id} leaves it alone" in attempt.log.read_text()
+    shown = hpcflow.json("wait", "late")
+    assert (shown["state"], shown["job_id"]) == ("completed", sent["job_id"])
+    assert says.read_text().split() == [sent["job_id"]]
+    assert hpcflow("ledger", "check").returncode == 0
