@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,17 @@ def postgres_server() -> Iterator[Postgres]:
         yield server.start()
 
 
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[Postgres]:
+    """A Postgres server that nobody else uses, for it is stopped or killed."""
+    need(packages.require_postgres)
+    server = Postgres(f"{SERVERS}{os.getpid()}-postgres")
+    try:
+        yield server.start()
+    finally:
+        _delete(server)
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3]:
     """An S3 server, shared by all processes: each test creates a bucket of its own name."""
@@ -106,6 +118,25 @@ def need(check: Callable[[], object]) -> None:
         if forbidden:
             raise
         pytest.skip(str(error))
+
+
+@contextmanager
+def small_disk(folder: Path, size: str, *, owner: int | None = None) -> Iterator[None]:
+    """For the length of the block ``folder`` is a disk of that size; this needs root."""
+    options = f"size={size},mode=700,uid={os.geteuid() if owner is None else owner}"
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no tmpfs can be mounted: {done.stderr}")
+        pytest.skip(f"no tmpfs can be mounted here; be root: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager

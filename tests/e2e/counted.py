@@ -18,7 +18,7 @@ import fcntl
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +34,11 @@ from tests.e2e.conftest import Hpcflow
 
 #: A train step is 0.05 s, a checkpoint five of them.
 CHECKPOINT_EVERY = 5
+#: Options for :func:`start`: it saves on notice only.
+NEVER_SAVES = ("--set", "checkpoint.every_train_steps=null", "--set", "checkpoint.interval=never")
 
 _PROGRAM = Path(__file__).with_name("counted_program.py")
+_HURRIED = Path(__file__).with_name("hurried.py")
 _CONFIG = f"""
 name: counted
 command: [python3, {{program}}]
@@ -135,10 +138,10 @@ class Counted:
         return sorted(int(each.parent.name) for each in manifests if each.parent.name.isdecimal())
 
     def events(self, attempt: int, kind: str) -> list[dict[str, Any]]:
-        """What the job of an attempt has reported."""
+        """What the job of an attempt has reported; what is no event is left out."""
         path = RunDir(self.path).attempt(attempt).events
-        lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
-        return [line for line in lines if line["event"] == kind]
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [line for line in map(_parsed, lines) if line.get("event") == kind]
 
     def is_alive(self) -> bool:
         """Whether an execution holds the lock of the run now."""
@@ -175,6 +178,15 @@ class Counted:
         poll(lambda: len(self.ends) >= count, 60, lambda: f"{self.run_id}: {self.records[-3:]}")
 
 
+def _parsed(line: bytes) -> dict[str, Any]:
+    """The object that the line is; empty where it is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _is_of(line: dict[str, Any], begin: dict[str, Any]) -> bool:
     return bool(line["pid"] == begin["pid"] and line["at"] >= begin["at"] and "train_step" in line)
 
@@ -205,19 +217,35 @@ class Daemon:
 
 
 @contextmanager
-def watch(hpcflow: Hpcflow, **env: str) -> Iterator[Daemon]:
-    """``hpcflow daemon --interval 1`` of the same user, for the length of the block."""
-    log = hpcflow.home.parent / "daemon.log"
+def start_daemon(
+    hpcflow: Hpcflow,
+    log: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    patience_s: float | None = None,
+) -> Iterator[Daemon]:
+    """``hpcflow daemon --interval 1`` of the same user; at the end of the block it is ended.
+
+    Args:
+        log: what it prints is appended to this file.
+        env: what it has in its environment besides.
+        patience_s: what its patience is instead of minutes; see hurried.py.
+    """
+    program = ["hpcflow"]
+    if patience_s is not None:
+        hurried = hpcflow.home.parent / _HURRIED.name
+        if not hurried.exists():  # others may be about to start it
+            hpcflow.write_config(hurried.name, _HURRIED.read_text())
+        program = ["python", str(hurried), str(patience_s)]
     with log.open("ab") as file:
         process = hpcflow.user.popen(
-            ["hpcflow", "daemon", "--interval", "1"],
-            env={**hpcflow.env, **env},
+            [*program, "daemon", "--interval", "1"],
+            env={**hpcflow.env, **(env or {})},
             stdout=file,
             stderr=subprocess.STDOUT,
         )
     try:
         yield Daemon(process, log)
-        assert process.poll() is None, log.read_text()
     except BaseException:
         # They train until they are told to finish, and would stand in the way of other tests.
         hpcflow.user.run(["scancel", f"--user={hpcflow.user.name}"], check=False)
@@ -226,6 +254,14 @@ def watch(hpcflow: Hpcflow, **env: str) -> Iterator[Daemon]:
         process.terminate()
         process.wait(timeout=120)
     assert "Traceback" not in log.read_text()
+
+
+@contextmanager
+def watch(hpcflow: Hpcflow, **env: str) -> Iterator[Daemon]:
+    """A daemon for the length of the block; that it does not end before is asserted."""
+    with start_daemon(hpcflow, hpcflow.home.parent / "daemon.log", env=env) as daemon:
+        yield daemon
+        assert daemon.process.poll() is None, daemon.said
 
 
 def take_all_nodes(user: User) -> None:
@@ -253,11 +289,17 @@ def _is_complete(run: Counted) -> bool:
     return run.causes[-1:] == ["completed"]
 
 
-def assert_counted(hpcflow: Hpcflow, cluster: Cluster, runs: Sequence[Counted]) -> None:
-    """No execution was lost or doubled, and program, ledger and Slurm know of the same ones."""
+def assert_counted(
+    hpcflow: Hpcflow, cluster: Cluster, runs: Sequence[Counted], *, forgotten: Sequence[str] = ()
+) -> None:
+    """No execution was lost or doubled, and program, ledger and Slurm know of the same ones.
+
+    Args:
+        forgotten: ids of the jobs that Slurm does not know any more.
+    """
     for run in runs:
         _assert_executed_one_by_one(run)
-        _assert_same_jobs(hpcflow, cluster, run)
+        _assert_same_jobs(hpcflow, cluster, run, set(forgotten))
     assert hpcflow("ledger", "check").returncode == 0
 
 
@@ -276,12 +318,15 @@ def _assert_executed_one_by_one(run: Counted) -> None:
     assert begins == sorted(begins), f"{run.run_id}: a checkpoint was lost: {executions}"
 
 
-def _assert_same_jobs(hpcflow: Hpcflow, cluster: Cluster, run: Counted) -> None:
+def _assert_same_jobs(
+    hpcflow: Hpcflow, cluster: Cluster, run: Counted, forgotten: set[str]
+) -> None:
     shown = hpcflow.json("show", run.run_id)
     attempts = [each for each in shown["attempts"] if each["job_id"] is not None]
     known = {each["job_id"] for each in attempts}
     executed = {each.job_id for each in run.executions}
     assert executed <= known, f"{run.run_id}: no attempt knows of {executed - known}"
+    known -= forgotten
     numbers = [each["attempt"] for each in shown["attempts"]]
     assert numbers == sorted(set(numbers))
 

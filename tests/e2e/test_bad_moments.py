@@ -15,6 +15,7 @@ from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import (
     CHECKPOINT_EVERY,
+    NEVER_SAVES,
     assert_counted,
     complete,
     start,
@@ -24,7 +25,6 @@ from tests.e2e.counted import (
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-NEVER_SAVES = ("--set", "checkpoint.every_train_steps=null", "--set", "checkpoint.interval=never")
 DEAF = ("--set", "params.deaf=true")
 
 

@@ -38,7 +38,7 @@ from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home
 from hpcflow.storage.runs import list_runs
-from tests.requeue.stand_in import Job, StandIn, assert_exactly_once, pass_five_minutes
+from hpcflow.testing.stand_in import Job, StandIn, assert_exactly_once, pass_five_minutes
 
 CONFIG = """
 name: small

@@ -23,7 +23,7 @@ from hpcflow.requeue.daemon import lease_name
 from hpcflow.settings import load_settings
 from hpcflow.storage.layout import Home
 from hpcflow.testing.cluster import poll
-from tests.requeue.stand_in import Job, StandIn, assert_exactly_once, pass_five_minutes
+from hpcflow.testing.stand_in import Job, StandIn, assert_exactly_once, pass_five_minutes
 
 CONFIG = """
 name: small

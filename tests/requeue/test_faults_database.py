@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,7 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.url import parse_url
 from hpcflow.projection import check
 from hpcflow.storage.runs import list_runs
-from hpcflow.testing.cluster import Postgres, packages, poll
-from tests.cluster_fixture import need
+from hpcflow.testing.cluster import Postgres, poll
 from tests.requeue.test_daemon import Process, preempted
 from tests.requeue.watched import Watched
 
@@ -32,18 +30,6 @@ from tests.requeue.watched import Watched
 @pytest.fixture
 def desk(tmp_path: Path) -> Watched:
     return Watched(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[Postgres]:
-    """A server that no other test uses, for it is stopped."""
-    need(packages.require_postgres)
-    server = Postgres(f"/var/tmp/hpcflow-test-{os.geteuid()}-{os.getpid()}-postgres")
-    try:
-        yield server.start()
-    finally:
-        server.stop()
-        shutil.rmtree(server.folder)
 
 
 def journals(desk: Watched) -> dict[str, bytes]:
@@ -69,10 +55,10 @@ MOMENTS = ["INSERT INTO lease", "BEGIN", "UPDATE run", "COMMIT", "SELECT name, h
 @pytest.mark.postgres
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_postgres_that_stops_in_a_round_and_comes_back(
-    desk: Watched, own_server: Postgres, moment: str, monkeypatch: pytest.MonkeyPatch
+    desk: Watched, own_postgres: Postgres, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"down_{MOMENTS.index(moment)}"
-    desk.settings = replace(desk.settings, ledger_url=own_server.create_database(name))
+    desk.settings = replace(desk.settings, ledger_url=own_postgres.create_database(name))
     is_up, rounds_down = True, 0
     with open_ledger(desk.settings.ledger_url) as ledger:
         runs = preempted(desk, 3)
@@ -84,7 +70,7 @@ def test_postgres_that_stops_in_a_round_and_comes_back(
                 is_due = moment != "UPDATE lease" or process.reports
                 if is_up and is_due and sql.startswith(moment):
                     is_up = False
-                    own_server.stop()
+                    own_postgres.stop()
                 return function(connection, sql, *args)
 
             return wrapped
@@ -93,7 +79,7 @@ def test_postgres_that_stops_in_a_round_and_comes_back(
             nonlocal rounds_down
             rounds_down += not is_up
             if rounds_down == 2:
-                own_server.start()
+                own_postgres.start()
             assert rounds_down < 10, process.texts
 
         for each in ("execute", "execute_many", "rows"):
@@ -102,7 +88,7 @@ def test_postgres_that_stops_in_a_round_and_comes_back(
         process.run(3)
         monkeypatch.undo()
     assert not is_up, f"no round has {moment}"
-    own_server.start()
+    own_postgres.start()
     said = " ".join(process.texts)
     assert "postgresql://" in said
     assert "trying again" in said or "the lease ends by itself" in said

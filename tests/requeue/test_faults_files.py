@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause, RunState
 from hpcflow.storage import files
 from hpcflow.storage.layout import RunDir
+from tests.cluster_fixture import small_disk
 from tests.requeue.watched import Watched
 
 
@@ -34,14 +34,8 @@ def small_scratch(tmp_path: Path) -> Iterator[Path]:
     """A scratch of one megabyte, which needs root to be made."""
     scratch = tmp_path / "scratch"
     scratch.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(scratch)]
-    done = subprocess.run(mount, capture_output=True, text=True)
-    if done.returncode != 0:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"no tmpfs can be mounted: {done.stderr}")
-        pytest.skip(f"no tmpfs can be mounted here; be root: {done.stderr.strip()}")
-    yield scratch
-    subprocess.run(["umount", "--lazy", str(scratch)], check=True)
+    with small_disk(scratch, "1m"):
+        yield scratch
 
 
 def names(desk: Watched) -> list[str]:

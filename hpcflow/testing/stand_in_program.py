@@ -1,6 +1,6 @@
 """One of Slurm's programs, of a cluster that is a file: ``stand_in_program.py DATABASE NAME …``.
 
-Started by what :class:`tests.requeue.stand_in.StandIn` puts on PATH. It imports nothing but the
+Started by what :class:`hpcflow.testing.stand_in.StandIn` puts on PATH. It imports nothing but the
 standard library, so that an sbatch takes as long as a real one. Every request is written down, with
 the process that sent it.
 """
