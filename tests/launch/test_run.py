@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hpcflow.errors import (
     ScratchError,
     StorageError,
     SubmissionInDoubt,
+    SubmissionLost,
     SubmissionRefused,
 )
 from hpcflow.launch.cancel import end_jobs
@@ -225,6 +227,26 @@ def test_a_job_that_exists_although_sbatch_said_no_is_adopted(desk: Desk) -> Non
     launched = desk.launch()
     assert desk.alive() == [launched.job_id]
     assert desk.state(launched.run_id)[0] is RunState.RUNNING
+
+
+def test_a_job_that_appears_after_its_attempt_was_withdrawn_executes_nothing(desk: Desk) -> None:
+    executed = desk.folder / "executed"
+    desk.config.write_text(desk.config.read_text().replace('"true"', f'"touch", "{executed}"'))
+    desk.slurm.faults.append(Fault.LOST_REQUEST)
+    with pytest.raises(SubmissionLost):
+        desk.launch()
+    (link,) = desk.settings.home.runs.iterdir()
+    run_dir = RunDir(link.readlink())
+    assert desk.resume(run_dir).attempt == 2
+    attempt = run_dir.attempt(1)
+    job = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "n1"}
+    with attempt.log.open("wb") as log:
+        done = subprocess.run(
+            ["bash", str(attempt.script)], env=job, cwd=attempt.path, stdout=log, stderr=log
+        )
+    assert done.returncode == 1, "it must not look completed"
+    assert "job 77 leaves it alone" in attempt.log.read_text()
+    assert not executed.exists()
 
 
 def test_the_record_of_a_refused_job_is_no_job(desk: Desk) -> None:
