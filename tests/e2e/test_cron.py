@@ -5,21 +5,18 @@ from __future__ import annotations
 import stat
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hpcflow.testing.cluster import User, packages, poll
-from tests.e2e.conftest import TWO_NODES, Hpcflow
-from tests.e2e.test_daemon import take_all_nodes
-from tests.e2e.test_main_job import assert_same, weights
+from hpcflow.testing.cluster import User, packages
+from tests.e2e.conftest import Hpcflow
+from tests.e2e.preempted import assert_survives
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-#: Each costs up to a minute, for cron's clock has no smaller hand.
-PREEMPTIONS = 2
+#: Each costs a minute, for cron's clock has no smaller hand; the loop has ten (test_daemon.py).
+PREEMPTIONS = 4
 FOREIGN = '# mine; keep it\nMAILTO=""\n0 4 1 1 * echo "100\\% of\tit" > /dev/null\n'
 
 
@@ -60,8 +57,8 @@ def crontab(user: User, option: str, text: str | None = None) -> str:
 
 
 @pytest.mark.usefixtures("cron")
-def test_a_preempted_run_finishes_by_cron_alone(
-    hpcflow: Hpcflow, grace: User, undisturbed: dict[str, Any]
+def test_a_run_that_is_preempted_at_random_moments_finishes_by_cron_alone(
+    hpcflow: Hpcflow, grace: User
 ) -> None:
     shown = hpcflow("daemon", "install", "--cron", check=False)
     assert shown.returncode == 2
@@ -73,29 +70,8 @@ def test_a_preempted_run_finishes_by_cron_alone(
     assert table.endswith(FOREIGN)
     assert table.count("daemon --once") == 1
     assert table.removesuffix(FOREIGN) in shown.stdout, "what was shown is what was written"
-    run = hpcflow.json(
-        "run",
-        hpcflow.digits,
-        *TWO_NODES,
-        *("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=1"),
-        *("--set", "checkpoint.every_train_steps=5"),
-    )
-
-    def look() -> Any:
-        return hpcflow.json("show", run["run_id"])
-
-    def has_new_checkpoint(attempt: int) -> bool:
-        return any(each["attempt"] == attempt for each in look()["checkpoints"])
-
+    assert_survives(hpcflow, grace, PREEMPTIONS)
     (log,) = (hpcflow.home / "daemon").glob("*.log")
-    for attempt in range(1, PREEMPTIONS + 1):
-        poll(partial(has_new_checkpoint, attempt), 150, log.read_text)
-        take_all_nodes(grace)
-    poll(lambda: look()["state"] == "completed", 150, log.read_text)
-    shown_run = look()
-    causes = [attempt["cause"] for attempt in shown_run["attempts"]]
-    assert causes == ["preempted"] * PREEMPTIONS + ["completed"]
-    assert_same(weights(shown_run), weights(undisturbed))
     said = log.read_text()
     assert said.count("(go_on: ") == PREEMPTIONS, said
     assert "Traceback" not in said

@@ -1,0 +1,97 @@
+"""The digits training, preempted again and again: it ends as one does that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from hpcflow.testing.cluster import User, poll
+from tests.e2e.conftest import TWO_NODES, Hpcflow
+from tests.e2e.test_main_job import assert_same, weights
+
+#: One in so many preemptions, but at least one, comes while the attempt is starting: programs are
+#: loaded, nothing is trained.
+ONE_STARTING_IN = 5
+STARTING_S = 6.0
+#: Long enough to be preempted so often: some 25 seconds of training, undisturbed.
+LONG = ("--set", "params.epochs=240")
+#: Towards the end it might be over before the nodes are taken.
+LAST_TRAIN_STEPS = 1000
+
+
+def take_all_nodes(user: User) -> None:
+    """Run a short job of higher priority on every node; returns when it is over."""
+    command = ["sbatch", "--wait", "--partition=gpu", "--nodes=4", "--gpus-per-node=4"]
+    user.run([*command, "--time=1", "--output=/dev/null", "--wrap=sleep 1"], timeout=120)
+
+
+def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:
+    """What an attempt has reported so far; the line that is being written is left out."""
+    path = run_dir / "attempts" / f"{attempt:04d}" / "events.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
+    """A run that is preempted so often, at random moments, completes with the weights of one that
+    is not, and its history tells the story. Who sends it again is the caller's affair."""
+    undisturbed = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *LONG, "--wait")
+    undisturbed = hpcflow.json("show", undisturbed["run_id"])
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    run = hpcflow.json(
+        "run",
+        hpcflow.digits,
+        *TWO_NODES,
+        *LONG,
+        *("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=1"),
+    )
+    run_dir = Path(run["run_dir"])
+
+    def wait_for_train_step(attempt: int, train_step: int) -> None:
+        def is_reached() -> bool:
+            said = [each["train_step"] for each in events(run_dir, attempt) if "train_step" in each]
+            return bool(said) and max(said) >= train_step
+
+        poll(is_reached, 120, f"attempt {attempt} never came to train step {train_step}")
+
+    def wait_for_a_moment_of_its_start(attempt: int) -> None:
+        poll(lambda: events(run_dir, attempt), 120, f"attempt {attempt} never started")
+        moment = monotonic() + chance.uniform(0, STARTING_S)
+        poll(lambda: monotonic() >= moment, 120, "time stands still")
+
+    starts = max(1, preemptions // ONE_STARTING_IN)
+    starting = set(chance.sample(range(1, preemptions + 1), starts))
+    last = undisturbed["total_train_steps"] - LAST_TRAIN_STEPS
+    train_steps = iter(sorted(chance.sample(range(last), preemptions)))
+    for attempt in range(1, preemptions + 1):
+        train_step = next(train_steps)
+        if attempt in starting:
+            wait_for_a_moment_of_its_start(attempt)
+        else:
+            wait_for_train_step(attempt, train_step)
+        take_all_nodes(grace)
+
+    def look() -> Any:
+        return hpcflow.json("show", run["run_id"])
+
+    poll(lambda: look()["state"] == "completed", 240, "it never completed")
+    shown = look()
+    causes = [attempt["cause"] for attempt in shown["attempts"]]
+    assert causes == ["preempted"] * preemptions + ["completed"]
+    story = hpcflow.json("history", run["run_id"])
+    told = story["attempts"]
+    assert {chapter["lost_train_steps"] for chapter in told[:-1]} <= {0, None}
+    rules = [each["rule"] for each in story["entries"] if each["kind"] == "decided"]
+    assert rules.count("go_on") == preemptions
+    assert all(chapter["nodes"] for chapter in told)
+    lines = hpcflow("history", run["run_id"]).stdout.splitlines()
+    assert sum("  preempted" in line for line in lines) == preemptions
+    assert sum("resubmit (go_on): attempt" in line for line in lines) == preemptions
+    assert sum(" after the end before" in line for line in lines) >= preemptions - starts
+    assert hpcflow("ledger", "check").returncode == 0
+    assert_same(weights(shown), weights(undisturbed))
