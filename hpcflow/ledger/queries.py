@@ -31,10 +31,8 @@ def _columns_of(view: type) -> tuple[str, ...]:
     return tuple("user_name" if name == "user" else name for name in columns(view))
 
 
-_ATTEMPTS_KNOWN: Final = "SELECT run_id, attempt, rule FROM attempt WHERE run_id IN"
-_BYTES_READ: Final = "SELECT run_id, path, offset_bytes FROM source WHERE run_id IN"
-#: What every database takes in one statement: SQLite before 3.32 takes 999.
-MOST_MARKS: Final = 900
+_ATTEMPTS_KNOWN: Final = "SELECT run_id, attempt, rule FROM attempt WHERE run_id"
+_BYTES_READ: Final = "SELECT run_id, path, offset_bytes FROM source WHERE run_id"
 _RUN: Final = _columns_of(RunView)
 _LIVE_RUN: Final = _columns_of(LiveRun)
 _ATTEMPT: Final = columns(AttemptView)
@@ -188,11 +186,10 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     Runs whose directory was gone are missing, too: it may be back, and then all of it is news.
     """
     found: dict[str, HowFar] = {}
-    for begin in range(0, len(run_ids), MOST_MARKS):
-        ids = run_ids[begin : begin + MOST_MARKS]
+    for is_one, ids in connection.among(run_ids):
         with connection.transaction(write=False):
-            attempts = connection.rows(f"{_ATTEMPTS_KNOWN} ({_marks(ids)})", ids)
-            sources = connection.rows(f"{_BYTES_READ} ({_marks(ids)})", ids)
+            attempts = connection.rows(f"{_ATTEMPTS_KNOWN} {is_one}", ids)
+            sources = connection.rows(f"{_BYTES_READ} {is_one}", ids)
         purged = set()
         for run_id, path, offset_bytes in sources:
             found.setdefault(run_id, HowFar()).offsets[path] = offset_bytes
@@ -209,11 +206,8 @@ def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]
     """``run.bytes_read`` of these runs, which nobody else changes until this transaction ends."""
     lock = "" if connection.is_sqlite else " FOR NO KEY UPDATE"  # SQLite has one writer at a time
     found: dict[str, int] = {}
-    in_order = sorted(run_ids)
-    for begin in range(0, len(in_order), MOST_MARKS):
-        ids = in_order[begin : begin + MOST_MARKS]
-        marks = ", ".join("?" * len(ids))
-        sql = f"SELECT run_id, bytes_read FROM run WHERE run_id IN ({marks}) ORDER BY run_id{lock}"  # noqa: S608 - our marks
+    for is_one, ids in connection.among(run_ids):
+        sql = f"SELECT run_id, bytes_read FROM run WHERE run_id {is_one} ORDER BY run_id{lock}"  # noqa: S608 - our marks
         found.update(connection.rows(sql, ids))
     return found
 
