@@ -122,12 +122,12 @@ def _require_effect(
 
 
 def _was_ended_by_hand(records: Sequence[JournalRecord]) -> bool:
-    """Whether its last job was cancelled, and nobody has wished since that it goes on."""
-    from hpcflow.model.journal import Ended, Released, Resumed
+    """Whether its last job was cancelled, and nothing has been sent or wished for it since."""
+    from hpcflow.model.journal import Ended, Intended, Released, Resumed, Submitted
     from hpcflow.model.state import Cause
 
     for record in reversed(records):
-        if isinstance(record, (Ended, Released, Resumed)):
+        if isinstance(record, (Ended, Intended, Released, Resumed, Submitted)):
             return isinstance(record, Ended) and record.cause is Cause.CANCELLED
     return False
 

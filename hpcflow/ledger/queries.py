@@ -230,22 +230,33 @@ _OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     """Ids of a user's runs that are neither under way nor over, and whose time has come.
 
-    Who has waited longest comes first.
+    Who has waited longest comes first. What is to be sent now is due whatever its time says, which
+    is that of its turn: the clock may have been put back since.
     """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     sql = (
         f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        "AND (next_at IS NULL OR next_at <= ?) "
+        "AND (next_at IS NULL OR next_at <= ? OR next_action LIKE ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
     return [
         run_id
         for (run_id,) in connection.rows(
-            sql, [user, *states, PURGED_RULE, to_text(now), "held", "stop:%"]
+            sql, [user, *states, PURGED_RULE, to_text(now), "resubmit:%", "held", "stop:%"]
         )
     ]
+
+
+def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
+    """Sites of a user's runs that came to rest since then, but for those that are completed."""
+    states = (RunState.WAITING.value, RunState.FAILED.value, RunState.CANCELLED.value)
+    sql = (
+        f"SELECT DISTINCT site FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our marks
+        "AND job_id IS NOT NULL AND journal_at > ?"
+    )
+    return [site for (site,) in connection.rows(sql, [user, *states, to_text(since)])]
 
 
 def of_others(connection: Connection, user: str) -> dict[str, str]:

@@ -151,6 +151,10 @@ class Ledger:
         """Ids of the user's runs about which something is to be decided, in turn."""
         return queries.undecided(self.connection(), now, user)
 
+    def resting_at(self, *, user: str, since: datetime) -> list[str]:
+        """Sites of the user's runs that came to rest since then, apart from completed ones."""
+        return queries.resting_at(self.connection(), user, since)
+
     def of_others(self, *, user: str) -> dict[str, str]:
         """Run id -> user, of the runs that are not this user's and may still go on."""
         return queries.of_others(self.connection(), user)

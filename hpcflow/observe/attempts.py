@@ -64,6 +64,7 @@ _ACCOUNTING_MARGIN = timedelta(days=1)
 def observe(
     live: Iterable[tuple[LiveRun, AttemptView]],
     standbys: Iterable[tuple[str, RunDir]] = (),
+    resting: Iterable[str] = (),
     *,
     connect: Callable[[str], Scheduler],
     queue: Callable[[str], Sequence[JobInfo]],
@@ -76,6 +77,7 @@ def observe(
     Args:
         live: attempts that have not ended, with their runs.
         standbys: sites and folders of runs with a standby that has nothing to wait for any more.
+        resting: sites whose queue is asked in any case, for jobs that somebody has restarted.
         connect: site name -> scheduler.
         queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
@@ -88,17 +90,23 @@ def observe(
     for site, run_dir in standbys:
         standing[site].append(run_dir)
 
+    at_rest = set(resting)
+
     def look(site: str) -> list[RunDir]:
         try:
             watch = _Watch(connect(site), clock, home, Silence(home, site), warnings)
-            pairs = by_site.get(site, [])
-            return watch.look(pairs, standing.get(site, []), lambda: queue(site))
+            return watch.look(
+                by_site.get(site, []),
+                standing.get(site, []),
+                lambda: queue(site),
+                is_asked=site in at_rest,
+            )
         except HpcflowError as error:
             told = f"{site}: {error.message}; showing what was known before"
             warnings.append(f"{told}{next_step(error)}")
             return []
 
-    sites = dict.fromkeys([*by_site, *standing])
+    sites = dict.fromkeys([*by_site, *standing, *at_rest])
     return [run_dir for site in sites for run_dir in look(site)]
 
 
@@ -161,14 +169,20 @@ class _Watch:
         pairs: list[tuple[LiveRun, AttemptView]],
         standing: list[RunDir],
         ask: Callable[[], Sequence[JobInfo]],
+        *,
+        is_asked: bool,
     ) -> list[RunDir]:
-        """Ask once, and journal what is new; the runs about which anything was."""
+        """Ask once, and journal what is new; the runs about which anything was.
+
+        Args:
+            is_asked: also where nothing is under way.
+        """
         sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
         with ExitStack() as locks:
             # Asked after the locks are taken: whoever submits at this moment is let be, and what
             # is absent then was not sent by anybody.
             unsettled = self._lock_open(pairs, locks)
-            if not unsettled and not sent and not standing:
+            if not (unsettled or sent or standing or is_asked):
                 return []
             queued = list(ask())
             known, names = _by_id(queued), {job.job_name for job in queued}

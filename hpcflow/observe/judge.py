@@ -38,6 +38,11 @@ VANISHED_AFTER_S: Final = 180.0
 #: node are compared: between two clocks there is always a time that is none.
 LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 
+#: Rounds that are jobs come from another node each time. Then the looks of all count together, for
+#: a time that no clocks of one cluster are apart: munge refuses five minutes.
+_VANISHED_FOR_ALL: Final = timedelta(hours=3)
+_LOOKS_OF_ALL: Final = 6
+
 #: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
 #: code alone: a program that is told to leave while it is still starting dies of that.
 _MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
@@ -81,8 +86,7 @@ def judge(
         host: the login node that looks, and whose clock ``now`` is.
     """
     if job is None:
-        own = [each for each in missed if each.host == host]
-        records = _judge_absence(attempt, own, last_sign, host, now)
+        records = _judge_absence(attempt, missed, last_sign, host, now)
     else:
         records = _judge_answer(attempt, job, now)
     return [
@@ -163,12 +167,14 @@ def _judge_absence(
     host: str | None,
     now: datetime,
 ) -> list[JournalRecord]:
-    """``missed``: those of ``host``."""
     if attempt.exit_code is not None:
         return [_ended_unseen(attempt, now, "the job's own last word")]
-    if _silent_s(missed, last_sign, now) >= VANISHED_AFTER_S:
+    own = [each for each in missed if each.host == host]
+    if _silent_s(own, last_sign, now) >= VANISHED_AFTER_S:
         return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
-    if missed and 0 <= (now - missed[-1].at).total_seconds() < LOOK_COUNTS_S:
+    if _is_missed_by_all(missed, last_sign, now):
+        return [_ended_unseen(attempt, now, "missing for three hours, for whoever looked")]
+    if own and 0 <= (now - own[-1].at).total_seconds() < LOOK_COUNTS_S:
         return []
     return [
         Observed(
@@ -182,6 +188,14 @@ def _judge_absence(
             host=host,
         )
     ]
+
+
+def _is_missed_by_all(
+    missed: Sequence[Observed], last_sign: datetime | None, now: datetime
+) -> bool:
+    """Whether nobody has seen it for hours, where each look may come from another machine."""
+    looks = [each for each in missed if each.last_sign == last_sign]
+    return len(looks) >= _LOOKS_OF_ALL and now - looks[0].at >= _VANISHED_FOR_ALL
 
 
 def _silent_s(missed: Sequence[Observed], last_sign: datetime | None, now: datetime) -> float:

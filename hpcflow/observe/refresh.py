@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.ledger.derive import STANDBY_DUE
@@ -16,6 +17,9 @@ from hpcflow.storage.own_runs import OwnRuns
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import JobInfo, Scheduler
+
+#: After a maintenance an admin may restart what was killed for it.
+_MAY_BE_RESTARTED: Final = timedelta(days=1)
 
 
 def refresh(
@@ -34,7 +38,8 @@ def refresh(
         user: only this user's runs are asked about; others' are theirs to watch.
         connect: site name -> scheduler.
         own: which runs these are, if the caller goes on to look at them.
-        queue: site name -> what is in its queue, where the scheduler is not simply asked.
+        queue: site name -> what is in its queue; of a daemon, which also looks for jobs of runs at
+            rest that somebody has restarted. Without it the scheduler is asked for what lives.
 
     Returns:
         What could not be asked or read, and what is gone, for people; everything else is in the
@@ -90,14 +95,20 @@ def _refresh_live(
         for each in known.values()
         if (run_dir := own.dir_of(each.run.run_id, each.run.run_dir)) is not None
     ]
+    # Whose job somebody restarts is under way again. That is a daemon's to find out: people who
+    # look at runs at rest need not wait for Slurm.
+    resting: list[str] = []
+    if queue is not None:
+        resting = ledger.resting_at(user=user, since=clock.now() - _MAY_BE_RESTARTED)
     warnings = own.warnings()
-    if live or standbys:
+    if live or standbys or resting:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
 
         changed = observe(
             live,
             standbys,
+            resting,
             connect=connect,
             queue=queue or (lambda site: connect(site).queue()),
             clock=clock,

@@ -24,6 +24,8 @@ from hpcflow.requeue.surroundings import OustedError
 #: So many submissions are lost, or turned away, in one round; the next ones would be, too. Not the
 #: first alone, for it can be its own fault. Each is looked up, which is a squeue of its own.
 _MOST_IN_VAIN: Final = 3
+#: What Slurm will never take may be the account's fault or each run's own: its words do not tell.
+_MOST_REFUSED: Final = 30
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +41,8 @@ class Troubles:
 
     of_runs: dict[str, str] = field(default_factory=dict)
     silent_sites: set[str] = field(default_factory=set)
-    _turned_away: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
+    _full: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
+    _refused: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
     _lost: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
@@ -47,8 +50,11 @@ class Troubles:
         """The sending of a job of ``run``; what is raised goes on to whoever is around."""
         try:
             yield
-        except (SubmissionDelayed, SubmissionRefused):
-            self._turned_away[_share(run)] += 1
+        except SubmissionDelayed:
+            self._full[_share(run)] += 1
+            raise
+        except SubmissionRefused:
+            self._refused[_share(run)] += 1
             raise
         except SubmissionInDoubt as doubt:
             if isinstance(doubt.__cause__, SchedulerUnavailable):  # nobody could be asked
@@ -64,7 +70,8 @@ class Troubles:
 
     def has_room_for(self, run: Run) -> bool:
         """Whether hardly any job with the same limits was turned away in this round."""
-        return self._turned_away[_share(run)] < _MOST_IN_VAIN
+        share = _share(run)
+        return self._full[share] < _MOST_IN_VAIN and self._refused[share] < _MOST_REFUSED
 
     @contextmanager
     def of(self, run_id: str, site: str) -> Iterator[None]:

@@ -18,6 +18,7 @@ from hpcflow.cli.main import main
 from hpcflow.cli.session import Session
 from hpcflow.clock import SystemClock
 from hpcflow.ledger.lease import acquire
+from hpcflow.model.journal import Submitted
 from hpcflow.requeue.daemon import lease_name
 from hpcflow.requeue.tick import Report
 from hpcflow.settings import load_settings
@@ -97,6 +98,10 @@ def test_what_scancel_has_ended_is_held_once_it_was_released(desk: Desk) -> None
     lines = journal.read_text().replace('"checkpointed"', '"cancelled"')
     journal.write_text(lines)
     assert "was cancelled" in desk.error("hold", "patient")
+    restarted = Submitted(at=SystemClock().now(), attempt=2, job_id="7", how="restarted")
+    journal.write_text(lines + restarted.to_line())
+    assert "held" in desk.say("hold", "patient"), "it runs"
+    journal.write_text(lines)
     assert "released" in desk.say("release", "patient")
     assert "held" in desk.say("hold", "patient")
 

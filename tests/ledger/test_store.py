@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import InputError, LedgerError, NotFoundError
-from hpcflow.ledger import connection
+from hpcflow.ledger import connection, queries
 from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
 from hpcflow.ledger.fold import RunFold, fold_events, fold_journal
 from hpcflow.ledger.rows import Change, CheckpointRow, SourceRow
@@ -344,6 +344,25 @@ def test_a_connection_that_was_lost_is_opened_anew(postgres_server: Postgres) ->
         assert caught.value.retryable
         assert ledger.runs() == []
     postgres_server.drop_database("ledger_lost")
+
+
+@pytest.mark.postgres
+def test_who_is_stopped_in_the_midst_of_writing_keeps_nobody_else_from_it(
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = postgres_server.create_database("ledger_stopped")
+    run = make_run(tmp_path)
+    monkeypatch.setattr(connection, "IDLE_TIMEOUT_S", 0.3)
+    with open_ledger(url) as stopped, open_ledger(url) as other:
+        other.apply([change_of(run, [], [])])
+        writing = stopped.connection()
+        with pytest.raises(LedgerError) as caught, writing.transaction(write=True):
+            assert queries.bytes_read(writing, [run.run_id]) == {run.run_id: 0}
+            assert other.apply([change_of(run, LIVE, SAID, bytes_before=0)]) == []
+            writing.rows("SELECT 1")  # it wakes up
+        assert caught.value.retryable
+        assert len(stopped.known([run.run_id])[run.run_id].attempts) == 1
+    postgres_server.drop_database("ledger_stopped")
 
 
 @pytest.mark.postgres

@@ -10,7 +10,6 @@ import pytest
 
 from hpcflow.model.journal import Submitted
 from hpcflow.rendering.context import Standby
-from hpcflow.storage import journal
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
 
@@ -233,7 +232,7 @@ def test_one_that_was_given_up_and_is_restarted_leaves_too(waiting: Bench) -> No
 def adopt(bench: Bench, job_id: str, number: int = 2) -> None:
     at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
     submitted = Submitted(at=at, attempt=number, job_id=job_id, how="standby")
-    journal.append(bench.run_dir, submitted)
+    bench.run_dir.journal.write_text(submitted.to_line())
 
 
 @pytest.mark.parametrize("state", ["FAILED", "NODE_FAIL", "CANCELLED"])

@@ -108,6 +108,18 @@ def test_who_waited_for_room_needs_no_clock_when_there_is_some(
     assert len(desk.alive()) == 5
 
 
+def test_who_found_no_room_is_sent_when_there_is_some_though_the_clock_went_back(
+    desk: Watched,
+) -> None:
+    runs = [desk.launch() for _ in range(4)]
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=1)
+    desk.slurm.faults += [Fault.DELAYED] * 3
+    assert desk.tick().sent == {}
+    desk.clock.advance(-HOUR_S)
+    assert len(desk.tick().sent) == 1, "the one that nobody turned away"
+
+
 @jumps
 def test_a_job_that_is_not_seen_for_a_moment_is_not_given_up_by_a_clock_that_jumps(
     desk: Watched, jump_s: float
@@ -168,6 +180,21 @@ def test_login_nodes_whose_clocks_differ_make_no_job_vanish_sooner_or_never(
             clock.advance(10)
         waited_s += 10
     assert waited_s > VANISHED_AFTER_S
+
+
+def test_a_job_vanishes_though_each_round_comes_from_another_node(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.launch()
+    desk.tick()
+    desk.slurm = FakeScheduler(desk.slurm._clock, cluster_name="devcluster")
+    began = desk.clock.now()
+    for number in range(100):
+        monkeypatch.setattr("socket.gethostname", lambda number=number: f"n{number}")
+        if desk.tick().sent:
+            break
+        pass_s(desk, 300)
+    assert timedelta(hours=3) <= desk.clock.now() - began <= timedelta(hours=3, minutes=10)
 
 
 def _has_ended(desk: Watched) -> bool:

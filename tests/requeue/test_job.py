@@ -289,10 +289,17 @@ def test_a_job_that_fails_when_its_successor_waits_sends_no_second_one(programs:
 
 
 def test_while_slurm_does_not_say_who_waits_one_is_sent(programs: Path) -> None:
-    """One too many ends by itself; with none, this would be the last daemon."""
+    """One too many waits its turn; with none, this would be the last daemon."""
     silent = "echo 'Unable to contact slurm controller' >&2; exit 1"
     assert batch(programs, "exit 1", queue=silent).wait(timeout=60) == 1
     assert sent_after_seven(programs, "now+600")
+
+
+def test_a_successor_that_slurm_does_not_take_at_once_is_sent_again(programs: Path) -> None:
+    job = batch(programs, "exit 3")
+    program(programs, "sbatch", "test -e tried || { touch tried; exit 1; }")
+    assert job.wait(timeout=60) == 3
+    assert len(calls(programs, "sbatch")) == 2
 
 
 def test_a_daemon_that_is_told_to_end_does_so_and_its_script_sends_nothing(programs: Path) -> None:

@@ -53,6 +53,27 @@ def jobs(seen: RunDetail) -> list[str | None]:
     return [attempt.job_id for attempt in seen.attempts]
 
 
+@pytest.mark.parametrize("raw_state", ["FAILED", "CANCELLED by 0"])
+def test_a_run_at_rest_goes_on_when_its_job_is_restarted_though_it_is_the_only_one(
+    desk: Watched, raw_state: str
+) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {failures: 0}\n")
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.end(launched.job_id, raw_state, exit_code=1, checkpoint=5)
+    desk.tick()
+    assert desk.seen(launched.run_id).run.state.is_final
+    desk.slurm.requeue(launched.job_id)
+    desk.clock.advance(10)
+    desk.tick()
+    claim(desk, launched, 2, launched.job_id)
+    assert desk.seen(launched.run_id).run.state is RunState.RUNNING
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=10)
+    assert list(desk.tick().sent) == [launched.run_id]
+
+
 def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watched) -> None:
     launched = desk.launch()
     claim(desk, launched, 1, launched.job_id)

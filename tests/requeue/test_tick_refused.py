@@ -11,6 +11,7 @@ from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released
 from hpcflow.model.state import RunState
+from hpcflow.requeue import troubles
 from hpcflow.schedulers.base import JobRef, SubmitRequest
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.runs import list_runs
@@ -156,10 +157,11 @@ def test_that_a_limit_is_full_is_found_out_by_few(desk: Watched) -> None:
     assert sent == {each.run_id for each in runs}
 
 
-def test_an_account_that_expires_under_many_runs_is_found_out_by_few_in_a_round(
-    desk: Watched,
+def test_an_account_that_expires_under_many_runs_is_found_out_by_some_in_a_round(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is refused once, and looked up; with the account renewed, those that are left go on."""
+    monkeypatch.setattr(troubles, "_MOST_REFUSED", 3)
     runs = [desk.launch() for _ in range(9)]
     for each in runs:
         desk.end(each.job_id, "PREEMPTED", checkpoint=100)
@@ -168,12 +170,20 @@ def test_an_account_that_expires_under_many_runs_is_found_out_by_few_in_a_round(
         desk.slurm.faults[:] = [Fault.REFUSED] * 9
         desk.slurm.calls.clear()
         assert desk.tick().sent == {}
-        assert [desk.slurm.calls.count(call) for call in ("queue", "submit", "find")] == [1, 3, 3]
+        assert [desk.slurm.calls.count(call) for call in ("queue", "submit", "find")] == [2, 3, 3]
         desk.clock.advance(10)
     desk.slurm.faults.clear()
     assert len(desk.tick().sent) == 3
     states = [desk.seen(each.run_id).run.state for each in runs]
     assert states.count(RunState.FAILED) == 6
+
+
+def test_runs_that_slurm_refuses_for_their_own_sake_hold_up_no_other(desk: Watched) -> None:
+    runs = [desk.launch() for _ in range(11)]
+    for each in runs:
+        desk.end(each.job_id, "PREEMPTED", checkpoint=100)
+    desk.slurm.faults[:] = [Fault.REFUSED] * 10
+    assert len(desk.tick().sent) == 1
 
 
 def test_whoever_is_in_doubt_for_slurm_is_silent_finds_that_out_for_all(desk: Watched) -> None:
