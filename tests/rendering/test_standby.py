@@ -232,7 +232,8 @@ def test_one_that_was_given_up_and_is_restarted_leaves_too(waiting: Bench) -> No
 def adopt(bench: Bench, job_id: str, number: int = 2) -> None:
     at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
     submitted = Submitted(at=at, attempt=number, job_id=job_id, how="standby")
-    bench.run_dir.journal.write_text(submitted.to_line())
+    with bench.run_dir.journal.open("a") as file:
+        file.write(submitted.to_line())
 
 
 @pytest.mark.parametrize("state", ["FAILED", "NODE_FAIL", "CANCELLED"])
