@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.filesystem import is_shared
@@ -26,8 +26,6 @@ CONNECT_TIMEOUT_S = 3
 BUSY_TIMEOUT_S = 10.0
 #: A rebuild writes 200 runs at a time, in seconds; Postgres ends what takes longer than this.
 STATEMENT_TIMEOUT_S = 60.0
-#: What SQLite before 3.32 takes in one statement is 999.
-_MOST_MARKS: Final = 900
 #: A process that is stopped in the midst of writing, or whose machine is gone, keeps its rows from
 #: everybody else: no longer than this. Between two statements of ours there are milliseconds.
 IDLE_TIMEOUT_S = 30.0
@@ -96,17 +94,6 @@ class Connection:
         with self._errors():
             found: list[Any] = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
             return found
-
-    def among(self, ids: Iterable[str]) -> Iterator[tuple[str, list[object]]]:
-        """SQL for "is one of ``ids``", and its parameters: for as many at a time, in their order,
-        as one statement takes. A server gets a list, as so many marks take it long to read."""
-        in_order = sorted(set(ids))
-        for begin in range(0, len(in_order), _MOST_MARKS):
-            some: list[object] = [*in_order[begin : begin + _MOST_MARKS]]
-            if self.is_sqlite:
-                yield f"IN ({', '.join('?' * len(some))})", some
-            else:
-                yield "= ANY(?)", [some]
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[None]:

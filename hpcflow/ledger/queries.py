@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -31,6 +31,8 @@ def _columns_of(view: type) -> tuple[str, ...]:
     return tuple("user_name" if name == "user" else name for name in columns(view))
 
 
+#: What every database takes in one statement: SQLite before 3.32 takes 999.
+_MOST_MARKS: Final = 900
 _ATTEMPTS_KNOWN: Final = "SELECT run_id, attempt, rule FROM attempt WHERE run_id"
 _BYTES_READ: Final = "SELECT run_id, path, offset_bytes FROM source WHERE run_id"
 _RUN: Final = _columns_of(RunView)
@@ -180,13 +182,22 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     return {run_id for (run_id,) in connection.rows(sql, values)}
 
 
+def among(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """SQL for "is one of ``ids``", and its parameters: for as many as one statement takes, in their
+    order."""
+    in_order = sorted(set(ids))
+    for begin in range(0, len(in_order), _MOST_MARKS):
+        some = in_order[begin : begin + _MOST_MARKS]
+        yield f"IN ({_marks(some)})", some
+
+
 def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]:
     """How far the files of these runs were read; those that the ledger does not know are missing.
 
     Runs whose directory was gone are missing, too: it may be back, and then all of it is news.
     """
     found: dict[str, HowFar] = {}
-    for is_one, ids in connection.among(run_ids):
+    for is_one, ids in among(run_ids):
         with connection.transaction(write=False):
             attempts = connection.rows(f"{_ATTEMPTS_KNOWN} {is_one}", ids)
             sources = connection.rows(f"{_BYTES_READ} {is_one}", ids)
@@ -206,7 +217,7 @@ def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]
     """``run.bytes_read`` of these runs, which nobody else changes until this transaction ends."""
     lock = "" if connection.is_sqlite else " FOR NO KEY UPDATE"  # SQLite has one writer at a time
     found: dict[str, int] = {}
-    for is_one, ids in connection.among(run_ids):
+    for is_one, ids in among(run_ids):
         sql = f"SELECT run_id, bytes_read FROM run WHERE run_id {is_one} ORDER BY run_id{lock}"  # noqa: S608 - our marks
         found.update(connection.rows(sql, ids))
     return found

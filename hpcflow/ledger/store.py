@@ -302,7 +302,7 @@ def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[An
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
     rows: list[Any] = []
-    for is_one, ids in connection.among(run_ids):
+    for is_one, ids in queries.among(run_ids):
         sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id {is_one} ORDER BY {key}"  # noqa: S608 - our names, and marks
         rows += decode_all(row_type, names, connection.rows(sql, ids), row_type)
     strange = {row.run_id for row in rows}.difference(run_ids)
