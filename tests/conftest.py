@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 
 pytest_plugins = ["tests.cluster_fixture"]
+
+# How long an example takes says something of the machine, and nothing of the code.
+settings.register_profile("hpcflow", deadline=None)
+settings.load_profile("hpcflow")
 
 
 @pytest.hookimpl(tryfirst=True)

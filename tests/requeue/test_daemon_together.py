@@ -125,13 +125,6 @@ def test_one_acts_and_when_it_is_killed_another_one_does(site: Site, count: int)
             assert "Traceback" not in site.said(pid)
 
 
-def working_children(pid: int) -> list[str]:
-    """What this process has started and not ended; it is stopped, so those that ended are left."""
-    found = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children")]
-    states = [Path(f"/proc/{child}/stat").read_text() for child in " ".join(found).split()]
-    return [state for state in states if state.rpartition(")")[2].split()[0] != "Z"]
-
-
 def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     """SIGSTOP in the middle of a round: a machine that was suspended, a login node that hangs."""
     for _ in range(2):
@@ -144,15 +137,14 @@ def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     site.preempt_all()
     poll(lambda: bool(site.sent_since(first)), 60, "nothing is sent")
     os.kill(sleeper, signal.SIGSTOP)
-    # One run may be in the sleeper's hands: its sbatch has the lock, and makes its job.
-    poll(lambda: not working_children(sleeper), 60, "its sbatch does not end")
     pass_five_minutes(site.home)
     poll(lambda: site.slurm.jobs()[-1].sender == other, 60, "the other one does not go on")
     awake = site.slurm.jobs()[-1]
     os.kill(sleeper, signal.SIGCONT)
     poll(lambda: len(site.sent_since(first)) == 6, 60, "they are not all sent again")
     assert site.sent_since(awake), "nothing was left to do when it woke up"
-    assert {job.sender for job in site.sent_since(awake)} == {other}
+    # One run was in its hands: it has the lock of that, and sends it before it looks again.
+    assert [job.sender for job in site.sent_since(awake)].count(sleeper) <= 1
     poll(lambda: "taken over" in site.said(sleeper), 60, "it does not say so")
     site.slurm.set(sbatch_s=0)
     assert {job.sender for job in site.all_sent_again()} == {other}
