@@ -124,15 +124,14 @@ def need(check: Callable[[], object]) -> None:
 def small_disk(folder: Path, size: str, *, owner: int | None = None) -> Iterator[None]:
     """For the length of the block ``folder`` is a disk of that size; this needs root."""
     options = f"size={size},mode=700,uid={os.geteuid() if owner is None else owner}"
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"no tmpfs can be mounted: {done.stderr}")
-        pytest.skip(f"no tmpfs can be mounted here; be root: {done.stderr.strip()}")
+
+    def mount() -> None:
+        argv = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise InputError(f"no tmpfs can be mounted here; be root: {done.stderr.strip()}")
+
+    need(mount)
     try:
         yield
     finally:

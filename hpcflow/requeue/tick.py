@@ -284,14 +284,13 @@ class _Round:
 
     def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> None:
         """Put the decision into the journal, unless it stands there."""
-        now = self._around.clock.now()
         record = Decided(
-            at=now,
+            at=self._around.clock.now(),
             after=facts.last.number if facts.last else 0,
             action=decision.action.value,
             rule=decision.rule,
             why=decision.why,
-            not_before=_not_before(decision, facts, now),
+            not_before=_not_before(decision, facts),
             mem_mb=decision.mem_mb,
         )
         said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
@@ -303,13 +302,11 @@ class _Round:
         journal.append(run_dir, record)
 
 
-def _not_before(decision: Decision, facts: Facts, now: datetime) -> datetime | None:
+def _not_before(decision: Decision, facts: Facts) -> datetime | None:
     """When it is time; of what is to be sent now, since when, for runs take turns by that."""
     if decision.action is not Action.RESUBMIT:
         return decision.not_before
-    since = facts.delayed_until or (facts.last.ended_at if facts.last else None)
-    # A clock was put back since: what may be sent now does not wait until it is there again.
-    return since if since is not None and since <= now else None
+    return facts.delayed_until or (facts.last.ended_at if facts.last else None)
 
 
 class _ByRun:
