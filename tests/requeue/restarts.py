@@ -1,0 +1,59 @@
+"""Jobs that Slurm or an admin restarts, for the tests of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hpcflow.clock import to_text
+from hpcflow.launch.run import Launched
+from hpcflow.model.state import Cause
+from hpcflow.model.views import RunDetail
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage.layout import RunDir
+from tests.requeue.watched import Watched
+
+
+def claim(desk: Watched, launched: Launched, number: int, job_id: str, *events: Any) -> None:
+    """What the script does when it starts: its claim, and the events of its life."""
+    attempt = RunDir(launched.run_dir).attempt(number)
+    attempt.path.mkdir(mode=0o700, exist_ok=True)
+    attempt.claim.write_text(f"{job_id}\n")
+    started = {"event": "started", "job_id": job_id, "nodes": ["n1"], "restarts": number - 1}
+    with attempt.events.open("a") as file:
+        for event in (started, *events):
+            file.write(json.dumps({"at": to_text(desk.clock.now()), **event}) + "\n")
+
+
+def causes(seen: RunDetail) -> list[Cause | None]:
+    return [attempt.cause for attempt in seen.attempts]
+
+
+def jobs(seen: RunDetail) -> list[str | None]:
+    return [attempt.job_id for attempt in seen.attempts]
+
+
+def lose_from_queue(desk: Watched, times: int) -> None:
+    """The queue answers, and knows nothing: a controller that starts anew."""
+    told, left = desk.slurm.queue, [times]
+
+    def queue(job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        left[0] -= 1
+        return [] if left[0] >= 0 else told(job_ids)
+
+    desk.slurm.queue = queue  # type: ignore[method-assign]
+
+
+def restarted(desk: Watched, raw_state: str = "REQUEUED") -> Launched:
+    """A run whose job has been restarted once, and runs."""
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.slurm.requeue(launched.job_id, raw_state)
+    desk.tick()
+    claim(desk, launched, 2, launched.job_id)
+    desk.clock.advance(60)
+    desk.tick()
+    return launched
