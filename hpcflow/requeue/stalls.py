@@ -1,7 +1,7 @@
 """A look at all running attempts for those that show no progress, and what is done about them.
 
 What is remembered between two looks is in :mod:`.watch`, who has stalled is found in
-:mod:`.patience`; here the ledger and the files are read, and the acts done. Before each act, its
+:mod:`.patience`, by what :mod:`.suspects` reads of it; here the acts are done. Before each act, its
 record is in the journal; whoever is killed between the two does it at the next look. So:
 
 =========  ======================================  =================================================
@@ -30,31 +30,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.errors import HpcflowError, StorageError, next_step
 from hpcflow.launch.jobs import alive_jobs, other_cluster
-from hpcflow.ledger.rhythm import Rhythm, has_begun, rhythm_of, signs_of
-from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
-from hpcflow.model.events import MAX_LINE_BYTES
+from hpcflow.ledger.rows import RunningRow
 from hpcflow.model.journal import Stall
-from hpcflow.model.state import AttemptState, Cause, attempt_state
-from hpcflow.observe.own_word import first_notice, time_there
+from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.observe.own_word import time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up
-from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
+from hpcflow.requeue.patience import Act, Verdict
 from hpcflow.requeue.surroundings import OustedError, Surroundings
+from hpcflow.requeue.suspects import (
+    Suspect,
+    first_look,
+    has_news,
+    is_leaving,
+    looked_at,
+    may_have_stalled,
+    suspect_of,
+)
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.requeue.watch import Entry, Turn, Watch, WatchFile, pause_s
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_file, read_from, size_of, storage_error, write_new
+from hpcflow.storage.files import read_file, storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
-from hpcflow.storage.rundir import read_run
 
 #: Runs of which so much is tried at one look, for their files are opened; the rest is at the next.
 _NEW_AT_ONCE: Final = 200
@@ -94,45 +99,6 @@ def look_for_stalls(
         LedgerError: the database does not answer.
     """
     return _Look(around, queue, own, troubles).go()
-
-
-@dataclass(frozen=True)
-class _Suspect:
-    """An attempt about which something may have to be done, or was."""
-
-    row: RunningRow
-    known: Known
-    attempt: AttemptRow
-    entry: Entry
-    watched: Watched
-    verdict: Verdict | None
-
-    @property
-    def run_dir(self) -> RunDir:
-        return RunDir(Path(self.row.run_dir))
-
-    @property
-    def files(self) -> AttemptDir:
-        return self.run_dir.attempt(self.row.attempt)
-
-    @property
-    def longest_s(self) -> float:
-        """The longest that it had taken when it first fell silent."""
-        given, rhythm = self.watched.given, self.watched.rhythm
-        return given.longest_s if given else max(rhythm.longest_s, self.watched.log_gap_s)
-
-    @property
-    def waits_for_notice(self) -> bool:
-        """Whether it has been given the notice, and has neither moved nor heard it since."""
-        given = self.watched.given
-        return (
-            self.verdict is None
-            and given is not None
-            and given.act is Act.NOTICE
-            and not self.entry.was_told
-            and not self.watched.has_moved
-            and not self.watched.is_leaving
-        )
 
 
 class _Look:
@@ -227,7 +193,7 @@ class _Look:
                 new.append(row)
             else:
                 with self._troubles.of(row.run_id, row.site):
-                    entries[row.run_id] = _looked_at(entry, row, self._turn)
+                    entries[row.run_id] = looked_at(entry, row, self._turn)
         # Who could not be taken under watch lately comes behind the others, the last one last.
         failed = {run_id: place for place, run_id in enumerate(before.problems)}
         new.sort(key=lambda row: failed.get(row.run_id, -1))
@@ -239,15 +205,15 @@ class _Look:
         for row in new:
             if row.run_id in known:
                 with self._troubles.of(row.run_id, row.site):
-                    entries[row.run_id] = _first_look(row, known[row.run_id], self._turn)
+                    entries[row.run_id] = first_look(row, known[row.run_id], self._turn)
         return entries
 
-    def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[_Suspect]:
+    def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[Suspect]:
         found = []
         for row in rows:
             if (entry := entries.get(row.run_id)) is not None:
                 with self._troubles.of(row.run_id, row.site):
-                    if entry.is_suspected or _is_leaving(row) or _may_have_stalled(row, entry):
+                    if entry.is_suspected or is_leaving(row) or may_have_stalled(row, entry):
                         found.append(row)
         known = self._around.ledger.known([row.run_id for row in found]) if found else {}
         suspects = []
@@ -258,10 +224,10 @@ class _Look:
             if of_run is not None and attempt is not None:
                 with self._troubles.of(row.run_id, row.site):
                     entry = entries[row.run_id]
-                    suspects.append(_suspect(row, of_run, attempt, entry, self._turn))
+                    suspects.append(suspect_of(row, of_run, attempt, entry, self._turn))
         return suspects
 
-    def _act(self, suspects: Iterable[_Suspect]) -> None:
+    def _act(self, suspects: Iterable[Suspect]) -> None:
         for suspect in suspects:
             if suspect.verdict is None and not suspect.waits_for_notice:
                 continue
@@ -275,20 +241,20 @@ class _Look:
             with self._troubles.of(next(iter(jobs)), site):
                 self._around.connect(site).cancel(list(jobs.values()))
 
-    def _unless_files_fail(self, suspect: _Suspect) -> None:
+    def _unless_files_fail(self, suspect: Suspect) -> None:
         try:
             self._one(suspect)
         except StorageError:
             self._change(suspect, silent_s=0.0)
             raise
 
-    def _change(self, suspect: _Suspect, **changes: Any) -> None:
+    def _change(self, suspect: Suspect, **changes: Any) -> None:
         run_id, since = suspect.row.run_id, self._turn.number
         self._entries[run_id] = replace(self._entries[run_id], since=since, **changes)
         self._has_changed = True
 
-    def _one(self, suspect: _Suspect) -> None:
-        if suspect.run_dir.cancel.exists() or _has_news(suspect):
+    def _one(self, suspect: Suspect) -> None:
+        if suspect.run_dir.cancel.exists() or has_news(suspect):
             return  # somebody has cancelled it; it has moved since the ledger was read
         job_id = self._running_job(suspect)
         if job_id is None:
@@ -305,7 +271,7 @@ class _Look:
             self._say_cancel(suspect, suspect.verdict)
             self._to_cancel[suspect.row.site][suspect.row.run_id] = job_id
 
-    def _running_job(self, suspect: _Suspect) -> str | None:
+    def _running_job(self, suspect: Suspect) -> str | None:
         """Its job, if the queue shows it as running."""
         row = suspect.row
         running = [
@@ -317,7 +283,7 @@ class _Look:
         scheduler = self._around.connect(row.site)
         return next(iter(alive_jobs(row.run_id, scheduler, records, queue=running)), None)
 
-    def _say_cancel(self, suspect: _Suspect, verdict: Verdict) -> None:
+    def _say_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
         """Unless that was just done: a cancel that is tried much later may end the job, too, and
         has to be known for what did."""
         said = suspect.attempt.journal.get("stall", {})
@@ -327,7 +293,7 @@ class _Look:
             verdict = replace(verdict, why=said["why"])
         self._write_down(suspect, verdict)
 
-    def _write_down(self, suspect: _Suspect, verdict: Verdict) -> None:
+    def _write_down(self, suspect: Suspect, verdict: Verdict) -> None:
         is_cancel = verdict.act is Act.CANCEL
         record = Stall(
             at=self._around.clock.now(),
@@ -344,154 +310,6 @@ class _Look:
         journal.append(suspect.run_dir, record)
         self._changed.append(suspect.run_dir)
         self._seen.verdicts[suspect.row.run_id] = verdict
-
-
-def _suspect(
-    row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry, turn: Turn
-) -> _Suspect:
-    given = _given(attempt) or _heard_late(row, attempt)
-    has_moved = _has_moved(attempt, entry)
-    if given is not None and not has_moved:
-        entry = _unless_untold(row, entry, given, turn)
-    watched = replace(_watched(row, entry), given=given, has_moved=has_moved)
-    return _Suspect(row, known, attempt, entry, watched, judge(watched, entry.terms))
-
-
-def _looked_at(entry: Entry, row: RunningRow, turn: Turn) -> Entry:
-    try:
-        log_bytes = _log_bytes(row) if entry.terms.log else entry.log_bytes
-    except StorageError:
-        # Nobody can say that it stood still.
-        return replace(entry, silent_s=0.0, since=turn.number)
-    return entry.looked_at(signs_of(row.report), log_bytes, turn)
-
-
-def _first_look(row: RunningRow, known: Known, turn: Turn) -> Entry:
-    """Take a run under watch: what it says itself, and what is known of its attempts before."""
-    spec = read_run(RunDir(Path(row.run_dir))).spec
-    retry = spec.retry
-    terms = Terms(
-        retry.stall_after_s, retry.stall_factor, retry.stall_log, spec.checkpoint.notice_s
-    )
-    earlier = [each for each in known.attempts if each.attempt < row.attempt]
-    counted_from = known.run.journal.get("counted_from", 1)
-    own = [each for each in known.attempts if each.attempt == row.attempt]
-    return Entry(
-        row.attempt,
-        signs_of(row.report),
-        terms,
-        log_bytes=_log_bytes(row) if terms.log else None,
-        before=sum(map(_rhythm_before_stall, earlier), Rhythm()),
-        stalls=sum(
-            each.cause == Cause.STALLED.value and each.attempt >= counted_from for each in earlier
-        ),
-        is_suspected=any("stall" in each.journal for each in own),
-        since=turn.number,
-    )
-
-
-def _rhythm_before_stall(attempt: AttemptRow) -> Rhythm:
-    """Its rhythm; the silence in which it stalled is no part of that, if it ended for it."""
-    rhythm = rhythm_of([attempt.report])
-    if attempt.cause != Cause.STALLED.value or "stall" not in attempt.journal:
-        return rhythm
-    longest_s = min(rhythm.longest_s, attempt.journal["stall"]["longest_s"])
-    return replace(rhythm, longest_s=longest_s)
-
-
-def _watched(row: RunningRow, entry: Entry) -> Watched:
-    own = rhythm_of([row.report])
-    return Watched(
-        silent_s=entry.silent_s,
-        has_begun=has_begun(row.report) or entry.log_grew,
-        rhythm=own + entry.before,
-        log_gap_s=entry.log_gap_s,
-        stalls=entry.stalls,
-        is_leaving=_is_leaving(row),
-        cancelled_s=entry.cancelled_s,
-    )
-
-
-def _given(attempt: AttemptRow) -> Given | None:
-    """What was done about its silence last, unless it was withdrawn."""
-    said = attempt.journal.get("stall")
-    if said is None or said["action"] == Act.WITHDRAW.value:
-        return None
-    return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
-
-
-def _heard_late(row: RunningRow, attempt: AttemptRow) -> Given | None:
-    """Our notice, if the program heard it in the moment in which it was withdrawn, and leaves.
-
-    It is withdrawn from nobody who is known to leave, and its file deleted; a notice of the job
-    script's is a file that stays, and what Slurm sends to the program itself is a signal.
-    """
-    said = attempt.journal.get("stall")
-    if said is None or said["action"] != Act.WITHDRAW.value or not _is_leaving(row):
-        return None
-    if size_of(_files(row).notice) is not None:
-        return None
-    if first_notice(RunDir(Path(row.run_dir)), row.attempt) in ("TERM", "USR2"):
-        return None
-    return Given(Act.NOTICE, 0.0, float(said.get("longest_s", 0)))
-
-
-def _is_leaving(row: RunningRow) -> bool:
-    """Whether its program has said that it was told to leave."""
-    return "notice_at" in row.report
-
-
-def _unless_untold(row: RunningRow, entry: Entry, given: Given, turn: Turn) -> Entry:
-    """Somebody who was killed before the notice has given it to nobody: no time has run yet.
-
-    Once it was seen there, it does not matter what the program does with it.
-    """
-    try:
-        was_told = entry.was_told or size_of(_files(row).notice) is not None
-    except StorageError:
-        was_told = False
-    if was_told:
-        return replace(entry, was_told=True)
-    if given.act is Act.CANCEL:
-        return entry
-    return replace(entry, silent_s=min(entry.silent_s, given.silent_s), since=turn.number)
-
-
-def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:
-    """Whether there was a sign since something was last done: by the journal, for that lasts."""
-    said = attempt.journal.get("stall", {})
-    then = said.get("signs", entry.signs), said.get("log_bytes", entry.log_bytes)
-    return bool(then != (entry.signs, entry.log_bytes))
-
-
-def _may_have_stalled(row: RunningRow, entry: Entry) -> bool:
-    after_s = entry.terms.after_s
-    if after_s is None or entry.silent_s < after_s:
-        return False  # nobody's patience is shorter
-    return judge(_watched(row, entry), entry.terms) is not None
-
-
-def _log_bytes(row: RunningRow) -> int:
-    return size_of(_files(row).log) or 0
-
-
-def _files(row: RunningRow) -> AttemptDir:
-    return RunDir(Path(row.run_dir)).attempt(row.attempt)
-
-
-def _has_news(suspect: _Suspect) -> bool:
-    """Whether the job has written an event that the ledger has not read.
-
-    Raises:
-        StorageError: its events are gone, or cannot be read: nobody knows whether it moves.
-    """
-    events = suspect.files.events
-    name = events.relative_to(suspect.run_dir.path).as_posix()
-    read = next((each.offset_bytes for each in suspect.known.sources if each.path == name), 0)
-    size = size_of(events)
-    if size is None or size < read:
-        raise StorageError(f"{events} is gone, or shorter than it was: it may move unseen")
-    return b"\n" in read_from(events, read, MAX_LINE_BYTES)
 
 
 def _give_notice(files: AttemptDir) -> None:
