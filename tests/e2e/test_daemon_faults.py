@@ -107,6 +107,8 @@ def test_killed_at_random_moments_while_runs_are_preempted_none_is_lost_or_doubl
             daemon.process.kill()
             assert daemon.process.wait(30) == -signal.SIGKILL, daemon.said
     with start_daemon(hpcflow, log, patience_s=0.5):
+        for run in runs:
+            run.wait_training(preemptions + 1)  # told to finish before, it might not be preempted
         complete(runs)
     assert_counted(hpcflow, cluster, runs)
     assert preemptions >= 2

@@ -19,6 +19,7 @@ import pytest
 from hpcflow.errors import InputError
 from hpcflow.testing.cluster import Cluster, CommandFailed, Size, User, machine, packages, poll
 from hpcflow.testing.cluster.processes import Identity, arguments, environment, pids
+from hpcflow.testing.cluster.settings import purge_mark
 from tests.cluster_fixture import TREE, need
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("own-cluster")]
@@ -263,6 +264,36 @@ def test_two_clusters_live_side_by_side_also_when_one_was_killed_half_way(own: C
     assert not other.directory.exists()
     assert {name: daemon.pid for name, daemon in own.daemons().items()} == before
     assert own.user("hpcf-ada").run(["srun", "-N2", "true"]).returncode == 0
+
+
+def test_a_purge_that_was_killed_half_way_is_finished_by_the_next_up() -> None:
+    """Without its settings, what is left would be a stranger's; and half a database starts not."""
+    need(packages.require)
+    cluster = Cluster(f"/var/tmp/hpcflow-halfgone-{os.getpid()}")
+    left = cluster.directory / "mariadb" / "half"
+    left.mkdir(parents=True)
+    with pytest.raises(InputError, match="is not a cluster's folder: it holds mariadb"):
+        cluster.up()
+    purge_mark(cluster.directory).touch()
+    try:
+        cluster.up(Size(nodes=1))
+        assert not left.exists()
+    finally:
+        cluster.down(purge=True)
+    assert not cluster.directory.exists()
+
+
+def test_what_a_user_left_running_does_not_outlive_the_cluster() -> None:
+    """As a daemon does whose test was killed: it would make its folder anew."""
+    need(packages.require)
+    cluster = Cluster(f"/var/tmp/hpcflow-outlived-{os.getpid()}")
+    try:
+        cluster.up(Size(nodes=1))
+        with cluster.user("hpcf-ada").popen(["sleep", "986"]) as left:
+            cluster.down()
+            assert left.wait(10) == -signal.SIGKILL
+    finally:
+        cluster.down(purge=True)
 
 
 def _kill_up_when_it_starts(cluster: Cluster, daemon: str) -> None:

@@ -26,6 +26,7 @@ from hpcflow.testing.cluster.settings import (
     Settings,
     Size,
     cluster_directory,
+    purge_mark,
     require_own_folder,
 )
 from hpcflow.testing.cluster.software import Software, refresh
@@ -55,6 +56,9 @@ class Cluster:
         packages.require()
         require_own_folder(self.directory)
         began = time.monotonic()
+        if purge_mark(self.directory).exists():
+            with self._lock():
+                self._delete()
         make_directory(self.directory)
         with self._lock():
             startup.bring_up(self.directory, size, self.progress, deadline_s)
@@ -73,7 +77,7 @@ class Cluster:
                 shutdown.stop_everything(self.directory, self.progress)
                 machine.remove_host_names(self.directory)
                 if purge:
-                    shutil.rmtree(self.directory)
+                    self._delete()
         if purge:
             machine.remove_users(USERS, self.directory)
 
@@ -215,6 +219,17 @@ class Cluster:
         nodes.wait_usable(self.directory, [name], 60, revive=True)
 
     # ---------------------------------------------------------------------------------------
+
+    def _delete(self) -> None:
+        """Delete the folder, and its mark last: who is killed in between leaves it to the next."""
+        mark = purge_mark(self.directory)
+        mark.touch()
+        for path in self.directory.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path != mark:
+                path.unlink()
+        shutil.rmtree(self.directory)
 
     @property
     def _parts(self) -> Parts:

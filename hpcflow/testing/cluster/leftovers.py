@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcflow.testing.cluster import processes
+from hpcflow.testing.cluster.accounting import USERS
+from hpcflow.testing.cluster.machine import user_ids
 from hpcflow.testing.cluster.processes import Identity
 
 _SLURM = {"slurmctld", "slurmd", "slurmstepd", "slurmdbd", "munged", "mariadbd"}
@@ -36,8 +38,8 @@ def kill_postgres(folder: Path) -> list[Identity]:
 
 
 def kill_everything(folder: Path) -> list[Identity]:
-    """Kill all that still runs of this folder, servers too; returns what was found."""
-    return processes.kill_all(_family(folder, _SLURM | _SERVERS))
+    """Kill all that still runs of this folder, servers and users' commands too; what was found."""
+    return processes.kill_all(_family(folder, _SLURM | _SERVERS) | _users_commands(folder))
 
 
 def find(folder: Path) -> list[str]:
@@ -68,6 +70,20 @@ def _daemons(folder: Path, programs: set[str]) -> set[int]:
             processes.environment(pid).get(processes.MARKER, "").startswith(f"{folder}:")
             or any(path.startswith(logs) for path in processes.open_files(pid))
         )
+    }
+
+
+def _users_commands(folder: Path) -> set[int]:
+    """What the two users have started, whose caller may have been killed: a daemon, for example.
+
+    It would go on writing into a folder that is deleted, and so make it anew.
+    """
+    conf = f"{folder}/etc/slurm.conf"
+    uids = user_ids(USERS)
+    return {
+        pid
+        for pid in processes.pids()
+        if processes.owner(pid) in uids and processes.environment(pid).get("SLURM_CONF") == conf
     }
 
 

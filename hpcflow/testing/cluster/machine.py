@@ -101,6 +101,11 @@ def remove_users(names: Iterable[str], folder: Path) -> None:
                 _move_home(entry, Path(others[0], "home", name))
 
 
+def user_ids(names: Iterable[str]) -> set[int]:
+    """The uids of those of these users that exist."""
+    return {entry.pw_uid for name in names if (entry := _entry(name)) is not None}
+
+
 def _move_home(entry: pwd.struct_passwd, home: Path) -> None:
     """By vipw, for usermod refuses while the user has a process, and tests of others may run."""
     old = entry.pw_dir.replace(".", "[.]")

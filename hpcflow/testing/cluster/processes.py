@@ -87,6 +87,14 @@ def environment(pid: int) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
+def owner(pid: int) -> int | None:
+    """The uid that it runs as; None when it is gone."""
+    try:
+        return (PROC / str(pid)).stat().st_uid
+    except OSError:
+        return None
+
+
 def arguments(pid: int) -> list[str]:
     """The command line as the process shows it; empty when it cannot be read."""
     try:

@@ -39,12 +39,18 @@ def cluster_directory(given: str | Path | None = None) -> Path:
     return path
 
 
+def purge_mark(folder: Path) -> Path:
+    """A file that lies in a folder whose deletion has begun, so that the rest is known as ours."""
+    return folder / "purging"
+
+
 def require_own_folder(folder: Path) -> None:
     """InputError when the folder is something else than a cluster's, or closed to ordinary users.
 
     ``up`` sets its mode and ``down --purge`` deletes it; neither may ever happen to ``--dir /``.
     """
-    if folder.is_dir() and not (folder / "cluster.json").exists():
+    ours = (folder / "cluster.json", purge_mark(folder))
+    if folder.is_dir() and not any(path.exists() for path in ours):
         foreign = sorted(
             path.name for path in folder.iterdir() if path.name not in _BEFORE_SETTINGS
         )
