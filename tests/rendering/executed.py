@@ -17,6 +17,9 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
 from tests.rendering.samples import RUN_ID, a_local_site, a_run, a_spec, script_of
 
+#: Of each process of xdist its own: the port of torchrun's rendezvous comes of it.
+LOCAL_JOB_ID = str(os.getpid())
+
 #: Stands for srun: puts down what it was given, and runs the command if it is told to.
 SRUN_STUB = """#!/bin/bash
 folder=${0%/*}
@@ -75,7 +78,7 @@ class Bench:
         return {
             "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.folder),
-            "HPCFLOW_LOCAL_JOB_ID": "7",
+            "HPCFLOW_LOCAL_JOB_ID": LOCAL_JOB_ID,
             **variables,
         }
 

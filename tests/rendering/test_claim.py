@@ -7,15 +7,15 @@ import subprocess
 
 import pytest
 
-from tests.rendering.executed import Bench, kinds, written
+from tests.rendering.executed import LOCAL_JOB_ID, Bench, kinds, written
 from tests.rendering.samples import a_site
 
 
 def test_an_attempt_leaves_its_claim_two_events_and_its_exit_code(bench: Bench) -> None:
     assert written(bench, "echo", "it's done").execute() == 0
-    assert bench.attempt.claim.read_text() == "7\n"
+    assert bench.attempt.claim.read_text() == f"{LOCAL_JOB_ID}\n"
     started, exited = bench.events()
-    assert started["job_id"] == "7"
+    assert started["job_id"] == LOCAL_JOB_ID
     assert started["restarts"] == 0
     assert len(started["nodes"]) == 1
     assert (exited["event"], exited["exit_code"]) == ("exited", 0)
@@ -27,7 +27,7 @@ def test_another_job_leaves_a_claimed_attempt_alone(bench: Bench) -> None:
     (bench.work / "done").unlink()
     before = bench.events()
     assert bench.execute(HPCFLOW_LOCAL_JOB_ID="8") == 1, "it must not look completed"
-    assert "job 7 executes this attempt; job 8 leaves it alone" in bench.log()
+    assert f"job {LOCAL_JOB_ID} executes this attempt; job 8 leaves it alone" in bench.log()
     assert bench.events() == before
     assert not (bench.work / "done").exists()
 
@@ -45,7 +45,7 @@ def test_where_there_are_no_hard_links_the_claim_holds_as_well(bench: Bench) -> 
     bench.program("ln", "#!/bin/sh\nexit 1\n")
     written(bench, "sh", "-c", "echo x >> done").execute()
     bench.execute(HPCFLOW_LOCAL_JOB_ID="8")
-    assert bench.attempt.claim.read_text() == "7\n"
+    assert bench.attempt.claim.read_text() == f"{LOCAL_JOB_ID}\n"
     assert (bench.work / "done").read_text() == "x\n"
 
 

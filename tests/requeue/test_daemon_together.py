@@ -159,8 +159,10 @@ def held_up_in_squeue(site: Site, *words: str) -> tuple[subprocess.Popen[bytes],
         f'#!/bin/sh\ntouch {asked}\nwhile test ! -e {go}; do sleep 0.05; done\nexec {real} "$@"\n'
     )
     squeue.chmod(0o755)
-    process = subprocess.Popen([*words[:-1], sys.executable, "-m", "hpcflow.cli.main", "daemon",
-                                words[-1]])  # fmt: skip
+    # Whoever runs the tests may have begun them with nohup.
+    argv = ["env", "--default-signal=HUP", *words[:-1], sys.executable, "-m", "hpcflow.cli.main"]
+    process = subprocess.Popen([*argv, "daemon", words[-1]])
+    site.daemons[process.pid] = process
     poll(asked.exists, 60, "it does not ask")
     return process, go
 
