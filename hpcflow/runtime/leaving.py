@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.warn import warn
@@ -23,4 +26,9 @@ def leave(job: Job, ranks: Ranks) -> None:
     # No rank may be gone before the word is there: torchrun ends all when it sees the first leave.
     ranks.max(0)
     ranks.leave()
+    if threading.current_thread() is threading.main_thread():
+        # Another notice changes nothing any more. Python gives up its handlers while it ends, which
+        # takes torch a while: the next USR2 would kill the process, and that would be a failure.
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
     raise SystemExit(job.exit_code)

@@ -15,6 +15,7 @@ from typing import Final
 MARK_VARIABLE: Final = "HPCFLOW_LOCAL_MARK"
 
 _PROC: Final = Path("/proc")
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's include/linux/sched.h
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ def _scan(marks: Collection[str]) -> dict[str, list[int]]:
 def _mark_of(process: Path) -> str:
     try:
         environment = (process / "environ").read_bytes()
+        is_whole = bool(environment)
+        while not is_whole:  # nothing is believed that was read at the wrong moment
+            was_executed = _is_being_executed(process)
+            environment = (process / "environ").read_bytes()
+            is_whole = bool(environment) or not (was_executed or _is_being_executed(process))
     except OSError:
         return ""  # it has ended, or is another user's
     prefix = f"{MARK_VARIABLE}=".encode()
@@ -76,3 +82,17 @@ def _mark_of(process: Path) -> str:
         if variable.startswith(prefix):
             return variable[len(prefix) :].decode(errors="replace")
     return ""
+
+
+def _is_being_executed(process: Path) -> bool:
+    """Whether it has a new memory by now, into which its environment has yet to be written.
+
+    This lasts for a moment of every exec, and in it the process does not show its mark. See
+    proc_pid_stat(5): ``env_end`` is 0 then. So it is of kernel threads and of what has ended.
+
+    Raises:
+        OSError: it has ended.
+    """
+    fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+    state, flags, env_end = fields[0], int(fields[6]), int(fields[48])
+    return env_end == 0 and state not in (b"Z", b"X") and not flags & _KERNEL_THREAD

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 
 import pytest
 
+from hpcflow.testing.cluster import poll
+from tests.runtime import program
 from tests.runtime.conftest import Undisturbed
 from tests.runtime.harness import RunFolder, differing, run, start, weights
 from tests.runtime.program import BATCHES, EPOCHS
@@ -104,6 +110,16 @@ def test_notices_in_every_train_step_disturb_nothing(folder: RunFolder) -> None:
     assert run(folder, 2, HURT=storm) == [75, 75]
 
     assert len(folder.complete()) == 1
+
+
+def test_a_notice_that_comes_while_the_program_ends_is_no_failure(folder: RunFolder) -> None:
+    """Slurm tells the ranks, and so does the script; Python ends without handlers."""
+    environ = {**os.environ, **folder.environ(), "HURT": "0:15:TERM"}
+    with subprocess.Popen([sys.executable, program.__file__], env=environ) as process:
+        poll(folder.resubmit.exists, 60, "it does not leave")
+        while process.poll() is None:
+            process.send_signal(signal.SIGUSR2)
+    assert process.returncode == 75
 
 
 def test_the_workers_of_a_data_loader_survive_the_notice(folder: RunFolder) -> None:

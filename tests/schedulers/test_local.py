@@ -20,8 +20,9 @@ from hpcflow.model.state import AttemptState, Cause, cause_of_end
 from hpcflow.schedulers import local_processes
 from hpcflow.schedulers.base import JobInfo, Scheduler, SubmitRequest
 from hpcflow.schedulers.local import LocalScheduler
-from hpcflow.schedulers.local_processes import carriers
+from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers
 from hpcflow.schedulers.local_runner import Directives, job_environment, read_directives
+from hpcflow.testing.cluster import poll
 from hpcflow.testing.scheduler_contract import SLEEPS, SchedulerContract
 
 
@@ -354,6 +355,17 @@ def test_a_mark_is_looked_for_again_before_nobody_is_said_to_carry_it(
     monkeypatch.setattr(local_processes, "_scan", lambda _: answers.pop(0))
     assert carriers({"a", "b"}) == {"a": [7], "b": [8]}
     assert carriers({"a"}) == {"a": []}
+
+
+def test_a_process_carries_its_mark_also_while_it_becomes_another_program() -> None:
+    """Between two programs there is a moment in which /proc shows no environment."""
+    again = """exec /bin/sh -c 'eval "$AGAIN"'"""
+    environment = {"AGAIN": again, MARK_VARIABLE: "restless"}
+    with subprocess.Popen(["/bin/sh", "-c", again], env=environment) as restless:
+        poll(lambda: carriers({"restless"})["restless"], 10, "it does not start")
+        missed = sum(not carriers({"restless"})["restless"] for _ in range(300))
+        restless.kill()
+    assert missed == 0
 
 
 def test_a_home_that_takes_no_job_is_named_with_the_reason(
