@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+from pytest import MonkeyPatch
 
 from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
@@ -34,7 +37,26 @@ def jobs(seen: RunDetail) -> list[str | None]:
     return [attempt.job_id for attempt in seen.attempts]
 
 
-def lose_from_queue(desk: Watched, times: int) -> None:
+def requeued_too_late(desk: Watched) -> tuple[Launched, str]:
+    """A run whose job is requeued by hand when the next attempt's job is there, and that job."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    following = desk.tick().sent[launched.run_id]
+    desk.slurm.requeue(launched.job_id)
+    return launched, following
+
+
+def tell_restarts(desk: Watched, patch: MonkeyPatch, count: int | None) -> None:
+    """From now on the queue tells this of every job, whatever has happened to it."""
+    told = desk.slurm.queue
+
+    def queue(job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        return [replace(job, restarts=count) for job in told(job_ids)]
+
+    patch.setattr(desk.slurm, "queue", queue)
+
+
+def lose_from_queue(desk: Watched, patch: MonkeyPatch, times: int) -> None:
     """The queue answers, and knows nothing: a controller that starts anew."""
     told, left = desk.slurm.queue, [times]
 
@@ -42,7 +64,7 @@ def lose_from_queue(desk: Watched, times: int) -> None:
         left[0] -= 1
         return [] if left[0] >= 0 else told(job_ids)
 
-    desk.slurm.queue = queue  # type: ignore[method-assign]
+    patch.setattr(desk.slurm, "queue", queue)
 
 
 def restarted(desk: Watched, raw_state: str = "REQUEUED") -> Launched:

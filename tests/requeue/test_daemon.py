@@ -16,7 +16,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
-from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.base import JobInfo, JobRef, SubmitRequest
 from hpcflow.storage.layout import Home
 from tests.requeue.training import MINUTE
 from tests.requeue.watched import Watched
@@ -114,21 +114,21 @@ def test_while_one_is_at_it_the_other_does_nothing(desk: Watched, ledger: Ledger
 
 
 def test_whoever_was_only_taken_for_dead_stops_before_its_next_act(
-    desk: Watched, ledger: Ledger
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = preempted(desk, 3)
     process = Process(desk, ledger)
     submit = desk.slurm.submit
 
-    def slow(request: object) -> object:
+    def slow(request: SubmitRequest) -> JobRef:
         """sbatch takes so long that somebody else takes over."""
-        desk.slurm.submit = submit  # type: ignore[method-assign]
+        monkeypatch.setattr(desk.slurm, "submit", submit)
         desk.clock.advance(TTL_S + 1)
         with open_ledger(desk.settings.ledger_url) as own:
             taken(desk, own, ttl_s=1)
-        return submit(request)  # type: ignore[arg-type]
+        return submit(request)
 
-    desk.slurm.submit = slow  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(desk.slurm, "submit", slow)
     report = process.daemon.once()
     assert report is not None
     assert (len(report.sent), report.is_ousted) == (1, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,10 +11,11 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import BeginLifted, Stall
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.requeue.history import history
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
-from tests.requeue.restarts import causes, claim, jobs, lose_from_queue, restarted
+from tests.requeue.restarts import causes, claim, jobs, lose_from_queue, restarted, tell_restarts
 from tests.requeue.watched import Watched
 
 
@@ -250,16 +250,18 @@ def test_a_restart_that_left_only_a_claim_is_believed(desk: Watched) -> None:
 
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_how_a_former_life_ended_says_nothing_about_this_one(
-    desk: Watched, is_recorded: bool
+    desk: Watched, monkeypatch: pytest.MonkeyPatch, is_recorded: bool
 ) -> None:
     """The queue is empty for a moment; accounting knows the new life, or not yet."""
     launched = restarted(desk, "NODE_FAIL")
     if not is_recorded:
         told = desk.slurm._records  # accounting's records
-        desk.slurm._records = lambda: [  # type: ignore[method-assign]
-            each for each in told() if each.state is AttemptState.ENDED
-        ]
-    lose_from_queue(desk, 4)
+
+        def ended() -> list[JobInfo]:
+            return [each for each in told() if each.state is AttemptState.ENDED]
+
+        monkeypatch.setattr(desk.slurm, "_records", ended)
+    lose_from_queue(desk, monkeypatch, 4)
     for _ in range(5):
         assert desk.tick().sent == {}
         desk.clock.advance(30)
@@ -298,7 +300,9 @@ def test_while_accounting_is_silent_a_restarted_life_that_left_with_zero_is_not_
 
 
 @pytest.mark.parametrize("restarts", [None, 0])
-def test_what_the_queue_does_not_count_the_claims_tell(desk: Watched, restarts: int | None) -> None:
+def test_what_the_queue_does_not_count_the_claims_tell(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch, restarts: int | None
+) -> None:
     """A wrapper without the column, or a controller that has forgotten: the claim says so. Where a
     0 is told, that is looked into when anything else is new."""
     launched = desk.launch()
@@ -307,10 +311,7 @@ def test_what_the_queue_does_not_count_the_claims_tell(desk: Watched, restarts: 
     desk.clock.advance(60)
     desk.slurm.requeue(launched.job_id)
     desk.slurm.start(launched.job_id)
-    told = desk.slurm.queue
-    desk.slurm.queue = lambda job_ids=(): [  # type: ignore[method-assign]
-        replace(job, restarts=restarts) for job in told(job_ids)
-    ]
+    tell_restarts(desk, monkeypatch, restarts)
     if restarts is None:
         desk.tick()
     claim(desk, launched, 2, launched.job_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
-from tests.requeue.restarts import causes, claim, jobs, restarted
+from tests.requeue.restarts import causes, claim, jobs, requeued_too_late, restarted, tell_restarts
 from tests.requeue.watched import Watched
 
 
@@ -26,13 +25,12 @@ def desk(tmp_path: Path) -> Watched:
     return Watched(tmp_path)
 
 
-def test_a_count_beyond_all_reason_is_not_believed(desk: Watched) -> None:
+def test_a_count_beyond_all_reason_is_not_believed(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launched = desk.launch()
     desk.look()
-    told = desk.slurm.queue
-    desk.slurm.queue = lambda job_ids=(): [  # type: ignore[method-assign]
-        replace(job, restarts=99_999) for job in told(job_ids)
-    ]
+    tell_restarts(desk, monkeypatch, 99_999)
     desk.look()
     assert last_attempt(journal.read(RunDir(launched.run_dir))).number == 1 + MAX_RESTARTS
 
@@ -109,10 +107,7 @@ def test_whoever_resumes_a_run_whose_job_was_requeued_gets_that_job(desk: Watche
 def test_a_job_that_is_requeued_after_the_next_attempt_was_sent_is_not_taken_for_it(
     desk: Watched,
 ) -> None:
-    launched = desk.launch()
-    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    following = desk.tick().sent[launched.run_id]
-    desk.slurm.requeue(launched.job_id)
+    launched, following = requeued_too_late(desk)
     for _ in range(3):
         desk.tick()
         desk.clock.advance(60)
@@ -124,10 +119,7 @@ def test_a_job_that_is_requeued_after_the_next_attempt_was_sent_is_not_taken_for
 def test_a_restart_in_the_moment_of_sending_has_the_attempt_and_the_other_leaves(
     desk: Watched,
 ) -> None:
-    launched = desk.launch()
-    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    following = desk.tick().sent[launched.run_id]
-    desk.slurm.requeue(launched.job_id)
+    launched, following = requeued_too_late(desk)
     desk.slurm.start(launched.job_id)
     claim(desk, launched, 2, launched.job_id)  # it saw no script, and then there was one
     desk.end(following, "FAILED", exit_code=1)
