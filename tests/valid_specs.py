@@ -74,6 +74,7 @@ _SECTIONS = {
     "checkpoint": _some(
         interval=DURATIONS | st.just("never"),
         every_train_steps=st.integers(1, 10**12),
+        when_busy=st.sampled_from(["wait", "skip"]),
         notice=DURATIONS,
     ),
     "retry": _some(

@@ -12,7 +12,9 @@ train_started  world_size, framework, total_train_steps (optional), resumed_from
                to the run directory, or null), train_step (where training begins)
 progress       train_step, metrics (name -> number or null), epoch and total_train_steps (optional)
 checkpoint     train_step, path (relative to the run directory), size_bytes, epoch and metrics
-               (optional); written after the checkpoint is complete
+               (optional); written once the checkpoint is visible, which is some train steps after
+               its own. If hpcflow.runtime wrote it: held_s, seconds that the train loop was held,
+               and write_s, seconds from then until it was visible
 notice         signal: TERM, USR2 or flag
 finished       train_step, metrics (final, such as accuracy), model (path, optional)
 exited         exit_code

@@ -64,6 +64,13 @@ class ContainerRuntime(str, Enum):
     PYXIS = "pyxis"
 
 
+class WhenBusy(str, Enum):
+    """What becomes of a save that is due while another is being written."""
+
+    WAIT = "wait"
+    SKIP = "skip"
+
+
 _MOUNT: Final = re.compile(r"[^:,\0-\x1f-][^:,\0-\x1f]*:/[^:,\0-\x1f]*(:r[ow])?")
 
 
@@ -250,6 +257,12 @@ class Checkpoint(Section):
     )
     every_train_steps: TrainSteps | None = Field(
         None, description="Save after every so many train steps.", examples=[1000]
+    )
+    when_busy: WhenBusy = Field(
+        WhenBusy.WAIT,
+        description="What becomes of a save that is due by `every_train_steps` while the one "
+        "before is still being written: the training waits for that one, or this one is left out.",
+        examples=["skip"],
     )
     notice_s: Seconds = Field(
         120,

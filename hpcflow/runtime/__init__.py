@@ -24,6 +24,8 @@ ranks.py, notice.py    who is told to leave; how all ranks agree on the train st
 data_order.py, rng.py  going on in the middle of an epoch
 buckets.py             going on with the same bits on many ranks
 saving.py, objects.py  what all ranks do to save; how each kind of object is written
+background.py          the thread that writes, while the training goes on
+host_copy.py           what it writes from: the state as it was
 store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
 events.py, metrics.py  what is reported
 job.py                 the environment that the job script sets

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import files_below, remove_tree
+from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, verify
 from hpcflow.runtime.store import CheckpointStore
@@ -81,9 +81,9 @@ def _checkpoint(
         staged = store.stage(given.train_step, secrets.randbits(62))
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
         try:
-            _fill(staged, given.folder)
+            files = _fill(staged, given.folder)
             facts.update(run_id=job.run_id, attempt=job.attempt)
-            made = store.publish(staged, given.train_step, **facts)
+            made = store.publish(staged, given.train_step, files, **facts)
         except OSError:
             remove_tree(staged)
             raise
@@ -101,13 +101,20 @@ def _checkpoint(
     return 0
 
 
-def _fill(staged: Path, folder: Path) -> None:
+def _fill(staged: Path, folder: Path) -> dict[str, Written]:
+    files = {}
     for name, path in files_below(folder):
         if name == NAME:
             raise OSError(f"{path}: this name is taken, call the file something else")
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        copy = NewFile(target)
+        try:
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, copy, 1 << 20)
+        finally:
+            files[name] = copy.close()
+    return files
 
 
 def _store(job: Job) -> CheckpointStore:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class EventLog:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._is_torn = False
+        self._lock = threading.Lock()  # a checkpoint is reported by the thread that wrote it
         self.lost = 0
 
     def append(self, event: str, **facts: Any) -> None:
@@ -37,7 +39,8 @@ class EventLog:
         try:
             if len(line) > _MAX_LINE_BYTES:
                 raise OSError(f"a line of {len(line)} bytes is too long")
-            self._write(line)
+            with self._lock:
+                self._write(line)
         except OSError as error:
             if not self.lost:
                 warn(f"{self._path}: {error}; events are lost, the training goes on")

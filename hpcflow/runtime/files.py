@@ -5,10 +5,75 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a manifest says of a file; ``sha256`` is 64 hexadecimal digits."""
+
+    size_bytes: int
+    sha256: str
+
+
+class NewFile:
+    """A file whose checksum is computed while it is written, not by reading it again.
+
+    It takes bytes in their order, and cannot seek. Nothing is buffered: a process that is forked
+    meanwhile has no half of it. Once the disk refuses, ``write`` does nothing more and ``close``
+    raises, since no exception gets well through torch's writer.
+
+    Args:
+        must_stop: asked before each MiB; once it is true, the rest is not written.
+    """
+
+    def __init__(self, path: Path, must_stop: Callable[[], bool] | None = None) -> None:
+        self._file = path.open("xb", buffering=0)
+        self._must_stop = must_stop
+        self._digest = hashlib.sha256()
+        self._size_bytes = 0
+        self._error: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        for begin in range(0, len(view), _CHUNK_BYTES):
+            if self._error is not None:
+                break
+            # By the MiB: what was hashed is still in the processor's cache when it is written.
+            self._write_chunk(view[begin : begin + _CHUNK_BYTES])
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> Written:
+        """What was written, on disk when this returns.
+
+        Raises:
+            OSError: the disk is full or gone, or it had to stop.
+        """
+        with self._file:
+            if self._error is None:
+                os.fsync(self._file.fileno())
+        if self._error is not None:
+            raise self._error
+        return Written(self._size_bytes, self._digest.hexdigest())
+
+    def _write_chunk(self, chunk: memoryview) -> None:
+        try:
+            if self._must_stop is not None and self._must_stop():
+                raise OSError("the program has ended")
+            self._digest.update(chunk)
+            while chunk:
+                written = self._file.write(chunk) or 0
+                self._size_bytes += written
+                chunk = chunk[written:]
+        except OSError as error:
+            self._error = error
 
 
 def write_new(path: Path, data: bytes) -> None:
@@ -45,10 +110,11 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(folder).as_posix(), path
 
 
-def sync_tree(folder: Path) -> None:
-    """Return when ``folder`` and all below it are on disk."""
+def sync_folders(folder: Path) -> None:
+    """Return when ``folder`` and all folders below it are on disk; their files are so already."""
     for path in sorted(folder.rglob("*")):
-        sync(path)
+        if path.is_dir():
+            sync(path)
     sync(folder)
 
 

@@ -32,6 +32,8 @@ class Job:
         tensorboard_dir: where TensorBoard files go.
         interval_s: save when so many seconds have passed; None for never by time.
         every_train_steps: save after every so many train steps; None for never by count.
+        skip_when_busy: leave a checkpoint out that is due by count while another is being written,
+            instead of waiting for that one.
         exit_code: what a process that leaves on notice exits with.
         rank: index of this process among all, from 0.
         world_size: number of processes.
@@ -49,6 +51,7 @@ class Job:
     tensorboard_dir: Path | None = None
     interval_s: float | None = None
     every_train_steps: int | None = None
+    skip_when_busy: bool = False
     exit_code: int = RESUBMIT_EXIT_CODE
     rank: int = 0
     world_size: int = 1
@@ -81,6 +84,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         tensorboard_dir=path("HPCFLOW_TENSORBOARD_DIR"),
         interval_s=_number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
+        skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
         exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
         rank=_number(environ, "RANK") or 0,
         world_size=_number(environ, "WORLD_SIZE") or 1,
@@ -109,3 +113,11 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
         return int(text)
     except ValueError:
         raise ValueError(f"{name}={text!r}: not a whole number") from None
+
+
+def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """The first of ``choices`` where the variable says nothing."""
+    text = environ.get(name) or choices[0]
+    if text not in choices:
+        raise ValueError(f"{name}={text!r}: not {' or '.join(choices)}")
+    return text

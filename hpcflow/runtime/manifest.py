@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.files import files_below, sha256_of, write_new
+from hpcflow.runtime.files import Written, sha256_of, write_new
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -42,19 +43,16 @@ class Checkpoint:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def write_manifest(folder: Path, **facts: Any) -> int:
-    """Describe all files of ``folder`` in a new manifest; returns their size in bytes.
+def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> int:
+    """Describe ``files`` in a new manifest of ``folder``; returns their size in bytes.
 
     Raises:
-        OSError: the disk is full or gone, or the folder holds what is not a plain file.
+        OSError: the disk is full or gone.
     """
-    files: dict[str, dict[str, Any]] = {
-        name: {"size_bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        for name, path in files_below(folder)
-    }
-    manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": files}
+    entries = {name: asdict(files[name]) for name in sorted(files)}
+    manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": entries}
     write_new(folder / NAME, json.dumps(manifest, indent=1).encode())
-    return sum(entry["size_bytes"] for entry in files.values())
+    return sum(file.size_bytes for file in files.values())
 
 
 def verify(folder: Path) -> Checkpoint:

@@ -14,7 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NOTHING, SAVE, FLAG, USR2, TERM = range(5)
+#: What a rank has to say at the end of a train step; all hear the largest. Of a save under way,
+#: BUSY: this rank still writes; FAILED: it could not; NOTHING: all of it is on disk. From FLAG on,
+#: all leave.
+NOTHING, SAVE, FAILED, BUSY, FLAG, USR2, TERM = range(7)
 
 #: What a notice is called in events.
 NAMES = {FLAG: "flag", USR2: "USR2", TERM: "TERM"}

@@ -8,6 +8,9 @@ a dict of JSON values                      ``NAME.json``
 ``save(folder)`` and ``load(folder)``      the folder ``NAME/``
 =========================================  =========================================
 
+An object is captured first, which holds the training up, and written then, which does not. One that
+saves itself is saved while it is captured, for nobody else knows its state.
+
 Reading never runs code that a file brings along: torch loads weights only.
 """
 
@@ -16,10 +19,13 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from hpcflow.runtime.files import write_new
+from hpcflow.runtime.files import NewFile, Written, files_below, sha256_of, sync
+from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
 
 #: Names of torch's classes; importing them would cost a second and a process group.
@@ -56,29 +62,88 @@ def file_name(name: str, obj: object) -> str:
     return f"{name}.pt" if _has(obj, "state_dict", "load_state_dict") else name
 
 
-def save_object(name: str, obj: Any, folder: Path) -> None:
-    """Write ``obj`` into the checkpoint that is being made in ``folder``.
+class Part(Protocol):
+    """One object of a checkpoint, as it was when it was captured."""
+
+    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+        """Write it into ``folder``; returns its files, on disk, by their names below ``folder``.
+
+        Args:
+            must_stop: asked now and then; once it is true, nothing more is written.
+
+        Raises:
+            OSError: the disk is full or gone, or it had to stop.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class JsonPart:
+    """A dict, or anything else that JSON has."""
+
+    name: str
+    text: str
+
+    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+        file = NewFile(folder / self.name, must_stop)
+        file.write(self.text.encode())
+        return {self.name: file.close()}
+
+
+@dataclass(frozen=True)
+class TorchPart:
+    """A state dict; ``state`` gives it."""
+
+    name: str
+    state: Callable[[], Any]
+
+    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+        import torch
+
+        file = NewFile(folder / self.name, must_stop)
+        try:
+            torch.save(self.state(), file)
+        finally:
+            written = file.close()
+        return {self.name: written}
+
+
+@dataclass(frozen=True)
+class FolderPart:
+    """A folder that the object itself has filled already, nobody but itself knowing how."""
+
+    name: str
+
+    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:  # noqa: ARG002
+        files = {}
+        for name, path in files_below(folder / self.name):
+            sync(path)
+            files[f"{self.name}/{name}"] = Written(path.stat().st_size, sha256_of(path))
+        return files
+
+
+def capture_object(name: str, obj: Any, folder: Path, copies: HostCopies | None) -> Part:
+    """``obj`` as it is now, to be written into the checkpoint that is being made in ``folder``.
+
+    Args:
+        copies: what copies tensors, so that the object may change while it is written; None when
+            it will not change. They are whole once these were settled.
 
     Raises:
-        OSError: the disk is full or gone.
+        OSError: the disk is full or gone, or there is not enough host memory.
+        TypeError: it is sharded over the ranks.
     """
     path = folder / file_name(name, obj)
     if isinstance(obj, dict):
-        write_new(path, json.dumps(obj).encode())
-    elif path.suffix == ".pt":
-        import torch
-
+        return JsonPart(path.name, json.dumps(obj))
+    if path.suffix == ".pt":
         if _is_sharded(obj):  # since restore() looked at it
             raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
-        with path.open("xb") as file:
-            try:
-                torch.save(_bare(obj).state_dict(), file)
-            except RuntimeError as error:
-                # torch reports a full disk as an assertion about its own writer.
-                raise OSError(f"{path.name} could not be written: {error}") from error
-    else:
-        path.mkdir()
-        obj.save(path)
+        state = _bare(obj).state_dict()
+        return TorchPart(path.name, copies.take(state) if copies else lambda: state)
+    path.mkdir()
+    obj.save(path)
+    return FolderPart(path.name)
 
 
 def load_object(name: str, obj: Any, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from hpcflow.runtime.buckets import settle_buckets
@@ -13,12 +13,11 @@ from hpcflow.runtime.job import Job
 from hpcflow.runtime.leaving import leave
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.metrics import Metrics, held
-from hpcflow.runtime.notice import NAMES, NOTHING, SAVE, Notice
+from hpcflow.runtime.notice import FLAG, NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.ranks import Ranks
-from hpcflow.runtime.saving import Saving
+from hpcflow.runtime.saving import Made, Saving, warn_of_none
 from hpcflow.runtime.schedule import Schedule
-from hpcflow.runtime.warn import warn
 from hpcflow.runtime.workers import spare_workers
 
 
@@ -49,12 +48,11 @@ class Run:
         self._order = DataOrder()
         self._saving: Saving | None = None
         if job.checkpoint_dir is not None:
-            self._saving = Saving(job, job.checkpoint_dir, ranks)
+            self._saving = Saving(job, job.checkpoint_dir, ranks, self._report)
             self._notice.listen()
         self._epochs: int | None = None
         self._total: int | None = None
         self._resumed_from: str | None = None
-        self._saved_at: int | None = None
         self._is_restored = self._has_begun = self._is_finished = False
 
     def restore(self, **objects: Any) -> int:
@@ -84,7 +82,6 @@ class Run:
             settle_buckets(obj)
         if restored is not None:
             self.train_step = restored.train_step
-            self._saved_at = restored.train_step if restored.is_own else None
             self._resumed_from = self._job.relative(restored.path)
             self._order.resume(restored.shared_state, restored.rank_state)
         return self.train_step
@@ -160,6 +157,8 @@ class Run:
         self._begin(None)
         self._ranks.settle()
         self._save()
+        if self._saving is not None:
+            self._saving.close()
         self._is_finished = True
         self._notice.stop_listening()
         if self.rank == 0:
@@ -210,18 +209,33 @@ class Run:
         if self.train_step == self._total:
             # Whoever gets a notice now finishes: there is nothing left to be sent again for.
             self._ranks.settle()
-            self._try_to_save()
+            self._try(self._save)
             return
         agreed = self._ranks.agree(self._wish())
-        if agreed > SAVE:
+        self._saving.advance(agreed)
+        if agreed >= FLAG:
             self._leave(agreed)
-        elif agreed == SAVE or self._schedule.is_due_by_count(self.train_step):
-            self._try_to_save()
+        elif self._is_due(agreed):
+            self._try(self._begin_to_save)
+
+    def _is_due(self, agreed: int) -> bool:
+        """Whether to save after this train step; the same on all ranks.
+
+        While a checkpoint is under way, one that is due by count is due all the same (unless those
+        are skipped), and one by time only later.
+        """
+        assert self._saving is not None
+        by_count = self._schedule.is_due_by_count(self.train_step)
+        if self._saving.is_under_way:
+            return by_count and not self._job.skip_when_busy
+        return by_count or agreed == SAVE
 
     def _wish(self) -> int:
         seen = self._notice.seen()
         if seen != NOTHING:
             return seen
+        if self._saving is not None and self._saving.is_under_way:
+            return self._saving.status()
         return SAVE if self._schedule.is_due_by_time() else NOTHING
 
     def _leave(self, notice: int) -> None:
@@ -232,32 +246,43 @@ class Run:
         self._metrics.close()
         leave(self._job, self._ranks)
 
-    def _try_to_save(self) -> None:
+    def _try(self, save: Callable[[], None]) -> None:
         """A checkpoint that fails now is no reason to end a training that has older ones."""
         try:
-            self._save()
+            save()
         except CheckpointError as error:
             if self.rank == 0:
-                warn(f"no checkpoint at train step {self.train_step}, training goes on: {error}")
+                warn_of_none(self.train_step, str(error))
+            self._schedule.restart()
+
+    def _begin_to_save(self) -> None:
+        """Hold the train loop until the state is copied; it is written while training goes on."""
+        if self._saving is not None:
+            self._saving.begin(self.train_step, self._order.state(), **self._facts())
             self._schedule.restart()
 
     def _save(self) -> None:
-        if self._saving is None or self._saved_at == self.train_step:
-            return
-        metrics = self._metrics.latest()
-        epoch = self._progress()["epoch"]
-        made = self._saving.save(self.train_step, self._order.state(), epoch, metrics=metrics)
-        self._saved_at = self.train_step
-        self._schedule.restart()
-        if made is not None:
-            self._events.append(
-                "checkpoint",
-                train_step=made.train_step,
-                path=self._job.relative(made.path),
-                size_bytes=made.size_bytes,
-                epoch=epoch,
-                metrics=metrics,
-            )
+        """When this returns, the state is saved."""
+        if self._saving is not None:
+            self._saving.save(self.train_step, self._order.state(), **self._facts())
+            self._schedule.restart()
+
+    def _facts(self) -> dict[str, Any]:
+        return {"epoch": self._progress()["epoch"], "metrics": self._metrics.latest()}
+
+    def _report(self, made: Made) -> None:
+        """A checkpoint became visible. Called by whatever thread made it."""
+        checkpoint = made.checkpoint
+        self._events.append(
+            "checkpoint",
+            train_step=checkpoint.train_step,
+            path=self._job.relative(checkpoint.path),
+            size_bytes=checkpoint.size_bytes,
+            epoch=checkpoint.epoch,
+            metrics=checkpoint.metrics,
+            held_s=round(made.held_s, 3),
+            write_s=round(made.write_s, 3),
+        )
 
     def _model(self) -> str | None:
         if self._saving is None:

@@ -1,29 +1,102 @@
 """Saving and restoring on all ranks together.
 
-Rank 0 writes the program's objects, every rank a small file of its own (random number generators,
-place in the data), rank 0 publishes. After each of these phases the ranks tell each other whether
-it worked, so all go on or all give up; a rank that died makes the exchange fail, and nothing is
-published.
+Between two train steps every rank captures what it has to save: rank 0 the program's objects, each
+rank its random number generators and place in the data. A thread of its own then writes this part
+of the checkpoint, while the training goes on. Threads never talk to other ranks. The training does,
+in the integer that the ranks exchange at the end of every train step anyway: is my part written?
+When all are, rank 0 publishes, again on its thread; when any failed, nothing becomes visible.
+
+::
+
+    train step     400      401      402      403      404
+    train loop     capture
+    rank 0's thread   writes its part ......   publishes
+    rank 1's thread   writes its part ..
+    rank 0 says             BUSY     NOTHING  BUSY     NOTHING
+    rank 1 says             BUSY     NOTHING  NOTHING  NOTHING
+
+On notice and at the end the ranks finish what is under way and then save in place. After each phase
+they tell each other whether it worked, so all go on or all give up; a rank that died makes the
+exchange fail, and nothing is published.
+
+How a part comes to rank 0: in the hidden folder it leaves ``rank-00001.part`` with the checksums of
+its files, which are those of what was meant, whatever a file system made of it.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.files import remove_tree, write_new
+from hpcflow.runtime.background import Background
+from hpcflow.runtime.files import Written, remove_tree, write_new
+from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify
-from hpcflow.runtime.objects import check_object, file_name, load_object, save_object
+from hpcflow.runtime.notice import BUSY, FAILED, NOTHING
+from hpcflow.runtime.objects import (
+    JsonPart,
+    Part,
+    capture_object,
+    check_object,
+    file_name,
+    load_object,
+)
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.warn import warn
 
 _EXISTS = 1
+_ANOTHER = "another rank could not write"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A checkpoint that became visible.
+
+    Attributes:
+        held_s: how long the train loop was held for it.
+        write_s: how long it took from then until it was visible; in this time the training went on,
+            except on notice and at the end.
+    """
+
+    checkpoint: Checkpoint
+    held_s: float
+    write_s: float
+
+
+@dataclass
+class _Flight:
+    """A checkpoint that is being made.
+
+    Attributes:
+        facts: what its manifest says besides.
+        trainer: the thread that trains.
+        files: those of this rank's part, once it is written.
+        began, write_began: seconds of the monotonic clock.
+        held_s: None while the train loop is held.
+        work: what this rank's thread does now, or did last.
+        is_publishing: whether all parts are written, and rank 0 is about to publish.
+        is_heard: whether what the ranks hear from each other now was said since the work began.
+    """
+
+    train_step: int
+    staged: Path
+    facts: dict[str, Any]
+    trainer: threading.Thread
+    began: float
+    write_began: float = 0.0
+    held_s: float | None = None
+    files: dict[str, Written] = field(default_factory=dict)
+    work: Background | None = None
+    is_publishing: bool = False
+    is_heard: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,26 +104,37 @@ class Restored:
     """What the program goes on from.
 
     Attributes:
-        is_own: whether it lies among this run's checkpoints.
         shared_state: the state of rank 0; empty when there is none.
         rank_state: the state of this rank; None when there is none, or the ranks were others.
     """
 
     path: Path
-    is_own: bool
     train_step: int
     shared_state: dict[str, Any]
     rank_state: dict[str, Any] | None
 
 
 class Saving:
-    """The checkpoints of this run, and the objects that go into them."""
+    """The checkpoints of this run, and the objects that go into them.
 
-    def __init__(self, job: Job, folder: Path, ranks: Ranks) -> None:
+    Args:
+        announce: told on rank 0 of every checkpoint that became visible by the thread of it.
+
+    Attributes:
+        saved_at: train step of the newest checkpoint that is known to be visible.
+    """
+
+    def __init__(
+        self, job: Job, folder: Path, ranks: Ranks, announce: Callable[[Made], None]
+    ) -> None:
         self._job = job
         self._ranks = ranks
+        self._announce = announce
         self._store = CheckpointStore(folder)
         self._objects: dict[str, Any] = {}
+        self._copies = HostCopies()
+        self._flight: _Flight | None = None
+        self.saved_at: int | None = None
 
     def register(self, objects: dict[str, Any]) -> None:
         """What every checkpoint from now on holds.
@@ -68,37 +152,101 @@ class Saving:
         model = self._objects.get("model")
         return path if model is None else path / file_name("model", model)
 
-    def save(
-        self, train_step: int, rank_state: dict[str, Any], epoch: float | None, **facts: Any
-    ) -> Checkpoint | None:
-        """Make the checkpoint of ``train_step`` on all ranks; None when there is one already.
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a checkpoint is being made; the same on all ranks."""
+        return self._flight is not None
 
-        Returns:
-            The checkpoint on rank 0, on all others None.
+    def status(self) -> int:
+        """What this rank has to say of the checkpoint under way: BUSY, FAILED, or NOTHING."""
+        work = self._flight.work if self._flight else None
+        if work is None:
+            return NOTHING
+        if not work.is_done():
+            return BUSY
+        return NOTHING if work.error is None else FAILED
+
+    def advance(self, agreed: int) -> None:
+        """Go on with the checkpoint under way, now that all ranks know ``agreed``."""
+        flight = self._flight
+        if flight is None:
+            return
+        if not flight.is_heard:
+            flight.is_heard = True
+        elif agreed == FAILED:
+            self._give_up(flight)
+        elif agreed < FAILED and flight.is_publishing:
+            self._succeed(flight)
+        elif agreed < FAILED:
+            flight.is_publishing, flight.is_heard = True, False
+            if self._ranks.rank == 0:
+                flight.work = Background(lambda: self._publish(flight))
+
+    def begin(self, train_step: int, rank_state: dict[str, Any], **facts: Any) -> None:
+        """Capture the state after ``train_step``, and let it be written while training goes on.
+
+        A checkpoint under way is waited for. All ranks call it together.
+
+        Raises:
+            CheckpointError: it could not be begun, on all ranks.
+        """
+        flight = self._stage(train_step, facts)
+        if flight is None:
+            return
+        parts = self._capture(flight, rank_state, self._copies)
+        flight.write_began = time.monotonic()
+        flight.held_s = flight.write_began - flight.began
+        # With no other ranks to hear from, one piece of work does it all.
+        is_alone = self._ranks.world_size == 1
+        flight.is_publishing = is_alone
+        self._flight = flight
+
+        def work() -> None:
+            self._write(flight, parts)
+            if is_alone:
+                self._publish(flight)
+
+        flight.work = Background(work)
+
+    def save(self, train_step: int, rank_state: dict[str, Any], **facts: Any) -> None:
+        """Make the checkpoint of ``train_step`` in place: when this returns, it is visible.
 
         Raises:
             CheckpointError: it could not be made, on all ranks; nothing became visible.
         """
-        token = self._begin(train_step)
-        if token == _EXISTS:
-            return None
-        staged = self._store.staging_path(train_step, token)
-        made: list[Checkpoint] = []
-
-        def publish() -> None:
-            if self._ranks.rank == 0:
-                facts.update(world_size=self._ranks.world_size, epoch=epoch)
-                facts.update(run_id=self._job.run_id, attempt=self._job.attempt)
-                made.append(self._store.publish(staged, train_step, **facts))
-
+        flight = self._stage(train_step, facts)
+        if flight is None:
+            return
+        parts = self._capture(flight, rank_state, None)
+        flight.write_began = time.monotonic()
         try:
-            self._together(lambda: self._write(staged, rank_state))
-            self._together(publish)
+            self._together(lambda: self._write(flight, parts))
+            self._together(lambda: self._publish(flight))
         except CheckpointError:
-            if self._ranks.rank == 0:
-                remove_tree(staged)
+            self._remove(flight)
             raise
-        return made[0] if made else None
+        self._succeed(flight)
+
+    def finish(self) -> None:
+        """Wait until the checkpoint under way is visible, or failed. All ranks call it together."""
+        flight = self._flight
+        if flight is None or flight.work is None:
+            return
+        flight.work.wait()
+        if self._ranks.max(self.status()) == FAILED:
+            self._give_up(flight)
+            return
+        try:
+            if not flight.is_publishing:
+                self._together(lambda: self._publish(flight))
+        except CheckpointError as error:
+            self._give_up(flight, str(error))
+        else:
+            self._succeed(flight)
+
+    def close(self) -> None:
+        """Nothing more is saved: give the memory of the copies back."""
+        self._copies.free()
 
     def restore(self) -> Restored | None:
         """Load the newest whole checkpoint into the objects; the same one on all ranks.
@@ -122,8 +270,9 @@ class Saving:
                     "goes on from there, but its random numbers are others"
                 )
             own = None
-        is_own = path == self._store.path(train_step)
-        return Restored(path, is_own, train_step, shared, own)
+        if path == self._store.path(train_step):
+            self.saved_at = train_step
+        return Restored(path, train_step, shared, own)
 
     def _choose(self) -> Path | None:
         """The checkpoint that rank 0 verified, on all ranks."""
@@ -141,27 +290,96 @@ class Saving:
             return None
         return hint if choice == 1 else self._store.path(choice - 2)
 
-    def _begin(self, train_step: int) -> int:
-        """A number that all ranks name the hidden folder by; _EXISTS if there is nothing to do."""
-        token = 0
+    def _stage(self, train_step: int, facts: dict[str, Any]) -> _Flight | None:
+        """Finish what is under way, and create the hidden folder; None if there is nothing to do.
 
-        def stage() -> None:
-            nonlocal token
-            if self._ranks.rank == 0 and self._store.has(train_step):
-                token = _EXISTS
-            elif self._ranks.rank == 0:
-                token = _EXISTS + 1 + secrets.randbits(30)  # some frameworks have 32 bits only
-                self._store.stage(train_step, token)
-
-        self._together(stage)
-        return self._ranks.max(token)
-
-    def _write(self, staged: Path, rank_state: dict[str, Any]) -> None:
-        state = {**rank_state, "world_size": self._ranks.world_size}
-        write_new(staged / _rank_file(self._ranks.rank), json.dumps(state).encode())
+        Raises:
+            CheckpointError: rank 0 could not create it; raised on all.
+        """
+        began = time.monotonic()
+        self.finish()
+        if self.saved_at == train_step:
+            return None
+        token, refused = 0, None
         if self._ranks.rank == 0:
-            for name, obj in self._objects.items():
-                save_object(name, obj, staged)
+            try:
+                token = _EXISTS
+                if not self._store.has(train_step):
+                    token += 1 + secrets.randbits(30)  # some frameworks have 32 bits only
+                    self._store.stage(train_step, token)
+            except OSError as error:
+                token, refused = 0, error
+        token = self._ranks.max(token)  # all ranks name the folder by it
+        if token == 0:
+            raise CheckpointError(str(refused or "rank 0 could not begin")) from refused
+        if token == _EXISTS:
+            self.saved_at = train_step
+            return None
+        facts.update(world_size=self._ranks.world_size)
+        facts.update(run_id=self._job.run_id, attempt=self._job.attempt)
+        staged = self._store.staging_path(train_step, token)
+        return _Flight(train_step, staged, facts, threading.current_thread(), began)
+
+    def _capture(
+        self, flight: _Flight, rank_state: dict[str, Any], copies: HostCopies | None
+    ) -> list[Part]:
+        """This rank's part as it is now, copied if the training is to go on."""
+        rank = self._ranks.rank
+        state = {**rank_state, "world_size": self._ranks.world_size}
+        parts: list[Part] = [JsonPart(_rank_file(rank), json.dumps(state))]
+        if rank == 0:
+            self._copies.restart()
+            try:
+                for name, obj in self._objects.items():
+                    parts.append(capture_object(name, obj, flight.staged, copies))
+            except OSError as error:
+                return [_Refused(str(error))]
+            finally:
+                self._copies.settle()
+        return parts
+
+    def _write(self, flight: _Flight, parts: list[Part]) -> None:
+        def must_stop() -> bool:
+            """Of several ranks, one alone can publish nothing, once its program has ended."""
+            return self._ranks.world_size > 1 and not flight.trainer.is_alive()
+
+        for part in parts:
+            flight.files.update(part.write(flight.staged, must_stop))
+        if self._ranks.rank != 0:
+            entries = {name: asdict(written) for name, written in flight.files.items()}
+            path = flight.staged / _part_file(self._ranks.rank)
+            write_new(path, json.dumps(entries).encode())
+
+    def _publish(self, flight: _Flight) -> None:
+        if self._ranks.rank != 0:
+            return
+        for rank in range(1, self._ranks.world_size):
+            path = flight.staged / _part_file(rank)
+            try:
+                for name, entry in json.loads(path.read_bytes()).items():
+                    flight.files[name] = Written(**entry)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise OSError(f"{path} is not what rank {rank} wrote: {error}") from error
+            path.unlink()
+        made = self._store.publish(flight.staged, flight.train_step, flight.files, **flight.facts)
+        now = time.monotonic()
+        held_s = now - flight.began if flight.held_s is None else flight.held_s
+        self._announce(Made(made, held_s, now - flight.write_began))
+
+    def _succeed(self, flight: _Flight) -> None:
+        self._flight = None
+        self.saved_at = flight.train_step
+
+    def _give_up(self, flight: _Flight, reason: str | None = None) -> None:
+        self._flight = None
+        self._remove(flight)
+        if self._ranks.rank == 0:
+            reason = reason or (flight.work.error if flight.work else None) or _ANOTHER
+            warn_of_none(flight.train_step, reason)
+
+    def _remove(self, flight: _Flight) -> None:
+        if self._ranks.rank == 0:
+            remove_tree(flight.staged)
 
     def _together(self, work: Callable[[], None]) -> None:
         """Do ``work`` on every rank.
@@ -175,7 +393,26 @@ class Saving:
         except OSError as error:
             refused = error
         if self._ranks.max(int(refused is not None)):
-            raise CheckpointError(str(refused or "another rank could not write")) from refused
+            raise CheckpointError(str(refused or _ANOTHER)) from refused
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A part that could not be captured; it is told when the ranks tell each other."""
+
+    reason: str
+
+    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:  # noqa: ARG002
+        raise OSError(self.reason)
+
+
+def warn_of_none(train_step: int, reason: str) -> None:
+    """Say that there is no checkpoint of ``train_step``."""
+    warn(f"no checkpoint at train step {train_step}, training goes on: {reason}")
+
+
+def _part_file(rank: int) -> str:
+    return f"rank-{rank:05d}.part"
 
 
 def _rank_file(rank: int) -> str:

@@ -7,20 +7,20 @@
       .000000500.7f3a….tmp/                      being written, or left behind by a kill
       .000000400.19bc….broken/                   found torn when it was to be made again
 
-A checkpoint is written under a hidden name, described by its manifest, synced to disk, and renamed:
-whoever looks sees all of it or nothing. One process, rank 0, calls what is here; what the ranks do
-together is in :mod:`hpcflow.runtime.saving`.
+A checkpoint is written and synced to disk under a hidden name, described by its manifest, and
+renamed: whoever looks sees all of it or nothing. One process, rank 0, calls what is here; what the
+ranks do together is in :mod:`hpcflow.runtime.saving`.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.files import remove_tree, sync, sync_tree
+from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
 from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify, write_manifest
 from hpcflow.runtime.warn import warn
 
@@ -64,21 +64,28 @@ class CheckpointStore:
                 return False
         return True
 
-    def publish(self, staged: Path, train_step: int, **facts: Any) -> Checkpoint:
+    def publish(
+        self, staged: Path, train_step: int, files: Mapping[str, Written], **facts: Any
+    ) -> Checkpoint:
         """Make the files in ``staged`` the checkpoint of ``train_step``, visible all at once.
+
+        Args:
+            files: all of them, each on disk already, by their names below ``staged``.
 
         Raises:
             OSError: the disk is full or gone; nothing became visible.
         """
-        size_bytes = write_manifest(staged, train_step=train_step, **facts)
-        sync_tree(staged)
+        size_bytes = write_manifest(staged, files, train_step=train_step, **facts)
+        sync_folders(staged)
         path = self.path(train_step)
         if path.is_symlink() or path.exists():
             path.rename(self._hidden(path.name, "broken"))
         staged.rename(path)
         sync(self.folder)
         self._known_good.add(train_step)
-        return Checkpoint(path, train_step, size_bytes, facts.get("epoch"))
+        return Checkpoint(
+            path, train_step, size_bytes, facts.get("epoch"), facts.get("metrics") or {}
+        )
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; each newer one that is not gets a warning."""

@@ -19,7 +19,7 @@ def test_the_variables_of_a_job(bench: Bench) -> None:
         str(RANK),
         str(bench.work),
         "0",
-        checkpoint={"interval": "10m", "every_train_steps": 5},
+        checkpoint={"interval": "10m", "every_train_steps": 5, "when_busy": "skip"},
         environment={"variables": {"NCCL_DEBUG": "run", "OWN": "a  b\n'c'"}},
         site=a_local_site(
             variables={"OWN": "site", "SITE": "s"},
@@ -41,6 +41,7 @@ def test_the_variables_of_a_job(bench: Bench) -> None:
         "HPCFLOW_TENSORBOARD_DIR": str(run_dir.tensorboard),
         "HPCFLOW_CHECKPOINT_INTERVAL_S": "600",
         "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": "5",
+        "HPCFLOW_CHECKPOINT_WHEN_BUSY": "skip",
         "HPCFLOW_RESUBMIT_EXIT_CODE": "75",
         "PYTHONPATH": f"{run_dir.runtime}:/own",
         "NCCL_DEBUG": "run",

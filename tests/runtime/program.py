@@ -2,7 +2,8 @@
 
 Everything that must come back after a resume takes part in its weights: shuffled data, dropout,
 Python's and numpy's random numbers, a scheduler that steps once per epoch, a counter of its own.
-The environment says what happens: ``HURT`` is a list of ``rank:train_step:what``.
+The environment says what happens: ``HURT`` is a list of ``rank:train_step:what``, and with
+``PATIENT`` it waits for whatever is being written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from hpcflow import runtime
+from hpcflow.runtime.files import NewFile
 
 EPOCHS = 4
 BATCHES = 10
@@ -39,6 +42,7 @@ def train() -> None:
         dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world_size)
     run = runtime.start({"epochs": EPOCHS})
     RUNS.append(run)
+    change_disk()
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(8 * world_size * BATCHES, 6))
     workers = int(os.environ.get("WORKERS", 0))
@@ -71,6 +75,8 @@ def train() -> None:
             loss.backward()
             optimizer.step()
             count["train_steps"] += 1
+            if os.environ.get("PATIENT"):
+                wait_for_write(run)
             run.log(loss=loss)
             hurt(rank, run.train_step)
         scheduler.step()
@@ -79,6 +85,49 @@ def train() -> None:
     run.finish(loss=loss if run.train_step and "loss" in locals() else 0.0)
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def wait_for_write(run: runtime.Run) -> None:
+    """Train no faster than this rank writes: four train steps later a checkpoint is visible."""
+    flight = run._saving._flight if run._saving else None
+    if flight is not None and flight.work is not None:
+        flight.work.wait()
+
+
+def change_disk() -> None:
+    """Make the disk slow, or deadly, as the environment says.
+
+    ``SLOW``: what is written in the background gets there when so many train steps more are done,
+    at the latest when the training is told to leave, or comes to its end. ``DIE_AT_CALL``: the
+    process is killed at that call, counted over both threads, which opens, writes, renames or
+    removes something.
+    """
+    write = NewFile.write
+    slow, calls = int(os.environ.get("SLOW", 0)), int(os.environ.get("DIE_AT_CALL", 0))
+
+    def changed(file: NewFile, data: bytes | memoryview) -> int:
+        sys.audit("os.write")
+        flight = RUNS[-1]._saving._flight if RUNS[-1]._saving else None
+        if threading.current_thread() is not threading.main_thread() and flight is not None:
+            while (
+                RUNS[-1].train_step <= min(flight.train_step + slow, EPOCHS * BATCHES - 1)
+                and threading.main_thread().is_alive()
+                and not RUNS[-1]._notice.seen()
+            ):
+                time.sleep(0.001)
+        return write(file, data)
+
+    def count(event: str, _arguments: tuple[object, ...]) -> None:
+        nonlocal calls
+        if event == "open" or event.startswith(("os.", "shutil.")):
+            calls -= 1
+            if calls == 0:
+                signal.raise_signal(signal.SIGKILL)
+
+    if slow or calls:
+        NewFile.write = changed  # type: ignore[method-assign, assignment]
+    if calls:
+        sys.addaudithook(count)
 
 
 def hurt(rank: int, train_step: int, when: str = "") -> None:

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from hpcflow import runtime
-from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.files import NewFile, sha256_of
 from hpcflow.runtime.manifest import CheckpointError, verify
-from hpcflow.runtime.objects import check_object, save_object
+from hpcflow.runtime.objects import capture_object, check_object
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
 from tests.runtime.harness import RunFolder, context, differing, run, start, weights
@@ -31,10 +31,13 @@ def save(folder: Path, train_step: int) -> None:
     store = CheckpointStore(folder)
     store.clean()
     staged = store.stage(train_step, train_step + 7)
+    files = {}
     for name, data in FILES.items():
         (staged / name).parent.mkdir(parents=True, exist_ok=True)
-        (staged / name).write_bytes(data)
-    store.publish(staged, train_step, metrics={"loss": 0.5}, epoch=1.5)
+        file = NewFile(staged / name)
+        file.write(data)
+        files[name] = file.close()
+    store.publish(staged, train_step, files, metrics={"loss": 0.5}, epoch=1.5)
 
 
 def save_and_die(folder: Path, train_step: int, at_call: int) -> None:
@@ -181,7 +184,7 @@ def test_a_broken_checkpoint_is_made_again_and_kept_aside(tmp_path: Path) -> Non
 def test_a_training_resumes_from_the_one_before(
     undisturbed: Undisturbed, folder: RunFolder
 ) -> None:
-    run(folder, 2, HURT="0:35:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    run(folder, 2, HURT="0:35:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
     break_truncate(folder.checkpoint(30))
 
     training = start(folder, 2, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
@@ -194,7 +197,7 @@ def test_a_training_resumes_from_the_one_before(
 
 
 def test_a_fresh_run_can_begin_from_a_checkpoint_of_another(folder: RunFolder) -> None:
-    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    run(folder, HURT="0:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
     other = RunFolder(folder.path / "other")
 
     assert run(other, HPCFLOW_RESUME_FROM=folder.checkpoint(10)) == [0]
@@ -203,7 +206,7 @@ def test_a_fresh_run_can_begin_from_a_checkpoint_of_another(folder: RunFolder) -
 
 
 def test_what_was_submitted_to_resume_from_gives_way_to_what_is_newer(folder: RunFolder) -> None:
-    run(folder, HURT="0:25:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    run(folder, HURT="0:25:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
 
     run(folder, HPCFLOW_RESUME_FROM=folder.checkpoint(10))
 
@@ -222,7 +225,7 @@ class Bomb:
 
 @pytest.mark.parametrize("by_torch", [True, False])
 def test_no_file_of_a_checkpoint_is_ever_executed(folder: RunFolder, by_torch: bool) -> None:
-    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    run(folder, HURT="0:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
     path, crater = folder.checkpoint(10), folder.path / "crater"
     with (path / "model.pt").open("wb") as file:
         (torch.save if by_torch else pickle.dump)(Bomb(crater), file)
@@ -242,7 +245,7 @@ def test_no_file_of_a_checkpoint_is_ever_executed(folder: RunFolder, by_torch: b
 
 
 def test_random_numbers_that_make_no_sense_are_refused(folder: RunFolder) -> None:
-    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    run(folder, HURT="0:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
     path = folder.checkpoint(10)
     state = json.loads((path / "rank-00000.json").read_text())
     state["rng"]["python"] = [3, ["a"], None]
@@ -264,7 +267,9 @@ def test_a_full_disk_does_not_end_a_training(
     undisturbed: Undisturbed, folder: RunFolder, world_size: int
 ) -> None:
     hurts = f"0:15:disk_full 0:{LAST - 1}:disk_free"
-    training = start(folder, world_size, HURT=hurts, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    training = start(
+        folder, world_size, HURT=hurts, PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10
+    )
 
     assert training.exit_codes() == [0] * world_size, training.log()
 
@@ -287,7 +292,9 @@ def test_leaving_without_having_saved_is_a_failure(folder: RunFolder) -> None:
 
 
 def test_a_disk_that_is_full_on_another_node_fails_the_save_on_all(folder: RunFolder) -> None:
-    training = start(folder, 2, HURT="1:15:disk_full", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    training = start(
+        folder, 2, HURT="1:15:disk_full", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10
+    )
 
     assert training.exit_codes() == [1, 1]
 
@@ -296,7 +303,7 @@ def test_a_disk_that_is_full_on_another_node_fails_the_save_on_all(folder: RunFo
 
 
 def test_a_checkpoint_of_other_objects_is_refused(folder: RunFolder) -> None:
-    run(folder, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    run(folder, HURT="0:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
     manifest = json.loads((folder.checkpoint(10) / "manifest.json").read_text())
     del manifest["files"]["scheduler.pt"]
     (folder.checkpoint(10) / "manifest.json").write_text(json.dumps(manifest))
@@ -340,7 +347,7 @@ def test_what_is_sharded_over_the_ranks_is_refused(tmp_path: Path) -> None:
             check_object(name, obj)
     check_object("optimizer", before)
     with pytest.raises(TypeError, match="sharded after"):
-        save_object("model", model, tmp_path)
+        capture_object("model", model, tmp_path, None)
 
 
 def test_batches_that_are_given_out_twice_are_an_error() -> None:

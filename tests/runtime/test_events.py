@@ -174,6 +174,8 @@ def test_a_training_tells_its_story_from_one_rank(folder: RunFolder) -> None:
     checkpoint = folder.events("checkpoint")[0]
     assert checkpoint["path"] == "checkpoints/000000015"
     assert checkpoint["epoch"] == 1.5
+    assert 0 <= checkpoint["held_s"] < 60
+    assert 0 < checkpoint["write_s"] < 60
     manifest = json.loads((folder.checkpoint(15) / "manifest.json").read_text())
     assert checkpoint["size_bytes"] == sum(f["size_bytes"] for f in manifest["files"].values())
     assert checkpoint["metrics"] == manifest["metrics"]

@@ -216,7 +216,7 @@ def test_more_epochs_go_on_from_the_end(folder: RunFolder) -> None:
 
 
 def test_another_number_of_ranks_goes_on_from_the_same_place(folder: RunFolder) -> None:
-    run(folder, 2, HURT="0:15:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=12)
+    run(folder, 2, HURT="0:17:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=12)
 
     training = start(folder, 4)
 
@@ -226,7 +226,9 @@ def test_another_number_of_ranks_goes_on_from_the_same_place(folder: RunFolder) 
 
 
 def test_an_exception_is_a_failure_and_ends_all_ranks(folder: RunFolder) -> None:
-    training = start(folder, 2, HURT="1:12:raise", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    training = start(
+        folder, 2, HURT="1:15:raise", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10
+    )
 
     assert training.exit_codes_by_themselves() == [1, 1]
     assert "ZeroDivisionError: a mistake in the program" in training.log()
@@ -236,7 +238,9 @@ def test_an_exception_is_a_failure_and_ends_all_ranks(folder: RunFolder) -> None
 
 
 def test_a_rank_that_dies_fails_the_others(folder: RunFolder) -> None:
-    training = start(folder, 4, HURT="2:12:KILL", HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    training = start(
+        folder, 4, HURT="2:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10
+    )
 
     assert training.exit_codes_by_themselves() == [1, 1, -9, 1]
     assert folder.complete() == [10]

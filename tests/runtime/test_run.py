@@ -21,6 +21,7 @@ from hpcflow.runtime.ranks import OtherRanks
 from hpcflow.runtime.schedule import Schedule
 from hpcflow.testing.clock import FakeClock
 from tests.runtime.harness import RunFolder
+from tests.runtime.program import wait_for_write
 
 
 @pytest.fixture
@@ -335,6 +336,7 @@ def test_the_interval_saves_while_training(
     run.restore()
     for _ in run.train_steps(200):
         clock.sleep(1)
+        wait_for_write(run)
     run.finish()
 
     assert inside.complete() == [60, 120, 180, 200]
