@@ -15,6 +15,7 @@ from tests.benchmarks import (
     bench_help,
     bench_ledger,
     bench_recovery,
+    bench_saving,
     bench_storm,
     bench_submit,
     bench_tick,
@@ -28,6 +29,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "help": bench_help.rows,
     "ledger": bench_ledger.rows,
     "tick": bench_tick.rows,
+    "saving": bench_saving.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,
