@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hpcflow.ledger.codec import columns, encode, kind_of
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import ROWS
+from hpcflow.ledger.rows import BY_PERSON, ROWS
 
 _KEYS: Final = {
     "run": ("run_id",),
@@ -21,6 +21,12 @@ _KEYS: Final = {
     "checkpoint": ("run_id", "path"),
     "source": ("run_id", "path"),
 }
+#: The same as :func:`hpcflow.ledger.fold.outdates`.
+_OUTDATES: Final = (
+    "excluded.attempt > checkpoint.attempt OR (excluded.attempt = checkpoint.attempt "
+    f"AND (excluded.removed = '{BY_PERSON}' OR checkpoint.removed IS NULL "
+    f"OR checkpoint.removed <> '{BY_PERSON}'))"
+)
 #: Kind of a column -> what Postgres makes of its value in JSON. JSON comes as a text in it, and so
 #: stays as it was written.
 _TYPES: Final = {
@@ -43,7 +49,8 @@ def insert(connection: Connection, table: str, row: Any) -> bool:
 def upsert(connection: Connection, table: str, rows: Sequence[Any]) -> None:
     """Insert rows, and replace those that have the key of one. No two rows have the same.
 
-    Of two checkpoints at one path, that of the later attempt stays, whichever comes first.
+    Of what is said of checkpoints at one path, :func:`hpcflow.ledger.fold.outdates` knows what
+    stays, whichever comes first.
     """
     if not rows:
         return
@@ -97,7 +104,7 @@ def _on_conflict(table: str) -> str:
     key = _KEYS[table]
     names = [name for name in columns(ROWS[table]) if name not in key]
     assignments = ", ".join(f"{name} = excluded.{name}" for name in names)
-    newer = " WHERE excluded.attempt >= checkpoint.attempt" if table == "checkpoint" else ""
+    newer = f" WHERE {_OUTDATES}" if table == "checkpoint" else ""
     return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments}{newer}"
 
 

@@ -242,6 +242,7 @@ _OF_DAMAGE = (
     "not a database",
     "corrupt",
     "no such",
+    "foreign key mismatch",
     "decode",
     "unsupported file format",
     "too big",

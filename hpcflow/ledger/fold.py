@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
-from hpcflow.ledger.rows import CheckpointRow
+from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow
 from hpcflow.model.events import finite, finite_metrics, parse_event
 
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
@@ -64,7 +64,10 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
         fold.journal["at"] = max(said["at"], fold.journal.get("at", ""))
         number = said.get("attempt")
         if number is None:
-            _fold_wish(fold, said)
+            try:
+                _fold_wish(fold, said)
+            except ValueError:
+                skipped += 1
         elif 1 <= number <= MAX_ATTEMPT:
             _fold_attempt(fold, number, said)
         else:
@@ -105,6 +108,8 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
             journal["standby"] = {**journal["standby"], "is_given_up": True}
     elif kind == "decided":
         journal["decided"] = said
+    elif kind == "checkpoint_removed":
+        _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
 
 
 def _fold_standby(journal: dict[str, Any], says: dict[str, Any]) -> None:
@@ -225,9 +230,9 @@ def _fold_checkpoint(
         raise ValueError("not a checkpoint of this run")
     # A program may save to one path for ever; the row below is then its last attempt's only.
     report["saved"] = max(train_step, report.get("saved", 0))
-    before = fold.checkpoints.get(path)
-    if before is None or before.attempt <= number:
-        fold.checkpoints[path] = CheckpointRow(
+    _put(
+        fold,
+        CheckpointRow(
             run_id=fold.run_id,
             path=path,
             attempt=number,
@@ -237,7 +242,52 @@ def _fold_checkpoint(
             metrics=dict(finite_metrics(event.get("metrics"))),
             is_best=False,
             created_at=from_text(_time(event["at"])),
-        )
+        ),
+    )
+
+
+def _fold_checkpoint_removed(
+    fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]
+) -> None:
+    _put(fold, _removed(fold.run_id, event, number, BY_JOB))
+
+
+def _removed(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
+    """What stays of a checkpoint that was removed; from this line alone, for that of its making
+    may be read before, after, or never."""
+    path, train_step = _text(said.get("path")), _count(said.get("train_step"))
+    if not path or train_step is None or not _is_inside(path):
+        raise ValueError("not a checkpoint of this run")
+    return CheckpointRow(
+        run_id=run_id,
+        path=path,
+        attempt=attempt,
+        train_step=train_step,
+        epoch=None,
+        size_bytes=_count(said.get("size_bytes")) or 0,
+        metrics={},
+        is_best=False,
+        created_at=from_text(_time(said["at"])),
+        removed=by,
+    )
+
+
+def _put(fold: RunFold, row: CheckpointRow) -> None:
+    before = fold.checkpoints.get(row.path)
+    if before is None or outdates(row, before):
+        fold.checkpoints[row.path] = row
+
+
+def outdates(new: CheckpointRow, old: CheckpointRow) -> bool:
+    """Whether ``new``, read after ``old``, is what counts of two words about one path.
+
+    What a later attempt says; of one attempt, what it says last, as its lines are read in their
+    order. Only what a person removed is said in another file, and therefore comes last, whenever it
+    is read: an attempt does not make the same checkpoint twice.
+    """
+    if new.attempt != old.attempt:
+        return new.attempt > old.attempt
+    return new.removed == BY_PERSON or old.removed != BY_PERSON
 
 
 def _fold_notice(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
@@ -260,6 +310,7 @@ _FOLDERS: Final = {
     "started": _fold_started,
     "train_started": _fold_train_started,
     "checkpoint": _fold_checkpoint,
+    "checkpoint_removed": _fold_checkpoint_removed,
     "notice": _fold_notice,
     "finished": _fold_finished,
     "exited": _fold_exited,

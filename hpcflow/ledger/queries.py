@@ -93,7 +93,7 @@ def run(connection: Connection, run_id: str) -> RunDetail:
             connection,
             "checkpoint",
             _CHECKPOINT,
-            "run_id = ? ORDER BY train_step, created_at, path",
+            "run_id = ? AND removed IS NULL ORDER BY train_step, created_at, path",
             [run_id],
         )
     details = decode_all(

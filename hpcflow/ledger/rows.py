@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+#: Who removed a checkpoint: its job, by the rule in the config; a person, with a command.
+BY_JOB: Final = "job"
+BY_PERSON: Final = "person"
+
 TIME: Final = {"kind": "time"}
 JSON: Final = {"kind": "json"}
 MONEY: Final = {"kind": "money"}
@@ -88,7 +92,12 @@ class AttemptRow:
 
 @dataclass(slots=True)
 class CheckpointRow:
-    """A complete checkpoint. One path holds one checkpoint: the last that was written there."""
+    """A complete checkpoint. One path holds one checkpoint: the last that was written there.
+
+    One that was removed on purpose keeps its row, so that no line about its making, read late,
+    brings it back. ``removed`` says by whom; ``attempt`` is then the one that removed it, or that
+    had made what a person removed.
+    """
 
     run_id: str
     path: str
@@ -99,6 +108,7 @@ class CheckpointRow:
     metrics: dict[str, float] = field(metadata=JSON)
     is_best: bool = field(metadata=BOOL)
     created_at: datetime = field(metadata=TIME)
+    removed: str | None = None
 
 
 @dataclass(slots=True)

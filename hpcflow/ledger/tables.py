@@ -98,7 +98,7 @@ class Attempt(SQLModel, table=True):
 
 
 class Checkpoint(SQLModel, table=True):
-    """One complete checkpoint."""
+    """One complete checkpoint, or, where ``removed`` is set, what is left to be said of one."""
 
     __tablename__ = "checkpoint"
 
@@ -111,6 +111,7 @@ class Checkpoint(SQLModel, table=True):
     metrics: dict[str, float] = Field(sa_type=JSON)
     is_best: bool
     created_at: datetime = Field(sa_type=UtcTime)
+    removed: str | None
 
 
 class CostEntry(SQLModel, table=True):

@@ -15,6 +15,8 @@ checkpoint     train_step, path (relative to the run directory), size_bytes, epo
                (optional); written once the checkpoint is visible, which is some train steps after
                its own. If hpcflow.runtime wrote it: held_s, seconds that the train loop was held,
                and write_s, seconds from then until it was visible
+checkpoint_    train_step, path, size_bytes; written when nobody sees the checkpoint any more, maybe
+removed        twice
 notice         signal: TERM, USR2 or flag
 finished       train_step, metrics (final, such as accuracy), model (path, optional)
 exited         exit_code
@@ -31,7 +33,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 EVENTS: Final = frozenset(
-    {"started", "train_started", "progress", "checkpoint", "notice", "finished", "exited"}
+    {
+        "started",
+        "train_started",
+        "progress",
+        "checkpoint",
+        "checkpoint_removed",
+        "notice",
+        "finished",
+        "exited",
+    }
 )
 
 #: A longer line is not one of ours, and is skipped rather than read into memory over and over.

@@ -220,6 +220,17 @@ class Stall(_Record):
     )
 
 
+class CheckpointRemoved(_Record):
+    """A person had a checkpoint removed. Written when nobody sees it any more, maybe twice."""
+
+    record: Literal["checkpoint_removed"] = "checkpoint_removed"
+    by: str
+    train_step: int
+    path: str = Field(description="Where it was, relative to the run directory.")
+    size_bytes: int
+    made_in: int = Field(ge=0, le=999_999, description="The attempt that made it.")
+
+
 JournalRecord = Annotated[
     Intended
     | Submitted
@@ -234,7 +245,8 @@ JournalRecord = Annotated[
     | Held
     | Released
     | Decided
-    | Stall,
+    | Stall
+    | CheckpointRemoved,
     Field(discriminator="record"),
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 from hpcflow.clock import to_text
 from hpcflow.model.journal import (
     CancelRequested,
+    CheckpointRemoved,
     Ended,
     Intended,
     JournalRecord,
@@ -91,6 +92,19 @@ def progress(train_step: int, minutes: float = 0, **metrics: float | None) -> by
 def checkpoint(train_step: int, minutes: float = 0, **more: Any) -> bytes:
     said = {"path": f"checkpoints/{train_step}", "size_bytes": 1000, **more}
     return event("checkpoint", minutes, train_step=train_step, **said)
+
+
+def removed(train_step: int, minutes: float = 0) -> bytes:
+    """A job removed a checkpoint by its rule."""
+    said = {"path": f"checkpoints/{train_step}", "size_bytes": 1000}
+    return event("checkpoint_removed", minutes, train_step=train_step, **said)
+
+
+def removed_by_hand(train_step: int, made_in: int, minutes: float = 0) -> bytes:
+    """A person removed a checkpoint that attempt ``made_in`` had made."""
+    path = f"checkpoints/{train_step}"
+    facts = {"train_step": train_step, "path": path, "size_bytes": 1000, "made_in": made_in}
+    return text(CheckpointRemoved(at=at(minutes), by="ada", **facts))
 
 
 def exited(code: int, minutes: float = 0) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from hpcflow.ledger.derive import derive_attempt, derive_run, money, run_row
 from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal
-from hpcflow.ledger.rows import AttemptRow, RunRow
+from hpcflow.ledger.rows import BY_JOB, BY_PERSON, AttemptRow, RunRow
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
     at,
@@ -23,6 +24,8 @@ from tests.ledger.lines import (
     observed,
     progress,
     refused,
+    removed,
+    removed_by_hand,
     resumed,
     started,
     submitted,
@@ -207,6 +210,39 @@ def test_checkpoints_are_kept_by_path_and_the_last_one_written_there_wins() -> N
     assert (second.epoch, second.metrics) == (1.5, {"loss": 0.5})
 
 
+REMOVALS = {
+    "by its job, by the rule": ([], {1: [checkpoint(10, 1), removed(10, 2)]}, BY_JOB),
+    "by the attempt after it": ([], {1: [checkpoint(10, 1)], 2: [removed(10, 2)]}, BY_JOB),
+    "by a person": ([removed_by_hand(10, 1, 2)], {1: [checkpoint(10, 1)]}, BY_PERSON),
+    "by both": ([removed_by_hand(10, 1, 2)], {1: [checkpoint(10, 1), removed(10)]}, BY_PERSON),
+    "and made again": ([], {1: [checkpoint(10, 1), removed(10, 2), checkpoint(10, 3)]}, None),
+    "and made again by the next attempt": (
+        [removed_by_hand(10, 1, 2)],
+        {1: [checkpoint(10, 1), removed(10, 2)], 2: [checkpoint(10, 3)]},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("told", REMOVALS)
+def test_a_checkpoint_that_was_removed_stays_so_whichever_file_is_read_first(told: str) -> None:
+    records, events, by = REMOVALS[told]
+    files = {0: records, **events}
+    for order in permutations(files):
+        story = Story()
+        for number in order:
+            story.events(number, *files[number]) if number else story.journal(*records)
+        (row,) = story.fold.checkpoints.values()
+        assert row.removed == by
+        assert story.skipped == 0
+
+
+def test_a_removal_that_makes_no_sense_is_skipped() -> None:
+    story = Story().journal(removed_by_hand(10, 1).replace(b"checkpoints/10", b"../../etc"))
+    story.journal(removed_by_hand(10, 10**6 - 1).replace(b"999999", b"9999999"))
+    assert (story.skipped, story.fold.checkpoints) == (2, {})
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -224,6 +260,8 @@ def test_checkpoints_are_kept_by_path_and_the_last_one_written_there_wins() -> N
         event("checkpoint", train_step=1, path="/etc/passwd"),
         event("checkpoint", train_step=1),
         event("checkpoint", train_step=10**30, path="c"),
+        event("checkpoint_removed", train_step=1, path="../../etc"),
+        event("checkpoint_removed", train_step=1),
     ],
 )
 def test_a_line_that_says_nothing_is_counted_and_changes_nothing(line: bytes) -> None:

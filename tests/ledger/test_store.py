@@ -19,8 +19,8 @@ import pytest
 from hpcflow.errors import InputError, LedgerError, NotFoundError
 from hpcflow.ledger import connection, queries
 from hpcflow.ledger.derive import derive_attempt, derive_run, run_row
-from hpcflow.ledger.fold import RunFold, fold_events, fold_journal
-from hpcflow.ledger.rows import Change, CheckpointRow, SourceRow
+from hpcflow.ledger.fold import RunFold, fold_events, fold_journal, outdates
+from hpcflow.ledger.rows import BY_JOB, BY_PERSON, Change, CheckpointRow, SourceRow
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.tables import Run as RunTable
 from hpcflow.ledger.upgrade import make_engine
@@ -248,6 +248,23 @@ def test_the_checkpoint_of_the_later_attempt_stays_at_a_path(
     newer = replace(by_second, train_step=60)
     ledger.apply([change_of(run, [], [], checkpoints=[newer], bytes_before=0)])
     assert ledger.checkpoints([run.run_id]) == [newer]
+
+
+@pytest.mark.parametrize("new", [None, BY_JOB, BY_PERSON])
+@pytest.mark.parametrize("old", [None, BY_JOB, BY_PERSON])
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+def test_the_database_knows_as_the_fold_does_which_word_on_a_checkpoint_counts(
+    ledger: Ledger, tmp_path: Path, attempt: int, old: str | None, new: str | None
+) -> None:
+    run = make_run(tmp_path)
+    before = CheckpointRow(run.run_id, "c", 2, 50, None, 1, {}, False, at(9), old)
+    after = replace(before, attempt=attempt, size_bytes=2, removed=new)
+    ledger.apply([change_of(run, [], [], checkpoints=[before])])
+    ledger.apply([change_of(run, [], [], checkpoints=[after], bytes_before=0)])
+    expected = after if outdates(after, before) else before
+    assert ledger.checkpoints([run.run_id]) == [expected]
+    shown = [saved.size_bytes for saved in ledger.run(run.run_id).checkpoints]
+    assert shown == ([] if expected.removed else [expected.size_bytes])
 
 
 def test_a_failure_in_the_middle_writes_nothing(ledger: Ledger, tmp_path: Path) -> None:
