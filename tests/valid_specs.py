@@ -23,6 +23,7 @@ VARIABLES = st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True).filter(
     )
 )
 COUNTS = st.integers(1, 100_000)
+METRICS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 DURATIONS = st.integers(1, 10_000 * 1440).map(lambda minutes: write_duration(minutes * 60))
 MEMORY = st.integers(1, 1 << 30).map(write_memory)
 JSON = st.recursive(
@@ -76,6 +77,12 @@ _SECTIONS = {
         every_train_steps=st.integers(1, 10**12),
         when_busy=st.sampled_from(["wait", "skip"]),
         notice=DURATIONS,
+        keep_last=st.integers(1, 10**6) | st.just("all"),
+        keep_best=st.fixed_dictionaries(
+            {"metric": METRICS, "mode": st.sampled_from(["min", "max"])},
+            optional={"count": st.integers(1, 100)},
+        ),
+        keep_every=st.integers(1, 10**12),
     ),
     "retry": _some(
         resubmit_exit_codes=st.lists(st.integers(1, 255), max_size=3),

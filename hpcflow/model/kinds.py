@@ -37,6 +37,7 @@ from hpcflow.model.units import (
 )
 
 MAX_NODES: Final = 100_000
+MAX_KEPT: Final = 1_000_000
 MAX_TEXT_CHARS: Final = 100_000
 _MAX_PARAM_DEPTH: Final = 32
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -200,6 +201,14 @@ def _as_json(value: Any, path: tuple[str | int, ...]) -> Any:
     raise WrongKey(f"a {type(value).__name__} cannot be written as JSON", *path)
 
 
+def _count_or_all(value: object) -> object:
+    if value == "all":
+        return None
+    if value is None or (type(value) is int and 1 <= value <= MAX_KEPT):
+        return value
+    raise ValueError(f"expected a whole number from 1 to {MAX_KEPT:,}, or `all`")
+
+
 _DURATION: Final = {"type": "string", "pattern": DURATION_PATTERN}
 _LIKE: Final = "30m, 4h or 1d12h"
 
@@ -282,4 +291,17 @@ Megabytes = Annotated[
 ]
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_NODES), Kind("whole number from 1")]
 CountOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_NODES), Kind("whole number from 0")]
+CountOrAll = Annotated[
+    int | None,
+    BeforeValidator(_count_or_all),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_KEPT}, {"const": "all"}]}
+    ),
+    Kind("whole number from 1, or `all`"),
+]
+Metric = Annotated[
+    str,
+    Matching(r"[^\x00-\x1f\x7f]+", "not the name of a metric, such as loss", 200),
+    Kind("name of a metric"),
+]
 TrainSteps = Annotated[int, Field(strict=True, ge=1, le=10**12), Kind("whole number from 1")]

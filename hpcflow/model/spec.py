@@ -8,6 +8,7 @@ The keys of the YAML are the aliases (``time_limit``); the names in the code car
 
 from __future__ import annotations
 
+import json
 import re
 from enum import Enum
 from typing import Annotated, Any, Final
@@ -16,11 +17,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hpcflow.model.kinds import (
     Count,
+    CountOrAll,
     CountOrNone,
     IntervalOrNever,
     Kind,
     Matching,
     Megabytes,
+    Metric,
     Minutes,
     Module,
     Name,
@@ -246,8 +249,37 @@ class Environment(Section):
         return self
 
 
+class Mode(str, Enum):
+    """Which value of a metric is the better one."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+class KeepBest(Section):
+    """Keep the checkpoints that were best by a metric, however old they are.
+
+    A checkpoint has the value that was logged last before it was made; of several with the same
+    value the earliest counts. While no checkpoint has the metric, none is removed.
+    """
+
+    metric: Metric = Field(
+        description="A metric that the program logs.", examples=["validation_loss"]
+    )
+    mode: Mode = Field(
+        description="Whether the lowest value is the best, or the highest.", examples=["min"]
+    )
+    count: Count = Field(1, description="How many of the best to keep.", examples=[3])
+
+
 class Checkpoint(Section):
-    """When `hpcflow.runtime` saves."""
+    """When `hpcflow.runtime` saves, and which checkpoints it keeps.
+
+    Right after a new checkpoint is complete, those go that none of `keep_last`, `keep_best` and
+    `keep_every` keeps; never the newest complete one, never the one that the running attempt was
+    resumed from, and never a folder that hpcflow did not make for this run or that holds a file of
+    yours. [checkpoints.md](checkpoints.md) tells more.
+    """
 
     interval_s: IntervalOrNever = Field(
         600,
@@ -270,6 +302,39 @@ class Checkpoint(Section):
         description="How long before the time limit the job gets its notice, to save and leave.",
         examples=["5m"],
     )
+    keep_last: CountOrAll = Field(
+        3,
+        description="How many of the newest checkpoints to keep; `all` never removes any. The "
+        "default is enough to go on from, also where the disk has damaged the newest: they are "
+        "made by the clock, a hundred and more a day, and all of them would fill a quota in the "
+        "middle of the training, which then saves nothing any more.",
+        examples=["all"],
+    )
+    keep_best: KeepBest | None = Field(
+        None,
+        description=KeepBest.__doc__,
+        examples=[{"metric": "validation_loss", "mode": "min"}],
+    )
+    keep_every: TrainSteps | None = Field(
+        None,
+        description="Keep the first checkpoint in every so many train steps, too, from this number "
+        "on: for looking back.",
+        examples=[10_000],
+    )
+
+    @property
+    def keep(self) -> str | None:
+        """The rule as the job gets it: JSON, see `hpcflow/runtime/rule.py`; None to keep all."""
+        if self.keep_last is None:
+            return None
+        rule: dict[str, Any] = {"last": self.keep_last}
+        if self.keep_best is not None:
+            is_more_better = self.keep_best.mode is Mode.MAX
+            rule |= {"best": self.keep_best.count, "metric": self.keep_best.metric}
+            rule["is_more_better"] = is_more_better
+        if self.keep_every is not None:
+            rule["every"] = self.keep_every
+        return json.dumps(rule)
 
 
 Budget = Annotated[int, Field(strict=True, ge=0, le=10_000), Kind("whole number from 0")]

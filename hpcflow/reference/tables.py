@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
@@ -13,7 +14,7 @@ from hpcflow.reference.fields import as_yaml, human_default, type_words
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel], str]]:
     """Dotted name, model and description of ``model`` and of every section in it."""
-    yield path, model, (model.__doc__ or "").strip()
+    yield path, model, inspect.cleandoc(model.__doc__ or "")
     for name, field in model.model_fields.items():
         for steps, section in submodels(field.annotation):
             below = f"{path}.{field.alias or name}".lstrip(".")

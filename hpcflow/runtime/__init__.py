@@ -27,6 +27,7 @@ saving.py, objects.py  what all ranks do to save; how each kind of object is wri
 background.py          the thread that writes, while the training goes on
 host_copy.py           what it writes from: the state as it was
 store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
+rule.py, keeping.py    which checkpoints stay; how the others go
 events.py, metrics.py  what is reported
 job.py                 the environment that the job script sets
 =====================  =============================================================

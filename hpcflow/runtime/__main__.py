@@ -25,6 +25,7 @@ from pathlib import Path
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
 from hpcflow.runtime.job import Job, job_from
+from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, verify
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.warn import warn
@@ -95,6 +96,7 @@ def _checkpoint(
             epoch=given.epoch,
             metrics=metrics,
         )
+        Keeper(job, events).tidy(made.train_step)
         if given.move:
             remove_tree(given.folder)
     print(store.path(given.train_step))

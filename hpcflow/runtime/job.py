@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcflow.runtime.rule import Rule, parse_rule
+
 #: "Checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
 RESUBMIT_EXIT_CODE = 75
 
@@ -34,6 +36,7 @@ class Job:
         every_train_steps: save after every so many train steps; None for never by count.
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.
+        keep: which checkpoints stay; None: nothing is ever removed.
         exit_code: what a process that leaves on notice exits with.
         rank: index of this process among all, from 0.
         world_size: number of processes.
@@ -52,6 +55,7 @@ class Job:
     interval_s: float | None = None
     every_train_steps: int | None = None
     skip_when_busy: bool = False
+    keep: Rule | None = None
     exit_code: int = RESUBMIT_EXIT_CODE
     rank: int = 0
     world_size: int = 1
@@ -85,6 +89,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         interval_s=_number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
         skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
+        keep=_rule(environ, "HPCFLOW_CHECKPOINT_KEEP"),
         exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
         rank=_number(environ, "RANK") or 0,
         world_size=_number(environ, "WORLD_SIZE") or 1,
@@ -121,3 +126,13 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     if text not in choices:
         raise ValueError(f"{name}={text!r}: not {' or '.join(choices)}")
     return text
+
+
+def _rule(environ: Mapping[str, str], name: str) -> Rule | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return parse_rule(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={text!r}: {error}") from None

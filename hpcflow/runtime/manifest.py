@@ -61,7 +61,7 @@ def verify(folder: Path) -> Checkpoint:
     Raises:
         CheckpointError: it is not complete, or not whole; the text says what is wrong.
     """
-    manifest = _read(folder)
+    manifest = read_manifest(folder)
     train_step, files = manifest.get("train_step"), manifest.get("files")
     if not isinstance(train_step, int) or train_step < 0 or not isinstance(files, dict):
         raise CheckpointError("its manifest lacks train_step or files")
@@ -91,7 +91,12 @@ def now_text() -> str:
     return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest of ``folder`` says; nothing of it was checked.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, or it has another format.
+    """
     path = folder / NAME
     try:
         if path.stat().st_size > _MAX_BYTES:

@@ -10,6 +10,7 @@ from hpcflow.runtime.buckets import settle_buckets
 from hpcflow.runtime.data_order import DataOrder
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.job import Job
+from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.leaving import leave
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.metrics import Metrics, held
@@ -42,6 +43,7 @@ class Run:
         self._ranks = ranks
         is_first = self.rank == 0
         self._events = EventLog(job.events if is_first else None)
+        self._keeper = Keeper(job, self._events)
         self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
         self._notice = Notice(job.notice if is_first else None)
         self._schedule = Schedule(job.interval_s if is_first else None, job.every_train_steps)
@@ -206,6 +208,7 @@ class Run:
         """The boundary between two train steps: the only place where ranks save and leave."""
         if self._saving is None:
             return
+        self._keeper.say()
         if self.train_step == self._total:
             # Whoever gets a notice now finishes: there is nothing left to be sent again for.
             self._ranks.settle()
@@ -265,6 +268,7 @@ class Run:
         """When this returns, the state is saved."""
         if self._saving is not None:
             self._saving.save(self.train_step, self._order.state(), **self._facts())
+            self._keeper.say()
             self._schedule.restart()
 
     def _facts(self) -> dict[str, Any]:
@@ -283,6 +287,7 @@ class Run:
             held_s=round(made.held_s, 3),
             write_s=round(made.write_s, 3),
         )
+        self._keeper.tidy(checkpoint.train_step)
 
     def _model(self) -> str | None:
         if self._saving is None:

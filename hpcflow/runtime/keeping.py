@@ -1,0 +1,256 @@
+"""Looking at the checkpoints of a run from outside, and removing those that need not stay.
+
+:func:`find` looks, :func:`hpcflow.runtime.rule.judge` decides, :func:`remove` acts. A job does all
+of it on rank 0 whenever it has made a checkpoint (:class:`Keeper`), so that a disk does not fill
+between two looks of anybody else; ``hpcflow checkpoint`` does the same on a login node.
+
+A checkpoint that goes is renamed, on the disk, before any of its files goes::
+
+    checkpoints/.000000400.7f3a….removed/     left by whoever was killed, for the next one
+
+So whoever looks sees all of it or nothing, and whoever reads it meanwhile gets an error, never
+half.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.files import files_below, remove_tree, sync
+from hpcflow.runtime.job import Job
+from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifest
+from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, best, judge
+from hpcflow.runtime.warn import warn
+
+_VISIBLE = re.compile(r"\d{9,18}", re.ASCII)
+_REMOVED = re.compile(r"\.\d{9,18}\.[0-9a-f]+\.removed", re.ASCII)
+
+
+def find(folder: Path, run_id: str | None) -> list[Found]:
+    """The checkpoints in ``folder``, by train step; no file of theirs but the manifest is read.
+
+    Args:
+        run_id: whose they have to be.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    return [look(path, run_id) for path in named(folder)]
+
+
+def named(folder: Path) -> list[Path]:
+    """Whatever is called as a checkpoint is, by train step.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    paths = [path for path in folder.iterdir() if _VISIBLE.fullmatch(path.name)]
+    return sorted(paths, key=lambda path: int(path.name))
+
+
+def look(path: Path, run_id: str | None) -> Found:
+    """The checkpoint at ``path``, as it looks from outside."""
+    train_step = int(path.name)
+    if path.is_symlink() or not path.is_dir():
+        return Found(path, train_step, FOREIGN, "it is no folder")
+    try:
+        manifest = read_manifest(path)
+    except CheckpointError as error:
+        return Found(path, train_step, FOREIGN, str(error))
+    files, epoch, metrics = (manifest.get(name) for name in ("files", "epoch", "metrics"))
+    if not isinstance(files, dict):
+        return Found(path, train_step, FOREIGN, "its manifest lacks files")
+    if manifest.get("train_step") != train_step or path.name != f"{train_step:09d}":
+        return Found(path, train_step, FOREIGN, "its manifest is of another train step")
+    if manifest.get("run_id") != run_id:
+        return Found(path, train_step, FOREIGN, "its manifest is of another run")
+    try:
+        sizes = {name: file.stat().st_size for name, file in files_below(path) if name != NAME}
+    except OSError as error:
+        return Found(path, train_step, FOREIGN, str(error))
+    why = _lack(files, sizes)
+    return Found(
+        path,
+        train_step,
+        TORN if why else COMPLETE,
+        why,
+        stranger=min(sizes.keys() - files.keys(), default=""),
+        size_bytes=sum(sizes.values()),
+        epoch=epoch if isinstance(epoch, (int, float)) else None,
+        metrics=finite(metrics) if isinstance(metrics, dict) else {},
+        attempt=_count(manifest.get("attempt")),
+        world_size=_count(manifest.get("world_size")),
+        created_at=_text(manifest.get("created_at")),
+    )
+
+
+def remove(found: Found, record: Callable[[Found], None]) -> bool:
+    """Remove a checkpoint; False if somebody else did.
+
+    Args:
+        record: writes down that it is gone. Called when nobody sees it any more; whoever is killed
+            in between leaves that to :func:`finish_removals`.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    folder = found.path.parent
+    hidden = folder / f".{found.path.name}.{secrets.token_hex(8)}.removed"
+    try:
+        found.path.rename(hidden)
+    except FileNotFoundError:
+        return False
+    sync(folder)  # or a crash of the node could bring back the name, and not the files
+    record(found)
+    remove_tree(hidden)
+    return True
+
+
+def half_removed(folder: Path) -> list[Path]:
+    """What somebody began to remove and has not removed yet.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    return sorted(path for path in folder.iterdir() if _REMOVED.fullmatch(path.name))
+
+
+def finish_removals(folder: Path, record: Callable[[Found], None]) -> None:
+    """Remove what somebody began to remove, and write it down once more: it may not have been.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    for path in half_removed(folder):
+        visible = folder / path.name.split(".")[1]
+        if not os.path.lexists(str(visible)):  # else it was made again, and that is what counts
+            record(_what_it_was(path, visible))
+        remove_tree(path)
+
+
+class Keeper:
+    """Removes, inside the job and on rank 0, what the rule lets go.
+
+    It works on the thread that published a checkpoint, and this must not print: see background.py.
+    So :meth:`say` is for the training.
+    """
+
+    def __init__(self, job: Job, events: EventLog) -> None:
+        self._job = job
+        self._events = events
+        self._seen: dict[str, Found] = {}
+        self._said: set[str] = set()
+        self._unsaid: list[str] = []
+
+    def tidy(self, train_step: int) -> None:
+        """The checkpoint of ``train_step`` was published: see what can go now. Never raises."""
+        job = self._job
+        if job.keep is None or job.checkpoint_dir is None:
+            return
+        try:
+            self._tidy(job.keep, job.checkpoint_dir, train_step)
+        except OSError as error:
+            self._say_once(f"old checkpoints could not be removed, the training goes on: {error}")
+
+    def say(self) -> None:
+        """Print the warnings there are since the last time."""
+        while self._unsaid:
+            warn(self._unsaid.pop(0))
+
+    def _tidy(self, rule: Rule, folder: Path, train_step: int) -> None:
+        finish_removals(folder, self._record)
+        found = [self._look(path) for path in named(folder)]
+        whole = [each for each in found if each.state == COMPLETE]
+        if train_step not in (each.train_step for each in whole):
+            return  # the one that was known to be good is not there any more
+        if rule.best and len(whole) > rule.last and not best(whole, rule):
+            self._say_once(
+                f"no checkpoint is removed: none has the metric {rule.metric!r} that "
+                f"checkpoint.keep_best is to judge by; they have {_metric_names(whole)}"
+            )
+        reasons = judge(found, rule, self._held())
+        for each in found:
+            # Looked at again, for somebody may have put a note into it: see `stranger`.
+            if not reasons[each.train_step] and look(each.path, self._job.run_id) == each:
+                remove(each, self._record)
+
+    def _look(self, path: Path) -> Found:
+        """What is complete is looked at once: there may be thousands, and a save must be quick."""
+        if path.name not in self._seen:
+            found = look(path, self._job.run_id)
+            if found.state != COMPLETE:
+                return found
+            self._seen[path.name] = found
+        return self._seen[path.name]
+
+    def _held(self) -> dict[int, str]:
+        """What the program was given to resume from: it may read that late, or bit by bit."""
+        given = self._job.resume_from
+        if given is None or given.parent != self._job.checkpoint_dir or not given.name.isdecimal():
+            return {}
+        return {int(given.name): "this attempt resumed from it"}
+
+    def _record(self, found: Found) -> None:
+        self._events.append(
+            "checkpoint_removed",
+            train_step=found.train_step,
+            path=self._job.relative(found.path),
+            size_bytes=found.size_bytes,
+        )
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._unsaid.append(text)
+
+
+def _what_it_was(path: Path, visible: Path) -> Found:
+    """What is left to be known of a checkpoint that is half removed."""
+    train_step = int(visible.name)
+    try:
+        manifest = read_manifest(path)
+    except CheckpointError as error:
+        return Found(visible, train_step, TORN, str(error))
+    files = manifest.get("files")
+    entries = files.values() if isinstance(files, dict) else ()
+    return Found(
+        visible,
+        train_step,
+        TORN,
+        "half removed",
+        size_bytes=sum(_size(entry) or 0 for entry in entries),
+        attempt=_count(manifest.get("attempt")),
+    )
+
+
+def _lack(files: dict[str, Any], sizes: dict[str, int]) -> str:
+    """What is wrong with files of these sizes, where ``files`` should be; empty if nothing."""
+    for name, entry in files.items():
+        if name not in sizes:
+            return f"{name} is missing"
+        if sizes[name] != _size(entry):
+            return f"{name} has {sizes[name]} bytes, not {_size(entry)}: it is torn"
+    return ""
+
+
+def _size(entry: object) -> int | None:
+    return _count(entry.get("size_bytes")) if isinstance(entry, dict) else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _metric_names(found: list[Found]) -> str:
+    names = sorted({name for each in found for name in each.metrics})
+    return ", ".join(names[:8]) or "no metrics at all"

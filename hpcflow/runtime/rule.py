@@ -1,0 +1,156 @@
+"""Which checkpoints stay and which go. Pure: the same rule in the job and on a login node.
+
+What there is to judge comes from :mod:`hpcflow.runtime.keeping`, which also acts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: What a checkpoint can look like without reading its files.
+COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What to keep of the checkpoints of a run.
+
+    Attributes:
+        last: how many of the newest.
+        best: how many of the best, by ``metric``; 0 for none.
+        is_more_better: whether a higher value of ``metric`` is the better one.
+        every: the first checkpoint in each so many train steps; None for none.
+    """
+
+    last: int
+    best: int = 0
+    metric: str = ""
+    is_more_better: bool = False
+    every: int | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A folder that has the name of a checkpoint, as it looks from outside.
+
+    Attributes:
+        state: COMPLETE: it has a manifest of this run, and every file in it has its size; TORN: it
+            has such a manifest, but not such files; FOREIGN: nothing proves that hpcflow made it
+            for this run.
+        why: what is wrong with it; empty for COMPLETE.
+        stranger: something in it that is not of the checkpoint, such as a person's note.
+        attempt: the one that made it, where that is known.
+        created_at: as its manifest says.
+    """
+
+    path: Path
+    train_step: int
+    state: str = COMPLETE
+    why: str = ""
+    stranger: str = ""
+    size_bytes: int = 0
+    epoch: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    attempt: int | None = None
+    world_size: int | None = None
+    created_at: str | None = None
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that ``text`` says: a JSON object with the attributes of :class:`Rule`.
+
+    Raises:
+        ValueError: it says none.
+    """
+    said = json.loads(text)
+    try:
+        rule = Rule(**said)
+    except TypeError as error:
+        raise ValueError(f"not a rule: {error}") from None
+    every = 1 if rule.every is None else rule.every
+    for count, least in ((rule.last, 1), (rule.best, 0), (every, 1)):
+        if type(count) is not int or count < least:
+            raise ValueError(f"not a rule: {count!r}, where a whole number from {least} should be")
+    if rule.best and not (isinstance(rule.metric, str) and rule.metric):
+        raise ValueError("not a rule: best needs a metric")
+    return rule
+
+
+def judge(
+    found: Iterable[Found], rule: Rule | None, held: Mapping[int, str] | None = None
+) -> dict[int, list[str]]:
+    """Train step -> why its checkpoint stays. Where there is no reason, it goes.
+
+    Whatever the rule says, these stay: the newest complete one; what is held; what nobody can prove
+    to be hpcflow's own, and what holds something that is not. All of them stay while there is no
+    rule, none is complete, or none has the metric of the best: nobody knows yet which that is.
+
+    Args:
+        found: all checkpoints there are.
+        held: train step -> why it must not go: it is being resumed from, it has to be mirrored yet.
+    """
+    newest_first = sorted(found, key=lambda each: each.train_step, reverse=True)
+    whole = [each for each in newest_first if each.state == COMPLETE]
+    reasons: dict[int, list[str]] = {each.train_step: [] for each in newest_first}
+    for each in newest_first:
+        if each.state == FOREIGN:
+            reasons[each.train_step].append(f"not known to be hpcflow's: {each.why}")
+        elif each.stranger:
+            reasons[each.train_step].append(f"{each.stranger} is in it, which is not hpcflow's")
+        if held and each.train_step in held:
+            reasons[each.train_step].append(held[each.train_step])
+    for each in whole[:1]:
+        reasons[each.train_step].append("newest")
+    for_all = why_all(whole, rule)
+    if for_all is not None or rule is None:
+        return {train_step: why or [for_all or ""] for train_step, why in reasons.items()}
+    for each in whole[1 : rule.last]:
+        reasons[each.train_step].append(f"last {rule.last}")
+    for place, each in enumerate(best(whole, rule), start=1):
+        value = f"{rule.metric} {each.metrics[rule.metric]:.6g}"
+        reasons[each.train_step].append(f"best: {value}" if place == 1 else f"no. {place}: {value}")
+    for each in _first_in_each(whole, rule.every):
+        reasons[each.train_step].append(f"every {rule.every}")
+    return reasons
+
+
+def why_all(whole: list[Found], rule: Rule | None) -> str | None:
+    """Why all checkpoints stay; None when they are judged one by one.
+
+    Args:
+        whole: those that are complete.
+    """
+    if rule is None:
+        return "all are kept"
+    if not whole:
+        return "no complete one would be left"
+    if rule.best and not best(whole, rule):
+        return f"none has the metric {rule.metric!r} to find the best by"
+    return None
+
+
+def best(whole: Iterable[Found], rule: Rule) -> list[Found]:
+    """The best ``rule.best`` of these, the best first; those without the metric are none.
+
+    Of several with the same value the earliest counts, and no other: between two evaluations every
+    checkpoint carries the value of the one before, and the first was made closest to it.
+    """
+    by_value: dict[float, Found] = {}
+    for each in sorted(whole, key=lambda each: each.train_step):
+        if rule.metric in each.metrics:
+            by_value.setdefault(each.metrics[rule.metric], each)
+    values = sorted(by_value, reverse=rule.is_more_better)
+    return [by_value[value] for value in values[: rule.best]]
+
+
+def _first_in_each(whole: list[Found], every: int | None) -> list[Found]:
+    """Checkpoints are made by the clock, so their train steps are seldom multiples of anything."""
+    first: dict[int, Found] = {}
+    if every is not None:
+        for each in sorted(whole, key=lambda each: each.train_step):
+            if each.train_step >= every:
+                first.setdefault(each.train_step // every, each)
+    return list(first.values())

@@ -1,0 +1,314 @@
+"""Old checkpoints go while the job runs: never half, and never one that is somebody else's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.runtime.__main__ import main
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.job import Job, job_from
+from hpcflow.runtime.keeping import Keeper, find, half_removed
+from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.rule import Rule
+from hpcflow.runtime.store import CheckpointStore
+from tests.runtime.harness import RunFolder, context, run, start
+from tests.runtime.program import BATCHES, EPOCHS
+
+RUN_ID = "digits-20260101-aaaaaaaa"
+LAST = EPOCHS * BATCHES
+ONE = Rule(1)
+
+
+def job_in(folder: Path, rule: Rule = ONE, **facts: Any) -> Job:
+    """A job whose run directory is ``folder``."""
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    return Job(
+        run_id=RUN_ID,
+        attempt=2,
+        run_dir=folder,
+        events=folder / "events.jsonl",
+        checkpoint_dir=folder / "checkpoints",
+        keep=rule,
+        **facts,
+    )
+
+
+def save(folder: Path, train_step: int, **metrics: float) -> Path:
+    """Publish a checkpoint, as rank 0 does."""
+    store = CheckpointStore(folder / "checkpoints")
+    staged = store.stage(train_step, train_step + 7)
+    (staged / "sub").mkdir()
+    for name in ("model.pt", "sub/optimizer.pt"):
+        (staged / name).write_bytes(b"weights " * 100)
+    facts = {"run_id": RUN_ID, "attempt": 1, "world_size": 4, "epoch": 1.5}
+    return store.publish(staged, train_step, metrics=metrics, **facts).path
+
+
+def save_and_tidy(job: Job, train_step: int, keeper: Keeper | None = None) -> None:
+    assert job.run_dir is not None
+    save(job.run_dir, train_step)
+    (keeper or Keeper(job, EventLog(job.events))).tidy(train_step)
+
+
+def there(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in (folder / "checkpoints").glob("[0-9]*"))
+
+
+def removed(folder: Path) -> list[int]:
+    """Train steps of the events that say so."""
+    events = folder / "events.jsonl"
+    lines = events.read_text().splitlines() if events.exists() else []
+    return [json.loads(line)["train_step"] for line in lines if "checkpoint_removed" in line]
+
+
+def test_a_training_keeps_what_its_rule_says(folder: RunFolder) -> None:
+    environ: dict[str, Any] = {
+        "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": 5,
+        "HPCFLOW_CHECKPOINT_KEEP": '{"last": 2, "every": 20}',
+    }
+    assert run(folder, 2, **environ) == [0, 0]
+
+    assert folder.complete() == [20, LAST - 5, LAST]
+    gone = folder.events("checkpoint_removed")
+    assert [event["train_step"] for event in gone] == [5, 10, 15, 25, 30]
+    assert gone[0]["path"] == "checkpoints/000000005"
+    assert gone[0]["size_bytes"] == folder.events("checkpoint")[0]["size_bytes"]
+    assert not list(folder.checkpoints.glob(".*"))
+
+
+def test_a_training_without_a_rule_keeps_all(folder: RunFolder) -> None:
+    assert run(folder, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10) == [0]
+    assert folder.complete() == [10, 20, 30, LAST]
+    assert folder.events("checkpoint_removed") == []
+
+
+def test_what_an_attempt_resumed_from_stays_as_long_as_it_runs(folder: RunFolder) -> None:
+    environ: dict[str, Any] = {
+        "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": 10,
+        "HPCFLOW_CHECKPOINT_KEEP": '{"last": 1}',
+    }
+    run(folder, HURT="0:15:KILL", **environ)
+    assert folder.complete() == [10]
+
+    assert run(folder, HPCFLOW_RESUME_FROM=folder.checkpoint(10), **environ) == [0]
+
+    assert folder.complete() == [10, LAST]
+
+
+def test_a_rule_that_makes_no_sense_is_said_before_anything_is_trained(folder: RunFolder) -> None:
+    training = start(folder, HPCFLOW_CHECKPOINT_KEEP='{"last": 0}')
+    assert training.exit_codes() == [1]
+    assert "HPCFLOW_CHECKPOINT_KEEP='{\"last\": 0}': not a rule: 0" in training.log()
+
+
+def test_a_program_in_another_language_has_its_old_ones_removed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "root").write_text("1.4")
+    for name, value in (
+        ("RUN_ID", RUN_ID),
+        ("RUN_DIR", tmp_path),
+        ("CHECKPOINT_DIR", tmp_path / "checkpoints"),
+        ("EVENTS", tmp_path / "events.jsonl"),
+        ("CHECKPOINT_KEEP", '{"last": 1, "best": 1, "metric": "root"}'),
+    ):
+        monkeypatch.setenv(f"HPCFLOW_{name}", str(value))
+    for train_step, root in (("1", "root=3"), ("2", "root=1"), ("3", "root=2"), ("4", "root=nan")):
+        said = ["checkpoint", str(tmp_path / "state"), "--train-step", train_step, root]
+        assert main(said) == 0
+    assert there(tmp_path) == [2, 4]
+    assert removed(tmp_path) == [1, 3]
+
+
+def remove_and_die(folder: Path, at_call: int) -> None:
+    """Publish one more and remove the older two; killed at the ``at_call``-th call."""
+    job = job_in(folder)
+    save(folder, 300)
+    left = at_call
+
+    def count(event: str, _arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event == "open" or event.startswith(("os.", "shutil.")):
+            left -= 1
+            if left == 0:
+                signal.raise_signal(signal.SIGKILL)
+
+    sys.addaudithook(count)
+    Keeper(job, EventLog(job.events)).tidy(300)
+
+
+def test_a_kill_at_any_moment_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+    at_call, killed = 1, 0
+    while True:
+        folder = tmp_path / str(at_call)
+        folder.mkdir()
+        for train_step in (100, 200):
+            save(folder, train_step)
+        process = context.Process(target=remove_and_die, args=(folder, at_call))
+        process.start()
+        process.join()
+
+        for train_step in there(folder):
+            assert verify(folder / "checkpoints" / f"{train_step:09d}").train_step == train_step
+        assert there(folder)[-1] == 300
+        if process.exitcode == 0:
+            break
+        killed += 1
+        at_call += 1
+
+        save_and_tidy(job_in(folder), 400)
+        assert there(folder) == [400]
+        assert sorted(set(removed(folder))) == [100, 200, 300], "one went, and nobody was told"
+        assert not list((folder / "checkpoints").glob(".*")), "half of one was left behind"
+    assert killed > 20
+
+
+def test_what_was_half_removed_and_made_again_is_not_called_removed(tmp_path: Path) -> None:
+    job = job_in(tmp_path, Rule(5))
+    save(tmp_path, 100).rename(tmp_path / "checkpoints" / ".000000100.00aa.removed")
+    save_and_tidy(job, 100)
+    assert there(tmp_path) == [100]
+    assert removed(tmp_path) == []
+    assert half_removed(tmp_path / "checkpoints") == []
+
+
+def no_manifest(path: Path) -> None:
+    (path / "manifest.json").unlink()
+
+
+def changed_manifest(**facts: Any) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        manifest = json.loads((path / "manifest.json").read_text())
+        (path / "manifest.json").write_text(json.dumps({**manifest, **facts}))
+
+    return change
+
+
+def garbage(path: Path) -> None:
+    (path / "manifest.json").write_text("{")
+
+
+def a_link(path: Path) -> None:
+    elsewhere = path.parent.parent / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def a_link_inside(path: Path) -> None:
+    (path / "data").symlink_to(path.parent)
+
+
+def a_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("mine")
+
+
+def a_note(path: Path) -> None:
+    (path / "KEEP").touch()
+
+
+NOT_OURS: dict[str, Callable[[Path], None]] = {
+    "no manifest": no_manifest,
+    "a manifest that is garbage": garbage,
+    "a manifest of a newer hpcflow": changed_manifest(format=99),
+    "a manifest of another run": changed_manifest(run_id="other-20260101-bbbbbbbb"),
+    "a manifest of another train step": changed_manifest(train_step=101),
+    "a manifest without files": changed_manifest(files=None),
+    "a link": a_link,
+    "a link in it": a_link_inside,
+    "a file": a_file,
+    "a note of a person in it": a_note,
+}
+
+
+@pytest.mark.parametrize("how", NOT_OURS)
+def test_what_hpcflow_did_not_make_is_never_removed(tmp_path: Path, how: str) -> None:
+    save(tmp_path, 50)
+    NOT_OURS[how](save(tmp_path, 100))
+    save_and_tidy(job_in(tmp_path), 200)
+    assert there(tmp_path) == [100, 200]
+    assert removed(tmp_path) == [50]
+
+
+def test_a_name_that_hpcflow_does_not_give_is_left_alone(tmp_path: Path) -> None:
+    names = ["100", "step-100", ".notes", "000000100.bak", "0000000000100"]
+    for name in names:
+        save(tmp_path, 100).rename(tmp_path / "checkpoints" / name)
+    save_and_tidy(job_in(tmp_path), 200)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {*names, "000000200"}
+
+
+def test_a_note_that_comes_late_is_seen_all_the_same(tmp_path: Path) -> None:
+    job = job_in(tmp_path, Rule(2))
+    keeper = Keeper(job, EventLog(job.events))
+    for train_step in (100, 200):
+        save_and_tidy(job, train_step, keeper)
+    a_note(tmp_path / "checkpoints" / "000000100")
+    for train_step in (300, 400):
+        save_and_tidy(job, train_step, keeper)
+    assert there(tmp_path) == [100, 300, 400]
+
+
+def test_a_torn_one_counts_for_nothing_and_goes(tmp_path: Path) -> None:
+    (save(tmp_path, 300) / "model.pt").write_bytes(b"half")
+    save(tmp_path, 100)
+    save_and_tidy(job_in(tmp_path, Rule(2)), 200)
+    assert there(tmp_path) == [100, 200]
+    assert removed(tmp_path) == [300]
+
+
+def test_nothing_goes_when_the_new_one_is_not_there_any_more(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    save(tmp_path, 200)
+    (save(tmp_path, 300) / "model.pt").unlink()
+    job = job_in(tmp_path)
+    Keeper(job, EventLog(job.events)).tidy(300)
+    assert there(tmp_path) == [100, 200, 300]
+
+
+def test_a_metric_that_nobody_logs_is_said_once_and_removes_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = job_in(tmp_path, Rule(1, 1, "acuracy", True))
+    keeper = Keeper(job, EventLog(job.events))
+    for train_step in (100, 200, 300):
+        save(tmp_path, train_step, loss=0.5, accuracy=0.9)
+        keeper.tidy(train_step)
+    assert there(tmp_path) == [100, 200, 300]
+    said = capfd.readouterr().err
+    assert said.count("none has the metric 'acuracy'") == 1
+    assert "they have accuracy, loss" in said
+
+
+def test_a_folder_that_is_gone_is_said_once_and_ends_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = job_in(tmp_path)
+    (tmp_path / "checkpoints").rmdir()
+    keeper = Keeper(job, EventLog(job.events))
+    keeper.tidy(200)
+    keeper.tidy(200)
+    assert capfd.readouterr().err.count("the training goes on") == 1
+
+
+def test_what_is_found_is_what_the_manifest_says(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    save(tmp_path, 100, loss=0.5)
+    (found,) = find(tmp_path / "checkpoints", RUN_ID)
+    assert (found.train_step, found.epoch, found.metrics) == (100, 1.5, {"loss": 0.5})
+    assert (found.attempt, found.world_size, found.size_bytes) == (1, 4, 1600)
+    assert (found.state, found.why, found.stranger) == ("complete", "", "")
+
+
+def test_without_a_variable_there_is_no_rule() -> None:
+    assert job_from({}).keep is None
+    assert job_from({"HPCFLOW_CHECKPOINT_KEEP": '{"last": 4}'}).keep == Rule(4)
