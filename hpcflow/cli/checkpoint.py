@@ -1,0 +1,312 @@
+"""``hpcflow checkpoint``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.output import metric_text, print_json, safe
+from hpcflow.cli.session import Session
+from hpcflow.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
+    from hpcflow.runtime.rule import Found, Rule
+    from hpcflow.storage.layout import RunDir
+
+
+@click.group("checkpoint", short_help="Checkpoints of a run: ls, show, verify, prune.")
+def command() -> None:
+    """The checkpoints of a run: which there are, why each is kept, whether they are whole."""
+
+
+@command.command("ls")
+@run_argument
+@json_option
+def ls_command(run: str, as_json: bool) -> int:
+    """List the checkpoints of RUN, and why each is kept.
+
+    A checkpoint is "complete" when its manifest and all its files are there in their sizes
+    (`verify` reads them), "torn" when they are not, "foreign" when nothing proves that hpcflow made
+    it for this run.
+    Below them is what has no name yet or no more: "being written", or "left behind" by a kill.
+    """
+    session = Session()
+    run_dir = session.run_dir(run, newest=True)
+    seen = _survey(session, run_dir)
+    kept = seen.kept(seen.rule)
+    if as_json:
+        print_json(
+            {
+                "run_id": seen.run_id,
+                "rule": None if seen.rule is None else _plain(seen.rule),
+                "size_bytes": _sum(seen.found) + _sum(seen.hidden),
+                "checkpoints": [
+                    {**_found_json(run_dir, each), "kept": kept[each.train_step]}
+                    for each in seen.found
+                ],
+                "hidden": [_hidden_json(run_dir, each) for each in seen.hidden],
+            }
+        )
+    elif not seen.found and not seen.hidden:
+        click.echo(f"{seen.run_id} has no checkpoints")
+    else:
+        _print_table(seen, kept)
+    return 0
+
+
+@command.command("show")
+@run_argument
+@click.argument("train_step", type=click.IntRange(min=0))
+@json_option
+def show_command(run: str, train_step: int, as_json: bool) -> int:
+    """Show the checkpoint of TRAIN_STEP of RUN: who made it, and its files."""
+    from hpcflow.launch.checkpoints import survey
+    from hpcflow.runtime.manifest import CheckpointError, read_manifest
+
+    run_dir = Session().run_dir(run, newest=True)
+    seen = survey(run_dir)
+    found = seen.one(train_step)
+    try:
+        manifest = read_manifest(found.path)
+    except CheckpointError:
+        manifest = {}  # `found` says what is wrong with it
+    entries = manifest.get("files")
+    files: dict[str, Any] = entries if isinstance(entries, dict) else {}
+    kept = seen.kept(seen.rule)[train_step]
+    if as_json:
+        print_json({**_found_json(run_dir, found), "kept": kept, "files": files})
+        return 0
+    lines = {
+        "run": seen.run_id,
+        "path": str(found.path),
+        "state": f"{found.state}: {safe(found.why)}" if found.why else found.state,
+        "kept": safe("; ".join(kept)) or "no: the next save or prune removes it",
+        "made by": "" if found.attempt is None else f"attempt {found.attempt}",
+        "ranks": "" if found.world_size is None else str(found.world_size),
+        "epoch": "" if found.epoch is None else f"{found.epoch:g}",
+        "written": _time(found.created_at),
+        "metrics": safe(metric_text(dict(found.metrics))),
+        "size": format_bytes(found.size_bytes),
+    }
+    click.secho(f"train step {found.train_step}", bold=True)
+    for key, value in lines.items():
+        if value:
+            click.echo(f"  {key:<8} {value}")
+    if files:
+        _print_files(files)
+    return 0
+
+
+@command.command("verify")
+@run_argument
+@click.argument("train_step", type=click.IntRange(min=0), required=False)
+@json_option
+def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
+    """Read every file of all checkpoints of RUN, or of that of TRAIN_STEP, and compare checksums.
+
+    Exit code 1 if one is not whole; it says which file.
+    """
+    from hpcflow.errors import NotFoundError
+    from hpcflow.launch.checkpoints import survey, why_not_whole
+
+    seen = survey(Session().run_dir(run, newest=True))
+    todo = seen.found if train_step is None else [seen.one(train_step)]
+    if not todo:
+        raise NotFoundError(
+            f"run {seen.run_id} has no checkpoints",
+            next_action=f"see what it has done: hpcflow show {seen.run_id}",
+        )
+    results: list[dict[str, Any]] = []
+    with _progress(_sum(todo)) as look_at:
+        for each in todo:
+            look_at(each)
+            try:
+                why = why_not_whole(each)
+            except NotFoundError:
+                continue  # its job has removed it, by the rule
+            results.append({"train_step": each.train_step, "is_whole": why is None, "why": why})
+            if not as_json:
+                said = "whole" if why is None else f"not whole: {safe(why)}"
+                click.echo(f"train step {each.train_step}: {said}")
+    if as_json:
+        print_json({"run_id": seen.run_id, "checkpoints": results})
+    return 0 if all(each["is_whole"] for each in results) else 1
+
+
+@command.command("prune")
+@run_argument
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Keep so many of the newest, whatever the config says.",
+)
+@json_option
+def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool) -> int:
+    """Remove the checkpoints of RUN that its config does not keep, and what was left behind.
+
+    The same rule as in the job: `checkpoint.keep_last`, `keep_best` and `keep_every`. The newest
+    complete one is verified first and always stays, and so does what a live attempt resumes from,
+    the final model, and whatever hpcflow did not make for this run.
+    """
+    from hpcflow.launch.checkpoints import prune
+
+    session = Session()
+    run_dir = session.run_dir(run)
+    _survey(session, run_dir)
+    with _progress(None) as look_at:
+        pruned = prune(
+            run_dir,
+            settings=session.settings,
+            clock=session.clock,
+            keep_last=keep_last,
+            is_dry=dry_run,
+            look_at=look_at,
+        )
+    if as_json:
+        print_json(
+            {
+                "run_id": run_dir.path.name,
+                "is_dry_run": dry_run,
+                "freed_bytes": pruned.freed_bytes,
+                "removed": [_found_json(run_dir, each) for each in pruned.gone],
+                "leftovers": [_hidden_json(run_dir, each) for each in pruned.leftovers],
+                "kept": {str(step): why for step, why in sorted(pruned.kept.items())},
+            }
+        )
+    else:
+        _print_pruned(pruned, is_dry=dry_run)
+    if not dry_run:
+        session.catch_up_if_shared(run_dir)
+    return 0
+
+
+def _survey(session: Session, run_dir: RunDir) -> Survey:
+    """What is there, once Slurm was asked which attempts are alive."""
+    from hpcflow.launch.checkpoints import survey
+    from hpcflow.storage.runs import is_gone
+
+    if not is_gone(run_dir):
+        session.refresh_run(run_dir)
+    return survey(run_dir)
+
+
+def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("train step", "epoch", "written", "attempt", "size", "state", "kept", "metrics")
+    for each in seen.found:
+        why = "; ".join(kept[each.train_step]) or "no: the next save or prune removes it"
+        table.add_row(
+            str(each.train_step),
+            "" if each.epoch is None else f"{each.epoch:g}",
+            _time(each.created_at),
+            "" if each.attempt is None else str(each.attempt),
+            format_bytes(each.size_bytes),
+            Text(safe(f"{each.state}: {each.why}" if each.why else each.state)),
+            Text(safe(why)),
+            Text(safe(metric_text(dict(each.metrics)))),
+        )
+    for hidden in seen.hidden:
+        state = f"{hidden.state}: {hidden.why}" if hidden.why else hidden.state
+        size = format_bytes(hidden.size_bytes)
+        table.add_row(str(hidden.train_step), "", "", "", size, Text(state), "", "")
+    Console(highlight=False).print(table)
+    total = _sum(seen.found) + _sum(seen.hidden)
+    words = f"{len(seen.found)} checkpoints" if len(seen.found) != 1 else "1 checkpoint"
+    click.echo(f"{words}, {format_bytes(total)}")
+
+
+def _print_files(files: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("file", "size", "sha256")
+    for name, entry in sorted(files.items()):
+        facts = entry if isinstance(entry, dict) else {}
+        size = facts.get("size_bytes")
+        table.add_row(
+            Text(safe(name)),
+            format_bytes(size) if isinstance(size, int) else "",
+            Text(safe(str(facts.get("sha256", ""))[:16])),
+        )
+    Console(highlight=False).print(table)
+
+
+def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
+    verb = "would remove" if is_dry else "removed"
+    for each in pruned.gone:
+        torn = f"  ({safe(each.why)})" if each.why else ""
+        click.echo(f"{verb} train step {each.train_step}  {format_bytes(each.size_bytes)}{torn}")
+    for hidden in pruned.leftovers:
+        size = format_bytes(hidden.size_bytes)
+        click.echo(f"{verb} {hidden.path.name}  {size}  ({hidden.why})")
+    if pruned.gone or pruned.leftovers:
+        click.echo(f"{'would free' if is_dry else 'freed'} {format_bytes(pruned.freed_bytes)}")
+    elif pruned.rule is None:
+        click.echo("nothing to remove: the config of the run says keep_last: all")
+        click.echo("  → keep fewer all the same: --keep-last N", err=True)
+    else:
+        click.echo("nothing to remove")
+
+
+def _found_json(run_dir: RunDir, found: Found) -> dict[str, Any]:
+    said = _plain(found)
+    return {**said, "path": str(found.path.relative_to(run_dir.path))}
+
+
+def _hidden_json(run_dir: RunDir, hidden: Hidden) -> dict[str, Any]:
+    return {**_plain(hidden), "path": str(hidden.path.relative_to(run_dir.path))}
+
+
+def _plain(value: Found | Hidden | Rule) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _sum(found: list[Found] | list[Hidden]) -> int:
+    return sum(each.size_bytes for each in found)
+
+
+def _time(text: str | None) -> str:
+    """A time as a manifest has it, which anybody could have written."""
+    from hpcflow.clock import from_text
+
+    try:
+        return f"{from_text(text or ''):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return ""
+
+
+@contextmanager
+def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
+    """Shows on a terminal which checkpoint is being read, and how much has been."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("", total=total_bytes, visible=False)
+        before = 0
+
+        def look_at(found: Found) -> None:
+            nonlocal before
+            told = f"reading train step {found.train_step}"
+            progress.update(task, description=told, advance=before, visible=True)
+            before = found.size_bytes
+
+        yield look_at

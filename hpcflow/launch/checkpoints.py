@@ -1,0 +1,332 @@
+"""The checkpoints of a run, seen from the login side: which there are, why each stays, and removing
+the others.
+
+The rule is that of the job (:mod:`hpcflow.runtime.rule`). What a job in the middle of its work
+knows by itself is read from the run's files here: which checkpoint a live attempt resumes from, and
+which is the final model. The ledger is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import NotFoundError, StorageError
+from hpcflow.launch.jobs import LOCK_WAIT_S
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow
+from hpcflow.model.journal import CheckpointRemoved
+from hpcflow.model.state import AttemptState
+from hpcflow.projection.reading import RunReader
+from hpcflow.runtime import keeping
+from hpcflow.runtime.files import remove_tree
+from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.rule import COMPLETE, TORN, Found, Rule, judge, parse_rule
+from hpcflow.settings import Settings
+from hpcflow.storage import journal
+from hpcflow.storage.files import storage_error
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone
+from hpcflow.storage.unread import mark_unread
+
+BEING_WRITTEN: Final = "being written"
+LEFT_BEHIND: Final = "left behind"
+_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+#: What the runtime leaves under hidden names: see hpcflow/runtime/store.py and keeping.py.
+_HIDDEN: Final = re.compile(r"\.(\d{1,18})\.[0-9a-f]+\.(tmp|old|broken|removed)", re.ASCII)
+_WHY_HIDDEN: Final = {
+    "tmp": "its save did not end",
+    "old": "its save did not end",
+    "broken": "it was torn, and was made again",
+    "removed": "it is half removed",
+}
+_LISTED: Final = 12
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A folder that nothing resumes from: being written, or left behind."""
+
+    path: Path
+    train_step: int
+    state: str
+    why: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What lies in the checkpoint folder of a run.
+
+    Attributes:
+        rule: what the run's config says; None where it keeps all.
+        is_live: whether an attempt may be at work on it.
+        held: train step -> why that checkpoint stays, whatever a rule says.
+        removed: checkpoints that were there once, by their train step.
+    """
+
+    run_dir: RunDir
+    run_id: str
+    rule: Rule | None
+    is_live: bool
+    found: list[Found]
+    hidden: list[Hidden]
+    held: Mapping[int, str] = field(default_factory=dict)
+    removed: Mapping[int, CheckpointRow] = field(default_factory=dict)
+    attempts: int = 0
+
+    def kept(self, rule: Rule | None) -> dict[int, list[str]]:
+        """Train step -> why its checkpoint stays under ``rule``; without a reason it goes."""
+        return judge(self.found, rule, self.held)
+
+    def one(self, train_step: int) -> Found:
+        """The checkpoint of ``train_step``.
+
+        Raises:
+            NotFoundError: there is none; the error says which there are.
+        """
+        for each in self.found:
+            if each.train_step == train_step:
+                return each
+        row = self.removed.get(train_step)
+        was = f" any more; it was removed by a {row.removed}" if row is not None else ""
+        steps = [str(each.train_step) for each in self.found]
+        some = ", ".join(steps[-_LISTED:])
+        if len(steps) > _LISTED:
+            some = f"{len(steps)}, the last {_LISTED} of them: {some}"
+        raise NotFoundError(
+            f"run {self.run_id} has no checkpoint of train step {train_step}{was}",
+            next_action=f"it has {some or 'none'}: hpcflow checkpoint ls {self.run_id}",
+        )
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed, or would be.
+
+    Attributes:
+        rule: by which it was judged.
+        gone: checkpoints, with what is wrong with them.
+        leftovers: hidden folders.
+        kept: train step -> why its checkpoint stays.
+    """
+
+    rule: Rule | None
+    gone: list[Found]
+    leftovers: list[Hidden]
+    kept: Mapping[int, list[str]]
+
+    @property
+    def freed_bytes(self) -> int:
+        checkpoints = sum(each.size_bytes for each in self.gone)
+        return checkpoints + sum(each.size_bytes for each in self.leftovers)
+
+
+def survey(run_dir: RunDir) -> Survey:
+    """Look at the checkpoints of a run; of the checkpoints no file but the manifest is read.
+
+    Raises:
+        StorageError: its run directory is gone, or cannot be read.
+    """
+    run_id = run_dir.path.name
+    if is_gone(run_dir):
+        raise StorageError(
+            f"{run_dir.path} is gone, and with it the checkpoints of run {run_id}",
+            next_action="scratch may have been purged, or is another cluster's; what the ledger "
+            f"knows of them: hpcflow show {run_id}",
+        )
+    keep = read_run(run_dir).spec.checkpoint.keep
+    change = RunReader(run_dir, None, is_lenient=True).read()
+    assert change is not None  # what is read from its start is always new
+    live = [row for row in change.attempts if row.state not in _OVER]
+    held = {step: f"attempt {row.attempt} resumes from it" for row in live for step in _from(row)}
+    for step in _steps_of(change.run.final_model):
+        held.setdefault(step, "the final model")
+    try:
+        found = keeping.find(run_dir.checkpoints, run_id) if run_dir.checkpoints.is_dir() else []
+        hidden = _hidden(run_dir.checkpoints, is_live=bool(live))
+    except OSError as error:
+        raise storage_error("read", run_dir.checkpoints, error) from error
+    removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
+    return Survey(
+        run_dir,
+        run_id,
+        parse_rule(keep) if keep is not None else None,
+        bool(live),
+        found,
+        hidden,
+        held,
+        removed,
+        len(change.attempts),
+    )
+
+
+def why_not_whole(found: Found) -> str | None:
+    """Read every file of a checkpoint: what is wrong with it; None where it is whole.
+
+    Raises:
+        NotFoundError: it was removed meanwhile.
+    """
+    error = _read_all(found)
+    return None if error is None else str(error)
+
+
+def prune(
+    run_dir: RunDir,
+    *,
+    settings: Settings,
+    clock: Clock,
+    keep_last: int | None = None,
+    is_dry: bool = False,
+    look_at: Callable[[Found], None] = lambda _: None,
+) -> Pruned:
+    """Remove the checkpoints of a run that need not stay, and what killed jobs left behind.
+
+    The newest complete one is read and verified first, for it is what the run goes on from; where
+    it turns out to be damaged it counts as torn, and the one before takes its place. It is all done
+    under the run's lock, so that nobody sends an attempt meanwhile. An attempt that is in the queue
+    or just starts goes on from the newest that is whole, and that one stays; what a live attempt is
+    known to have resumed from stays as well.
+
+    Args:
+        keep_last: goes over what the run's config says.
+        is_dry: remove nothing.
+        look_at: is told which checkpoint is read.
+
+    Raises:
+        StorageError: somebody else holds the lock, or something cannot be read or removed.
+    """
+    if is_dry:
+        return _what_goes(survey(run_dir), keep_last, look_at)
+    if is_gone(run_dir):
+        survey(run_dir)  # says so
+    with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=clock):
+        seen = survey(run_dir)
+        pruned = _what_goes(seen, keep_last, look_at)
+        if pruned.gone or pruned.leftovers:
+            mark_unread(settings.home, run_dir)
+
+        def record(found: Found) -> None:
+            removed = CheckpointRemoved(
+                at=clock.now(),
+                by=settings.user,
+                train_step=found.train_step,
+                path=str(found.path.relative_to(run_dir.path)),
+                size_bytes=found.size_bytes,
+                made_in=seen.attempts if found.attempt is None else found.attempt,
+            )
+            journal.append(run_dir, removed)
+
+        try:
+            if run_dir.checkpoints.is_dir():
+                keeping.finish_removals(run_dir.checkpoints, record)
+            gone = [each for each in pruned.gone if keeping.remove(each, record)]
+            for leftover in pruned.leftovers:
+                _remove(leftover)
+        except OSError as error:
+            raise storage_error("remove checkpoints in", run_dir.checkpoints, error) from error
+    return replace(pruned, gone=gone)
+
+
+def _what_goes(seen: Survey, keep_last: int | None, look_at: Callable[[Found], None]) -> Pruned:
+    rule = seen.rule
+    if keep_last is not None:
+        rule = replace(rule, last=keep_last) if rule is not None else Rule(keep_last)
+    found = {each.train_step: each for each in seen.found}
+    has_whole = False
+    if not all(seen.kept(rule).values()) or any(_is_broken(each) for each in seen.hidden):
+        for each in reversed(seen.found):
+            if each.state != COMPLETE:
+                continue
+            look_at(each)
+            error = _read_all(each)
+            if error is None:
+                has_whole = True
+                break
+            if isinstance(error.__cause__, OSError):  # it may be whole, and not be shown for now
+                raise StorageError(
+                    f"{each.path} cannot be verified, so nothing was removed: {error}",
+                    next_action="say it again when the file system answers",
+                )
+            found[each.train_step] = replace(each, state=TORN, why=str(error))
+    judged = replace(seen, found=[found[step] for step in sorted(found)])
+    kept = judged.kept(rule)
+    return Pruned(
+        rule,
+        gone=[each for each in judged.found if not kept[each.train_step]],
+        leftovers=[
+            each
+            for each in seen.hidden
+            if each.state == LEFT_BEHIND and (has_whole or not _is_broken(each))
+        ],
+        kept={step: why for step, why in kept.items() if why},
+    )
+
+
+def _read_all(found: Found) -> CheckpointError | None:
+    try:
+        train_step = verify(found.path).train_step
+    except CheckpointError as error:
+        if not os.path.lexists(found.path):
+            raise NotFoundError(
+                f"{found.path} was removed a moment ago",
+                next_action="see what is there: hpcflow checkpoint ls",
+            ) from None
+        return error
+    if train_step != found.train_step:
+        return CheckpointError(f"its manifest says train step {train_step}")
+    return None
+
+
+def _remove(leftover: Hidden) -> None:
+    """Renamed first: should a save be alive that nobody knows of, it can not publish half."""
+    path = leftover.path
+    if path.suffix == ".tmp":
+        try:
+            path = path.rename(path.with_suffix(".old"))
+        except FileNotFoundError:
+            return
+    remove_tree(path)
+
+
+def _from(row: AttemptRow) -> Iterator[int]:
+    """The train step of what an attempt resumes from: as it was sent, and as it says itself."""
+    yield from _steps_of(row.resume_from)
+    yield from _steps_of(row.journal.get("intended", {}).get("resume_from"))
+
+
+def _steps_of(path: str | None) -> Iterator[int]:
+    parts = PurePosixPath(path or "").parts
+    if len(parts) >= 2 and parts[0] == "checkpoints" and parts[1].isdecimal():
+        yield int(parts[1])
+
+
+def _is_broken(hidden: Hidden) -> bool:
+    return hidden.path.suffix == ".broken"
+
+
+def _hidden(folder: Path, *, is_live: bool) -> list[Hidden]:
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if name := _HIDDEN.fullmatch(path.name):
+            is_writing = is_live and name[2] == "tmp"
+            state, why = (BEING_WRITTEN, "") if is_writing else (LEFT_BEHIND, _WHY_HIDDEN[name[2]])
+            found.append(Hidden(path, int(name[1]), state, why, _size_of(path)))
+    return found
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of all files below; what goes away meanwhile counts as nothing."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(f"{root}/{name}").st_size
+    return total
