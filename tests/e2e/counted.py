@@ -137,6 +137,10 @@ class Counted:
         manifests = RunDir(self.path).checkpoints.glob("*/manifest.json")
         return sorted(int(each.parent.name) for each in manifests if each.parent.name.isdecimal())
 
+    def saves(self) -> int:
+        """How many checkpoints it has made, about; the old ones are gone by now."""
+        return -(-max(self.checkpoints(), default=0) // CHECKPOINT_EVERY)
+
     def events(self, attempt: int, kind: str) -> list[dict[str, Any]]:
         """What the job of an attempt has reported; what is no event is left out."""
         path = RunDir(self.path).attempt(attempt).events
@@ -160,15 +164,15 @@ class Counted:
         """Delete it."""
         (self.path / word).unlink(missing_ok=True)
 
-    def wait_training(self, execution: int = 1, *, checkpoints: int = 1) -> None:
-        """Wait until that execution, counted from 1, trains, and this run has checkpoints."""
+    def wait_training(self, execution: int = 1, *, saves: int = 1) -> None:
+        """Wait until that execution, counted from 1, trains, and this run has saved so often."""
 
         def trains() -> bool:
             found = self.executions
             return (
                 len(found) >= execution
                 and found[execution - 1].reached > found[execution - 1].began_at
-                and len(self.checkpoints()) >= checkpoints
+                and self.saves() >= saves
             )
 
         poll(trains, 60, lambda: f"{self.run_id}: {self.executions}, {self.records[-3:]}")

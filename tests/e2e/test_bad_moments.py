@@ -49,7 +49,7 @@ def test_no_more_is_lost_than_since_the_last_checkpoint(
         torn, fresh, deaf = start(hpcflow), start(hpcflow, *NEVER_SAVES), start(hpcflow, *DEAF)
         fresh.tell("stick")  # else it would save on notice
         for run in (torn, fresh, deaf):
-            run.wait_training(checkpoints=0 if run is fresh else 1)
+            run.wait_training(saves=0 if run is fresh else 1)
         torn.tell("stick")
         poll((torn.path / "stuck").exists, 30, "it never saved again")
         whole = torn.checkpoints()
@@ -97,7 +97,7 @@ def test_a_run_directory_that_is_deleted_under_its_job_does_not_come_back(
         shutil.rmtree(lost.path.rename(hpcflow.home.parent / "deleted"))
         gone = f"{lost.run_id}: its run directory is gone"
         daemon.wait_says(gone)
-        kept.wait_training(checkpoints=len(kept.checkpoints()) + 2)
+        kept.wait_training(saves=kept.saves() + 2)
         (shown,) = hpcflow.json("show", lost.run_id)["attempts"]
         assert shown["rule"] == "its run directory is gone"
         states = cluster.run("squeue", "--noheader", f"--jobs={lost_job}", "--format=%T").split()

@@ -65,7 +65,7 @@ def test_events_that_are_cut_or_garbage_or_written_shorter_while_jobs_write_them
     with watch(hpcflow) as daemon:
         runs = {fault: start(hpcflow) for fault in (cut_in_a_line, add_garbage, write_shorter)}
         for fault, run in runs.items():
-            run.wait_training(checkpoints=8)
+            run.wait_training(saves=8)
             hpcflow("show", run.run_id)  # the ledger has all of it
             fault(events(run, 1))
         daemon.wait_says("is shorter than what was read of it before")
@@ -122,7 +122,7 @@ def test_a_scratch_that_is_full_while_jobs_write_and_are_preempted(
                 ours = run.path / "executions.jsonl"
                 hpcflow.user.run(["ln", "-s", str(evidence / run.run_id), str(ours)])
         for run in runs:
-            run.wait_training(checkpoints=0)
+            run.wait_training(saves=0)
 
         reached = [run.executions[0].reached for run in runs]
 
@@ -140,7 +140,7 @@ def test_a_scratch_that_is_full_while_jobs_write_and_are_preempted(
         assert [len(run.job_ids) for run in runs] == [1, 1]
         (folder / "ballast").unlink()
         for run in runs:
-            run.wait_training(2, checkpoints=0)
+            run.wait_training(2, saves=0)
         complete(runs)
         assert_counted(hpcflow, cluster, runs)
         for run in runs:
