@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import metric_text, print_json, safe
 from hpcflow.cli.session import Session
+from hpcflow.errors import LedgerError
 from hpcflow.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ def ls_command(run: str, as_json: bool) -> int:
     A checkpoint is "complete" when its manifest and all its files are there in their sizes
     (`verify` reads them), "torn" when they are not, "foreign" when nothing proves that hpcflow made
     it for this run.
-    Below them is what has no name yet or no more: "being written", or "left behind" by a kill.
+    Below them is what has no name yet or no more: "being written", "left behind" by a kill, or "set
+    aside" for a checkpoint that came in its place.
     """
+    from hpcflow.launch.checkpoints import survey
+
     session = Session()
     run_dir = session.run_dir(run, newest=True)
-    seen = _survey(session, run_dir)
+    with suppress(LedgerError):  # whether an attempt that has ended is known to have; no more
+        session.refresh()
+    seen = survey(run_dir)
     kept = seen.kept(seen.rule)
     if as_json:
         print_json(
@@ -158,10 +164,12 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
     the final model, and whatever hpcflow did not make for this run.
     """
     from hpcflow.launch.checkpoints import prune
+    from hpcflow.storage.runs import is_gone
 
     session = Session()
     run_dir = session.run_dir(run)
-    _survey(session, run_dir)
+    if not is_gone(run_dir):
+        session.refresh_run(run_dir)  # an attempt that has ended holds nothing any more
     with _progress(None) as look_at:
         pruned = prune(
             run_dir,
@@ -187,16 +195,6 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
     if not dry_run:
         session.catch_up_if_shared(run_dir)
     return 0
-
-
-def _survey(session: Session, run_dir: RunDir) -> Survey:
-    """What is there, once Slurm was asked which attempts are alive."""
-    from hpcflow.launch.checkpoints import survey
-    from hpcflow.storage.runs import is_gone
-
-    if not is_gone(run_dir):
-        session.refresh_run(run_dir)
-    return survey(run_dir)
 
 
 def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:

@@ -25,7 +25,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.projection.reading import RunReader
 from hpcflow.runtime import keeping
 from hpcflow.runtime.files import remove_tree
-from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
 from hpcflow.runtime.rule import COMPLETE, TORN, Found, Rule, judge, parse_rule
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
@@ -38,6 +38,7 @@ from hpcflow.storage.unread import mark_unread
 
 BEING_WRITTEN: Final = "being written"
 LEFT_BEHIND: Final = "left behind"
+SET_ASIDE: Final = "set aside"
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 #: What the runtime leaves under hidden names: see hpcflow/runtime/store.py and keeping.py.
 _HIDDEN: Final = re.compile(r"\.(\d{1,18})\.[0-9a-f]+\.(tmp|old|broken|removed)", re.ASCII)
@@ -52,7 +53,13 @@ _LISTED: Final = 12
 
 @dataclass(frozen=True)
 class Hidden:
-    """A folder that nothing resumes from: being written, or left behind."""
+    """A folder that nothing resumes from.
+
+    Attributes:
+        state: BEING_WRITTEN; LEFT_BEHIND by a kill, or torn; SET_ASIDE: somebody else's, in whose
+            place a checkpoint came.
+        why: how it came to be; empty for BEING_WRITTEN.
+    """
 
     path: Path
     train_step: int
@@ -70,6 +77,7 @@ class Survey:
         is_live: whether an attempt may be at work on it.
         held: train step -> why that checkpoint stays, whatever a rule says.
         removed: checkpoints that were there once, by their train step.
+        attempts: the number of the last one.
     """
 
     run_dir: RunDir
@@ -151,7 +159,7 @@ def survey(run_dir: RunDir) -> Survey:
         held.setdefault(step, "the final model")
     try:
         found = keeping.find(run_dir.checkpoints, run_id) if run_dir.checkpoints.is_dir() else []
-        hidden = _hidden(run_dir.checkpoints, is_live=bool(live))
+        hidden = _hidden(run_dir.checkpoints, run_id, is_live=bool(live))
     except OSError as error:
         raise storage_error("read", run_dir.checkpoints, error) from error
     removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
@@ -164,7 +172,7 @@ def survey(run_dir: RunDir) -> Survey:
         hidden,
         held,
         removed,
-        len(change.attempts),
+        max((row.attempt for row in change.attempts), default=0),
     )
 
 
@@ -189,11 +197,11 @@ def prune(
 ) -> Pruned:
     """Remove the checkpoints of a run that need not stay, and what killed jobs left behind.
 
-    The newest complete one is read and verified first, for it is what the run goes on from; where
-    it turns out to be damaged it counts as torn, and the one before takes its place. It is all done
-    under the run's lock, so that nobody sends an attempt meanwhile. An attempt that is in the queue
-    or just starts goes on from the newest that is whole, and that one stays; what a live attempt is
-    known to have resumed from stays as well.
+    If anything is to go, the newest complete one is read and verified before, for it is what the
+    run goes on from; where it is damaged it counts as torn, and the one before takes its place.
+    What goes is then decided anew under the run's lock, so that nobody sends an attempt meanwhile.
+    An attempt that is in the queue or just starts goes on from the newest that is whole, and that
+    one stays; what a live attempt is known to have resumed from stays as well.
 
     Args:
         keep_last: goes over what the run's config says.
@@ -203,15 +211,16 @@ def prune(
     Raises:
         StorageError: somebody else holds the lock, or something cannot be read or removed.
     """
+    before = survey(run_dir)
+    checked = _check(before, _rule(before, keep_last), look_at)
     if is_dry:
-        return _what_goes(survey(run_dir), keep_last, look_at)
-    if is_gone(run_dir):
-        survey(run_dir)  # says so
+        return _what_goes(before, checked, keep_last)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=clock):
         seen = survey(run_dir)
-        pruned = _what_goes(seen, keep_last, look_at)
-        if pruned.gone or pruned.leftovers:
-            mark_unread(settings.home, run_dir)
+        pruned = _what_goes(seen, checked, keep_last)
+        if not pruned.gone and not pruned.leftovers:
+            return pruned
+        mark_unread(settings.home, run_dir)
 
         def record(found: Found) -> None:
             removed = CheckpointRemoved(
@@ -220,13 +229,12 @@ def prune(
                 train_step=found.train_step,
                 path=str(found.path.relative_to(run_dir.path)),
                 size_bytes=found.size_bytes,
-                made_in=seen.attempts if found.attempt is None else found.attempt,
+                made_in=min(found.attempt or seen.attempts, seen.attempts),
             )
             journal.append(run_dir, removed)
 
         try:
-            if run_dir.checkpoints.is_dir():
-                keeping.finish_removals(run_dir.checkpoints, record)
+            keeping.finish_removals(run_dir.checkpoints, record)
             gone = [each for each in pruned.gone if keeping.remove(each, record)]
             for leftover in pruned.leftovers:
                 _remove(leftover)
@@ -235,36 +243,65 @@ def prune(
     return replace(pruned, gone=gone)
 
 
-def _what_goes(seen: Survey, keep_last: int | None, look_at: Callable[[Found], None]) -> Pruned:
-    rule = seen.rule
-    if keep_last is not None:
-        rule = replace(rule, last=keep_last) if rule is not None else Rule(keep_last)
-    found = {each.train_step: each for each in seen.found}
-    has_whole = False
-    if not all(seen.kept(rule).values()) or any(_is_broken(each) for each in seen.hidden):
-        for each in reversed(seen.found):
-            if each.state != COMPLETE:
-                continue
-            look_at(each)
-            error = _read_all(each)
-            if error is None:
-                has_whole = True
-                break
-            if isinstance(error.__cause__, OSError):  # it may be whole, and not be shown for now
-                raise StorageError(
-                    f"{each.path} cannot be verified, so nothing was removed: {error}",
-                    next_action="say it again when the file system answers",
-                )
-            found[each.train_step] = replace(each, state=TORN, why=str(error))
-    judged = replace(seen, found=[found[step] for step in sorted(found)])
-    kept = judged.kept(rule)
+@dataclass(frozen=True)
+class _Checked:
+    """What reading checkpoints, the newest first, has told: which are damaged, which is whole."""
+
+    damaged: list[tuple[Found, str]]
+    whole: Found | None
+
+
+def _rule(seen: Survey, keep_last: int | None) -> Rule | None:
+    if keep_last is None:
+        return seen.rule
+    return Rule(keep_last) if seen.rule is None else replace(seen.rule, last=keep_last)
+
+
+def _check(seen: Survey, rule: Rule | None, look_at: Callable[[Found], None]) -> _Checked:
+    """Find the newest that is whole; nothing is read where nothing is to go.
+
+    Raises:
+        StorageError: a file cannot be read, and nobody knows whether it is damaged.
+    """
+    damaged: list[tuple[Found, str]] = []
+    if all(seen.kept(rule).values()) and not any(map(_is_broken, seen.hidden)):
+        return _Checked(damaged, None)
+    for each in reversed(seen.found):
+        if each.state != COMPLETE:
+            continue
+        look_at(each)
+        error = _read_all(each)
+        if error is None:
+            return _Checked(damaged, each)
+        if isinstance(error.__cause__, OSError):
+            raise StorageError(
+                f"{each.path} cannot be verified, so nothing was removed: {error}",
+                next_action="say it again when the file system answers",
+            )
+        damaged.append((each, str(error)))
+    return _Checked(damaged, None)
+
+
+def _what_goes(seen: Survey, checked: _Checked, keep_last: int | None) -> Pruned:
+    rule, whole = _rule(seen, keep_last), checked.whole
+    found = list(seen.found)
+    for damaged, why in checked.damaged:
+        if damaged in found:  # else it was made again since
+            found[found.index(damaged)] = replace(damaged, state=TORN, why=why)
+    held = dict(seen.held)
+    newest = max((each.train_step for each in found if each.state == COMPLETE), default=0)
+    if whole is not None and whole.train_step < newest:  # a job has made that one meanwhile
+        held.setdefault(whole.train_step, "the newest that was verified")
+    kept = judge(found, rule, held)
+    if whole not in found:  # nothing was verified, or somebody has removed that since
+        kept = {step: why or ["nothing newer was verified"] for step, why in kept.items()}
     return Pruned(
         rule,
-        gone=[each for each in judged.found if not kept[each.train_step]],
+        gone=[each for each in found if not kept[each.train_step]],
         leftovers=[
             each
             for each in seen.hidden
-            if each.state == LEFT_BEHIND and (has_whole or not _is_broken(each))
+            if each.state == LEFT_BEHIND and (whole in found or not _is_broken(each))
         ],
         kept={step: why for step, why in kept.items() if why},
     )
@@ -286,7 +323,7 @@ def _read_all(found: Found) -> CheckpointError | None:
 
 
 def _remove(leftover: Hidden) -> None:
-    """Renamed first: should a save be alive that nobody knows of, it can not publish half."""
+    """Renamed first: should a save be alive that nobody knows of, it cannot publish half."""
     path = leftover.path
     if path.suffix == ".tmp":
         try:
@@ -312,14 +349,25 @@ def _is_broken(hidden: Hidden) -> bool:
     return hidden.path.suffix == ".broken"
 
 
-def _hidden(folder: Path, *, is_live: bool) -> list[Hidden]:
+def _hidden(folder: Path, run_id: str, *, is_live: bool) -> list[Hidden]:
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if name := _HIDDEN.fullmatch(path.name):
-            is_writing = is_live and name[2] == "tmp"
-            state, why = (BEING_WRITTEN, "") if is_writing else (LEFT_BEHIND, _WHY_HIDDEN[name[2]])
+            state, why = LEFT_BEHIND, _WHY_HIDDEN[name[2]]
+            if is_live and name[2] == "tmp":
+                state, why = BEING_WRITTEN, ""
+            elif name[2] == "broken" and not _is_of(path, run_id):
+                state, why = SET_ASIDE, "a checkpoint came in its place; not known to be hpcflow's"
             found.append(Hidden(path, int(name[1]), state, why, _size_of(path)))
     return found
+
+
+def _is_of(path: Path, run_id: str) -> bool:
+    """Whether it was a checkpoint of this run, before it was set aside."""
+    try:
+        return not path.is_symlink() and read_manifest(path).get("run_id") == run_id
+    except CheckpointError:
+        return False
 
 
 def _size_of(folder: Path) -> int:

@@ -28,8 +28,9 @@ from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifes
 from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, best, judge
 from hpcflow.runtime.warn import warn
 
-_VISIBLE = re.compile(r"\d{9,18}", re.ASCII)
-_REMOVED = re.compile(r"\.\d{9,18}\.[0-9a-f]+\.removed", re.ASCII)
+#: Nine digits, or more where so many are needed: one name for each train step.
+_VISIBLE = re.compile(r"\d{9}|[1-9]\d{9,17}", re.ASCII)
+_REMOVED = re.compile(r"\.(\d{9}|[1-9]\d{9,17})\.[0-9a-f]+\.removed", re.ASCII)
 
 
 def find(folder: Path, run_id: str | None) -> list[Found]:
@@ -66,7 +67,7 @@ def look(path: Path, run_id: str | None) -> Found:
     files, epoch, metrics = (manifest.get(name) for name in ("files", "epoch", "metrics"))
     if not isinstance(files, dict):
         return Found(path, train_step, FOREIGN, "its manifest lacks files")
-    if manifest.get("train_step") != train_step or path.name != f"{train_step:09d}":
+    if manifest.get("train_step") != train_step:
         return Found(path, train_step, FOREIGN, "its manifest is of another train step")
     if manifest.get("run_id") != run_id:
         return Found(path, train_step, FOREIGN, "its manifest is of another run")

@@ -12,6 +12,7 @@ import pytest
 from hpcflow.launch import checkpoints
 from hpcflow.launch.checkpoints import prune
 from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.rule import Found
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal
@@ -205,6 +206,25 @@ def test_the_newest_that_is_really_whole_stays(trained: Trained) -> None:
     assert trained.there() == [200, 300]
 
 
+def test_what_a_job_makes_while_the_newest_is_read_is_no_reason_to_remove_that(
+    trained: Trained,
+) -> None:
+    """Nobody has read the new one yet."""
+    reads: list[int] = []
+
+    def train_on(found: Found) -> None:
+        reads.append(found.train_step)
+        trained.save(600, loss=0.9)
+
+    pruned = prune(
+        trained.dir, settings=load_settings(), clock=FakeClock(), keep_last=1, look_at=train_on
+    )
+
+    assert reads == [500]
+    assert pruned.kept[500] == ["the newest that was verified"]
+    assert trained.there() == [200, 500, 600]
+
+
 def test_nothing_goes_where_none_is_whole(trained: Trained) -> None:
     for train_step in trained.there():
         flip(trained.dir.checkpoints / f"{train_step:09d}")
@@ -268,9 +288,13 @@ def test_what_kills_left_behind_goes_with_it(trained: Trained) -> None:
             trained.dir.checkpoints / "000000100",
             trained.dir.checkpoints / f".000000100.00aa.{suffix}",
         )
+    mine = trained.dir.checkpoints / ".000000100.00bb.broken"
+    mine.mkdir()  # it was nobody's checkpoint, and then one came in its place
     said = trained.desk.json("checkpoint", "prune", "digits", "--keep-last", "9")
     assert [Path(each["path"]).suffix for each in said["leftovers"]] == [".broken", ".old", ".tmp"]
-    assert not list(trained.dir.checkpoints.glob(".*"))
+    assert list(trained.dir.checkpoints.glob(".*")) == [mine]
+    (hidden,) = trained.desk.json("checkpoint", "ls", "digits")["hidden"]
+    assert hidden["state"] == "set aside"
     assert trained.there() == [100, 200, 300, 400, 500]
 
 
