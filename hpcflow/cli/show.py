@@ -106,7 +106,8 @@ def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:
     table = Table("checkpoint", "attempt", "size", "written", "metrics")
     for checkpoint in checkpoints[-10:]:
         table.add_row(
-            f"{checkpoint.train_step}{_lacks(run_dir, checkpoint.path)}",
+            f"{checkpoint.train_step}{' (best)' if checkpoint.is_best else ''}"
+            f"{_lacks(run_dir, checkpoint.path)}",
             str(checkpoint.attempt),
             format_bytes(checkpoint.size_bytes),
             f"{checkpoint.created_at:%Y-%m-%d %H:%M:%S}",

@@ -152,6 +152,14 @@ class HowFar:
     attempts: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class BestBy:
+    """The metric that tells which checkpoint is the best: ``checkpoint.keep_best`` of a config."""
+
+    metric: str
+    is_more_better: bool
+
+
 @dataclass(slots=True)
 class Change:
     """New rows of one run, and what they were computed from.
@@ -161,6 +169,7 @@ class Change:
         from_zero: everything was read anew: what else the ledger has of the run is deleted.
         is_progress: nothing but progress was read: the rows are as they were, apart from what
             follows from it. That is how nearly all changes are, and a third of the work.
+        best_by: how to tell which checkpoint is the best, where one was added or removed.
     """
 
     run: RunRow
@@ -170,6 +179,7 @@ class Change:
     bytes_before: int | None
     from_zero: bool = False
     is_progress: bool = False
+    best_by: BestBy | None = None
 
 
 #: Table name -> the rows in it, in the order in which they can be inserted.

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger import queries
+from hpcflow.ledger.best import find_best
 from hpcflow.ledger.bulk import insert, update, upsert
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection, damaged
@@ -19,6 +20,7 @@ from hpcflow.ledger.ends import End, ends
 from hpcflow.ledger.rows import (
     ROWS,
     AttemptRow,
+    BestBy,
     Change,
     CheckpointRow,
     HowFar,
@@ -221,6 +223,9 @@ class Ledger:
             upsert(connection, "attempt", _attempts(mine, are_progress=False))
             update(connection, "attempt", ("report",), _attempts(mine, are_progress=True))
             upsert(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
+            for change in mine:
+                if change.best_by is not None:
+                    _mark_best(connection, change.run.run_id, change.best_by)
             upsert(connection, "source", [row for change in mine for row in change.sources])
         written = {id(change) for change in mine}
         return [change.run.run_id for change in changes if id(change) not in written]
@@ -257,6 +262,18 @@ def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
         if is_mine:
             mine.append(change)
     return mine
+
+
+def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
+    """Say of the best checkpoint of a run that it is, and of the others that they are not."""
+    names = columns(CheckpointRow)
+    sql = f"SELECT {', '.join(names)} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names
+    rows = decode_all(CheckpointRow, names, connection.rows(sql, [run_id]), CheckpointRow)
+    best = find_best(rows, by)
+    path, value = ("", None) if best is None else (best.path, best.metrics[by.metric])
+    sql = "UPDATE checkpoint SET is_best = (path = ?) WHERE run_id = ? AND is_best <> (path = ?)"
+    connection.execute(sql, [path, run_id, path])
+    connection.execute("UPDATE run SET best_metric = ? WHERE run_id = ?", [value, run_id])
 
 
 class _Kind(Enum):

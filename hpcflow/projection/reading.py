@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 
 from hpcflow.errors import StorageError
+from hpcflow.ledger.best import find_best, with_best
 from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal
-from hpcflow.ledger.rows import Change, Known, SourceRow
-from hpcflow.storage.files import read_from, size_of
+from hpcflow.ledger.rows import BestBy, Change, Known, SourceRow
+from hpcflow.storage.files import read_file, read_from, size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lines import Position, split_lines
 
@@ -155,12 +157,32 @@ class RunReader:
             for number in changed:
                 attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])
             derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
+        checkpoints = list(fold.checkpoints.values())
+        best_by = _best_by(self._run_dir) if checkpoints else None
+        if known is None and best_by is not None:
+            best = find_best(checkpoints, best_by)
+            checkpoints = with_best(checkpoints, best)
+            row.best_metric = best.metrics[best_by.metric] if best is not None else None
         row.bytes_read = sum(source.offset_bytes for source in self._sources.values())
         return Change(
             run=row,
             attempts=[attempts[number] for number in sorted(changed)],
-            checkpoints=list(fold.checkpoints.values()),
+            checkpoints=checkpoints,
             sources=[self._sources[name] for name in sorted(self._moved)],
             bytes_before=known.run.bytes_read if known else None,
             is_progress=is_progress,
+            best_by=best_by,
         )
+
+
+def _best_by(run_dir: RunDir) -> BestBy | None:
+    """How to tell which checkpoint is the best; None where the config does not say it.
+
+    Read without the model, which takes longer than all the rest; and where a purge has taken
+    run.json, the run goes on without a best one.
+    """
+    try:
+        said = json.loads(read_file(run_dir.run_json))["spec"]["checkpoint"]["keep_best"]
+        return BestBy(str(said["metric"]), said["mode"] == "max")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

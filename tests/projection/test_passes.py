@@ -17,7 +17,7 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import Change
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, Cause
-from hpcflow.projection import Summary, catch_up, catch_up_home, rebuild
+from hpcflow.projection import Summary, catch_up, catch_up_home, check, rebuild
 from hpcflow.storage import lines
 from hpcflow.storage.layout import Home
 from hpcflow.storage.unread import mark_unread, unread_runs
@@ -48,7 +48,10 @@ EVENTS = [
     say.progress(20, 4, loss=None, lr=0.1),
     say.event("progress", 5, train_step=25, total_train_steps=90, epoch=2.5, metrics={"lr": 0.2}),
     say.checkpoint(20, 4),
-    say.checkpoint(30, 5),
+    say.checkpoint(30, 5, metrics={"loss": 0.3}),
+    say.checkpoint(40, 5, metrics={"loss": 0.2}),
+    say.checkpoint(50, 5, metrics={"loss": 0.2, "lr": 0.1}),
+    say.removed(40, 6),
     say.checkpoint(30, 5, path="ckpt.pt", epoch=1.5),
     say.removed(20, 6),
     say.removed(30, 6),
@@ -77,7 +80,7 @@ def test_however_the_files_grew_the_ledger_is_that_of_a_rebuild(
     events: tuple[list[bytes], ...],
     growth: list[tuple[int, int, bool]],
 ) -> None:
-    run_dir = new_run(tmp_path)
+    run_dir = new_run(tmp_path, checkpoint={"keep_best": {"metric": "loss", "mode": "min"}})
     paths = [run_dir.journal, *(run_dir.attempt(number).events for number in (1, 2, 3))]
     to_come = [b"".join(parts) for parts in (journal, *events)]
     with pytest.MonkeyPatch.context() as patch:
@@ -117,6 +120,35 @@ def test_progress_alone_changes_what_a_rebuild_would(
     assert everything(ledger, [run_dir]) == followed
     newest = ledger.runs()[0]
     assert (newest.train_step, newest.epoch) == ((25, 2.5) if number == 2 else (10, None))
+
+
+@pytest.mark.parametrize(("mode", "values"), [("min", (0.3, 0.1, 0.1)), ("max", (0.7, 0.9, 0.9))])
+def test_the_best_checkpoint_is_said_to_be_it_until_it_is_removed(
+    ledger: Ledger, tmp_path: Path, mode: str, values: Sequence[float]
+) -> None:
+    run_dir = new_run(tmp_path, checkpoint={"keep_best": {"metric": "m", "mode": mode}})
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    events = run_dir.attempt(1).events
+    grow(events, say.started(1), say.checkpoint(5), say.checkpoint(6, metrics={"other": 0.0}))
+
+    def best() -> tuple[list[int], float | None]:
+        catch_up(ledger, [run_dir])
+        followed = everything(ledger, [run_dir])
+        rebuild(ledger, [run_dir])
+        assert everything(ledger, [run_dir]) == followed
+        assert check(ledger, [run_dir]) == []
+        detail = ledger.run(run_dir.path.name)
+        steps = [saved.train_step for saved in detail.checkpoints if saved.is_best]
+        return steps, detail.run.best_metric
+
+    assert best() == ([], None)
+    for train_step, value in zip((10, 20, 30), values, strict=True):
+        grow(events, say.checkpoint(train_step, metrics={"m": value}))
+    assert best() == ([20], values[1])
+    grow(events, say.progress(31, m=0.5), say.removed(20))
+    assert best() == ([30], values[1])
+    grow(run_dir.journal, say.removed_by_hand(30, made_in=1), say.removed_by_hand(10, made_in=1))
+    assert best() == ([], None)
 
 
 def test_every_line_counts_once_and_bad_ones_are_counted(ledger: Ledger, tmp_path: Path) -> None:
