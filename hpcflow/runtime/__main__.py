@@ -96,7 +96,9 @@ def _checkpoint(
             epoch=given.epoch,
             metrics=metrics,
         )
-        Keeper(job, events).tidy(made.train_step)
+        keeper = Keeper(job, events)
+        keeper.tidy(made.train_step)
+        keeper.say()
         if given.move:
             remove_tree(given.folder)
     print(store.path(given.train_step))
