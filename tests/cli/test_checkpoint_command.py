@@ -13,13 +13,13 @@ from hpcflow.launch import checkpoints
 from hpcflow.launch.checkpoints import prune
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.rule import Found
-from hpcflow.runtime.store import CheckpointStore
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
+from tests.runtime.published import publish
 
 KEEP = "checkpoint: {keep_last: 2, keep_best: {metric: loss, mode: min}}\n"
 
@@ -39,11 +39,9 @@ class Trained:
             poll((self.dir.attempt(1).path / "program").exists, 30, "it never ran")
 
     def save(self, train_step: int, **metrics: float) -> Path:
-        store = CheckpointStore(self.dir.checkpoints)
-        staged = store.stage(train_step, train_step + 7)
-        (staged / "model.pt").write_bytes(b"weights " * 100)
         facts = {"run_id": self.run_id, "attempt": 1, "world_size": 4, "epoch": 1.5}
-        made = store.publish(staged, train_step, metrics=metrics, **facts)
+        files = {"model.pt": b"weights " * 100}
+        made = publish(self.dir.checkpoints, train_step, files, metrics=metrics, **facts)
         self.event("checkpoint", train_step=train_step, size_bytes=800, metrics=metrics)
         return made.path
 

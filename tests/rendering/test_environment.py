@@ -6,10 +6,10 @@ import hashlib
 import sys
 from pathlib import Path
 
-from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
 from tests.rendering.samples import RUN_ID, a_local_site, a_site
+from tests.runtime.published import publish
 
 
 def test_the_variables_of_a_job(bench: Bench) -> None:
@@ -141,10 +141,7 @@ def test_the_newest_complete_checkpoint_is_taken_by_its_number(bench: Bench) -> 
 
 
 def whole_checkpoint(bench: Bench, train_step: int) -> Path:
-    store = CheckpointStore(bench.run_dir.checkpoints)
-    staged = store.stage(train_step, 7)
-    (staged / "model.pt").write_bytes(b"weights")
-    return store.publish(staged, train_step).path
+    return publish(bench.run_dir.checkpoints, train_step, {"model.pt": b"weights"}).path
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) -> None:

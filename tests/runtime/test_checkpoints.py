@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from hpcflow import runtime
-from hpcflow.runtime.files import NewFile, sha256_of
+from hpcflow.runtime.files import sha256_of
 from hpcflow.runtime.manifest import CheckpointError, verify
 from hpcflow.runtime.objects import capture_object, check_object
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
 from tests.runtime.harness import RunFolder, context, differing, run, start, weights
 from tests.runtime.program import BATCHES, EPOCHS
+from tests.runtime.published import publish
 
 LAST = EPOCHS * BATCHES
 FILES = {"model.pt": b"weights " * 1000, "rank-00000.json": b"{}", "sub/dir/data.bin": b"\0" * 10}
@@ -28,16 +29,8 @@ FILES = {"model.pt": b"weights " * 1000, "rank-00000.json": b"{}", "sub/dir/data
 
 def save(folder: Path, train_step: int) -> None:
     """Make a checkpoint as rank 0 does, without a training around it."""
-    store = CheckpointStore(folder)
-    store.clean()
-    staged = store.stage(train_step, train_step + 7)
-    files = {}
-    for name, data in FILES.items():
-        (staged / name).parent.mkdir(parents=True, exist_ok=True)
-        file = NewFile(staged / name)
-        file.write(data)
-        files[name] = file.close()
-    store.publish(staged, train_step, files, metrics={"loss": 0.5}, epoch=1.5)
+    CheckpointStore(folder).clean()
+    publish(folder, train_step, FILES, metrics={"loss": 0.5}, epoch=1.5)
 
 
 def save_and_die(folder: Path, train_step: int, at_call: int) -> None:

@@ -18,9 +18,9 @@ from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, find, half_removed
 from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.rule import Rule
-from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.harness import RunFolder, context, run, start
 from tests.runtime.program import BATCHES, EPOCHS
+from tests.runtime.published import publish
 
 RUN_ID = "digits-20260101-aaaaaaaa"
 LAST = EPOCHS * BATCHES
@@ -43,19 +43,17 @@ def job_in(folder: Path, rule: Rule = ONE, **facts: Any) -> Job:
 
 def save(folder: Path, train_step: int, **metrics: float) -> Path:
     """Publish a checkpoint, as rank 0 does."""
-    store = CheckpointStore(folder / "checkpoints")
-    staged = store.stage(train_step, train_step + 7)
-    (staged / "sub").mkdir()
-    for name in ("model.pt", "sub/optimizer.pt"):
-        (staged / name).write_bytes(b"weights " * 100)
-    facts = {"run_id": RUN_ID, "attempt": 1, "world_size": 4, "epoch": 1.5}
-    return store.publish(staged, train_step, metrics=metrics, **facts).path
+    files = dict.fromkeys(("model.pt", "sub/optimizer.pt"), b"weights " * 100)
+    facts = {"run_id": RUN_ID, "attempt": 1, "world_size": 4, "epoch": 1.5, "metrics": metrics}
+    return publish(folder / "checkpoints", train_step, files, **facts).path
 
 
 def save_and_tidy(job: Job, train_step: int, keeper: Keeper | None = None) -> None:
     assert job.run_dir is not None
     save(job.run_dir, train_step)
-    (keeper or Keeper(job, EventLog(job.events))).tidy(train_step)
+    keeper = keeper or Keeper(job, EventLog(job.events))
+    keeper.tidy(train_step)
+    keeper.say()
 
 
 def there(folder: Path) -> list[int]:
@@ -95,7 +93,7 @@ def test_what_an_attempt_resumed_from_stays_as_long_as_it_runs(folder: RunFolder
         "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": 10,
         "HPCFLOW_CHECKPOINT_KEEP": '{"last": 1}',
     }
-    run(folder, HURT="0:15:KILL", **environ)
+    run(folder, HURT="0:15:KILL", PATIENT=1, **environ)
     assert folder.complete() == [10]
 
     assert run(folder, HPCFLOW_RESUME_FROM=folder.checkpoint(10), **environ) == [0]
@@ -283,6 +281,7 @@ def test_a_metric_that_nobody_logs_is_said_once_and_removes_nothing(
     for train_step in (100, 200, 300):
         save(tmp_path, train_step, loss=0.5, accuracy=0.9)
         keeper.tidy(train_step)
+        keeper.say()
     assert there(tmp_path) == [100, 200, 300]
     said = capfd.readouterr().err
     assert said.count("none has the metric 'acuracy'") == 1
@@ -297,6 +296,8 @@ def test_a_folder_that_is_gone_is_said_once_and_ends_nothing(
     keeper = Keeper(job, EventLog(job.events))
     keeper.tidy(200)
     keeper.tidy(200)
+    assert capfd.readouterr().err == "", "said by the thread that saves"
+    keeper.say()
     assert capfd.readouterr().err.count("the training goes on") == 1
 
 
