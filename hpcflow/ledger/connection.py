@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger.filesystem import is_shared
+from hpcflow.filesystem import is_shared
 from hpcflow.ledger.url import DatabaseUrl
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ machines share, its locks are not to be trusted.
 from __future__ import annotations
 
 from hpcflow.errors import InputError, Where
-from hpcflow.ledger.filesystem import is_shared
+from hpcflow.filesystem import is_shared
 from hpcflow.ledger.url import parse_url
 from hpcflow.settings import Settings
 

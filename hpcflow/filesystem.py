@@ -1,28 +1,43 @@
-"""Which kind of file system a path lies on: SQLite's write-ahead log needs shared memory."""
+"""Which kind of file system a path lies on, as the kernel tells it: never by the path's name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+LUSTRE: Final = "lustre"
+
 #: Seen by several machines at once. What FUSE serves may be, so it counts.
 SHARED: Final = frozenset(
-    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "smbfs", "afs", "9p"}
+    {"nfs", "nfs4", LUSTRE, "gpfs", "beegfs", "ceph", "cifs", "smb3", "smbfs", "afs", "9p"}
     | {"wekafs", "panfs", "pvfs2", "orangefs", "ocfs2", "gfs2", "glusterfs", "fuse"}
     | {"dvs", "fhgfs", "virtiofs", "autofs", "cvfs"}
 )
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 
-def is_shared(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
+
+def is_shared(path: Path, mountinfo: Path = _MOUNTS) -> bool:
     """Whether other machines may see the file system that ``path``, or its folder, lies on.
 
-    When the kernel does not tell, the answer is True: it is the safe one.
+    SQLite's write-ahead log needs memory that all who use it share. When the kernel does not tell,
+    the answer is True: it is the safe one.
+    """
+    kind = kind_of(path, mountinfo)
+    return not kind or kind.partition(".")[0] in SHARED
+
+
+def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:
+    """What the kernel calls the file system of ``path``, such as ``lustre`` or ``fuse.sshfs``.
+
+    ``path`` need not exist: then it is that of the folder it would be made in. Empty when the
+    kernel does not tell.
     """
     try:
         lines = mountinfo.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return True
-    target = str(path.resolve())
+        target = str(path.resolve())
+    except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
+        return ""
     best, kind = "", ""
     for line in lines:
         mount, _, tail = line.partition(" - ")
@@ -30,7 +45,7 @@ def is_shared(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> boo
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):  # a later mount on the same point hides the earlier
             best, kind = point, tail.split(" ")[0]
-    return not kind or kind.partition(".")[0] in SHARED
+    return kind
 
 
 def _unescape(text: str) -> str:

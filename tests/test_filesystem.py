@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.filesystem import is_shared
 from hpcflow.ledger import connection
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.filesystem import is_shared
 from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.url import parse_url
 
