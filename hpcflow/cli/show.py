@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
@@ -18,7 +19,7 @@ from hpcflow.storage.runs import is_gone
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hpcflow.model.views import AttemptView, CheckpointView, RunDetail
+    from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
 
 @click.command("show", short_help="Show one run: attempts, checkpoints, metrics.")
@@ -66,11 +67,25 @@ def _print(detail: RunDetail) -> None:
     for key, value in lines.items():
         if value:
             click.echo(f"  {key:<14} {value}")
+    if run.save_error is not None:
+        warn(_unsaved(run, detail.checkpoints))
     console = Console(highlight=False)
     if detail.attempts:
         console.print(_attempts(detail.attempts))
     if detail.checkpoints:
         console.print(_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints))
+
+
+def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> str:
+    """That the newest save has failed, what the run would go on from, and what to do."""
+    newest = f"that of train step {checkpoints[-1].train_step}" if checkpoints else "none"
+    text = f"the last save failed: {safe(run.save_error or '')}; the newest checkpoint is {newest}"
+    if any(f"[Errno {number}]" in text for number in (errno.ENOSPC, errno.EDQUOT)):
+        text += (
+            f"\n  → make room: hpcflow checkpoint prune {run.run_id} --keep-last 1; "
+            "see what takes it: hpcflow scratch"
+        )
+    return text
 
 
 def _count(number: int, word: str) -> str:

@@ -130,6 +130,7 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
     row.final_model = next(
         (a.report["model"] for a in attempts[::-1] if a.report.get("model")), None
     )
+    row.save_error = _save_error(attempts)
     row.gpu_hours = _gpu_hours(row.gpus, attempts)
     row.next_action, row.next_at = _next(wishes, state, executed)
     row.journal = wishes
@@ -250,6 +251,16 @@ def _completed_at(
     end = executed[-1].ended_at if executed else None
     wish = _moment(wishes.get("cancel_requested_at")) if state is RunState.CANCELLED else None
     return max((moment for moment in (end, wish) if moment), default=None)
+
+
+def _save_error(attempts: list[AttemptRow]) -> str | None:
+    """Why there is no newer checkpoint, if the last save that anybody heard of has failed."""
+    for attempt in reversed(attempts):
+        if "save_error" in attempt.report:
+            return str(attempt.report["save_error"])
+        if "saved" in attempt.report:
+            return None
+    return None
 
 
 def _gpu_hours(gpus: int, attempts: list[AttemptRow]) -> float | None:

@@ -25,6 +25,7 @@ from hpcflow.model.events import finite, finite_metrics, parse_event
 MAX_METRICS: Final = 500
 MAX_ATTEMPT: Final = 999_999
 _MAX_TEXT: Final = 10_000
+_MAX_WHY: Final = 1000
 _MAX_INT: Final = 2**63 - 1
 
 
@@ -230,6 +231,7 @@ def _fold_checkpoint(
         raise ValueError("not a checkpoint of this run")
     # A program may save to one path for ever; the row below is then its last attempt's only.
     report["saved"] = max(train_step, report.get("saved", 0))
+    report.pop("save_error", None)
     _put(
         fold,
         CheckpointRow(
@@ -244,6 +246,15 @@ def _fold_checkpoint(
             created_at=from_text(_time(event["at"])),
         ),
     )
+
+
+def _fold_checkpoint_failed(
+    _: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]
+) -> None:
+    train_step, why = _count(event.get("train_step")), _text(event.get("why"))
+    if train_step is None or not why:
+        raise ValueError("not a failed save")
+    report["save_error"] = f"train step {train_step}: {why[:_MAX_WHY]}"
 
 
 def _fold_checkpoint_removed(
@@ -311,6 +322,7 @@ _FOLDERS: Final = {
     "train_started": _fold_train_started,
     "checkpoint": _fold_checkpoint,
     "checkpoint_removed": _fold_checkpoint_removed,
+    "checkpoint_failed": _fold_checkpoint_failed,
     "notice": _fold_notice,
     "finished": _fold_finished,
     "exited": _fold_exited,

@@ -57,6 +57,7 @@ class RunRow:
     metrics: dict[str, float] = field(default_factory=dict, metadata=JSON)
     best_metric: float | None = None
     final_model: str | None = None
+    save_error: str | None = None
     gpu_hours: float | None = None
     cost_usd: str | None = field(default=None, metadata=MONEY)
     next_action: str | None = None

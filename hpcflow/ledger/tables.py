@@ -62,6 +62,7 @@ class Run(SQLModel, table=True):
     metrics: dict[str, float] = Field(sa_type=JSON)
     best_metric: float | None
     final_model: str | None
+    save_error: str | None
     gpu_hours: float | None
     cost_usd: Decimal | None = Field(sa_type=Money)
     next_action: str | None

@@ -17,6 +17,8 @@ checkpoint     train_step, path (relative to the run directory), size_bytes, epo
                and write_s, seconds from then until it was visible
 checkpoint_    train_step, path, size_bytes; written when nobody sees the checkpoint any more, maybe
 removed        twice
+checkpoint_    train_step, why: there is no checkpoint of it, for the disk is full, for instance;
+failed         the training goes on, except on notice and at its end
 notice         signal: TERM, USR2 or flag
 finished       train_step, metrics (final, such as accuracy), model (path, optional)
 exited         exit_code
@@ -39,6 +41,7 @@ EVENTS: Final = frozenset(
         "progress",
         "checkpoint",
         "checkpoint_removed",
+        "checkpoint_failed",
         "notice",
         "finished",
         "exited",

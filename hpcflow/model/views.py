@@ -91,6 +91,7 @@ class RunView:
     parent_sweep: str | None
     next_action: str | None = None
     next_at: datetime | None = None
+    save_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

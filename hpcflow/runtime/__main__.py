@@ -21,12 +21,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper
-from hpcflow.runtime.manifest import NAME, CheckpointError, finite, verify
+from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.warn import warn
 
@@ -79,14 +80,12 @@ def _checkpoint(
 ) -> int:
     store = _store(job)
     if not store.has(given.train_step):
-        staged = store.stage(given.train_step, secrets.randbits(62))
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
+        facts.update(run_id=job.run_id, attempt=job.attempt)
         try:
-            files = _fill(staged, given.folder)
-            facts.update(run_id=job.run_id, attempt=job.attempt)
-            made = store.publish(staged, given.train_step, files, **facts)
-        except OSError:
-            remove_tree(staged)
+            made = _make(store, given, facts)
+        except OSError as error:
+            events.append("checkpoint_failed", train_step=given.train_step, why=str(error))
             raise
         events.append(
             "checkpoint",
@@ -103,6 +102,16 @@ def _checkpoint(
             remove_tree(given.folder)
     print(store.path(given.train_step))
     return 0
+
+
+def _make(store: CheckpointStore, given: argparse.Namespace, facts: dict[str, Any]) -> Checkpoint:
+    size_bytes = sum(path.stat().st_size for _, path in files_below(given.folder))
+    staged = store.stage(given.train_step, secrets.randbits(62), size_bytes)
+    try:
+        return store.publish(staged, given.train_step, _fill(staged, given.folder), **facts)
+    except OSError:
+        remove_tree(staged)
+        raise
 
 
 def _fill(staged: Path, folder: Path) -> dict[str, Written]:

@@ -17,8 +17,9 @@ from hpcflow.runtime.metrics import Metrics, held
 from hpcflow.runtime.notice import FLAG, NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.ranks import Ranks
-from hpcflow.runtime.saving import Made, Saving, warn_of_none
+from hpcflow.runtime.saving import Made, Saving
 from hpcflow.runtime.schedule import Schedule
+from hpcflow.runtime.warn import warn
 from hpcflow.runtime.workers import spare_workers
 
 
@@ -50,7 +51,7 @@ class Run:
         self._order = DataOrder()
         self._saving: Saving | None = None
         if job.checkpoint_dir is not None:
-            self._saving = Saving(job, job.checkpoint_dir, ranks, self._report)
+            self._saving = Saving(job, job.checkpoint_dir, ranks, self._report, self._report_failed)
             self._notice.listen()
         self._epochs: int | None = None
         self._total: int | None = None
@@ -158,7 +159,7 @@ class Run:
             return
         self._begin(None)
         self._ranks.settle()
-        self._save()
+        self._save_or_fail()
         if self._saving is not None:
             self._saving.close()
         self._is_finished = True
@@ -245,7 +246,7 @@ class Run:
         self._metrics.flush()
         self._events.append("notice", signal=NAMES[notice])
         self._ranks.settle()
-        self._save()
+        self._save_or_fail()
         self._metrics.close()
         leave(self._job, self._ranks)
 
@@ -254,9 +255,16 @@ class Run:
         try:
             save()
         except CheckpointError as error:
-            if self.rank == 0:
-                warn_of_none(self.train_step, str(error))
+            self._report_failed(self.train_step, str(error))
             self._schedule.restart()
+
+    def _save_or_fail(self) -> None:
+        """On notice and at the end, for whoever looks at the run has to know."""
+        try:
+            self._save()
+        except CheckpointError as error:
+            self._tell_failed(self.train_step, str(error))
+            raise
 
     def _begin_to_save(self) -> None:
         """Hold the train loop until the state is copied; it is written while training goes on."""
@@ -288,6 +296,15 @@ class Run:
             write_s=round(made.write_s, 3),
         )
         self._keeper.tidy(checkpoint.train_step)
+
+    def _report_failed(self, train_step: int, why: str) -> None:
+        """There will be no checkpoint of ``train_step``. Called by the thread that trains."""
+        if self.rank == 0:
+            warn(f"no checkpoint at train step {train_step}, training goes on: {why}")
+        self._tell_failed(train_step, why)
+
+    def _tell_failed(self, train_step: int, why: str) -> None:
+        self._events.append("checkpoint_failed", train_step=train_step, why=why)
 
     def _model(self) -> str | None:
         if self._saving is None:

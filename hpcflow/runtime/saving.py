@@ -119,17 +119,25 @@ class Saving:
 
     Args:
         announce: told on rank 0 of every checkpoint that became visible by the thread of it.
+        tell_failed: told on rank 0, by the thread that trains, of the train step of a checkpoint
+            that was being written and failed, and why.
 
     Attributes:
         saved_at: train step of the newest checkpoint that is known to be visible.
     """
 
     def __init__(
-        self, job: Job, folder: Path, ranks: Ranks, announce: Callable[[Made], None]
+        self,
+        job: Job,
+        folder: Path,
+        ranks: Ranks,
+        announce: Callable[[Made], None],
+        tell_failed: Callable[[int, str], None],
     ) -> None:
         self._job = job
         self._ranks = ranks
         self._announce = announce
+        self._tell_failed = tell_failed
         self._store = CheckpointStore(folder)
         self._objects: dict[str, Any] = {}
         self._copies = HostCopies()
@@ -375,7 +383,7 @@ class Saving:
         self._remove(flight)
         if self._ranks.rank == 0:
             reason = reason or (flight.work.error if flight.work else None) or _ANOTHER
-            warn_of_none(flight.train_step, reason)
+            self._tell_failed(flight.train_step, reason)
 
     def _remove(self, flight: _Flight) -> None:
         if self._ranks.rank == 0:
@@ -404,11 +412,6 @@ class _Refused:
 
     def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:  # noqa: ARG002
         raise OSError(self.reason)
-
-
-def warn_of_none(train_step: int, reason: str) -> None:
-    """Say that there is no checkpoint of ``train_step``."""
-    warn(f"no checkpoint at train step {train_step}, training goes on: {reason}")
 
 
 def _part_file(rank: int) -> str:

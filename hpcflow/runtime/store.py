@@ -22,6 +22,7 @@ from typing import Any
 
 from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
 from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify, write_manifest
+from hpcflow.runtime.room import require_room
 from hpcflow.runtime.warn import warn
 
 _COMPLETE = re.compile(r"\d{9,18}", re.ASCII)
@@ -34,6 +35,7 @@ class CheckpointStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known_good: set[int] = set()
+        self._last_bytes: int | None = None
 
     def path(self, train_step: int) -> Path:
         """Where the checkpoint of ``train_step`` is, or would be."""
@@ -43,14 +45,21 @@ class CheckpointStore:
         """The hidden folder that all ranks write their files of this checkpoint into."""
         return self.folder / f".{train_step:09d}.{token:016x}.tmp"
 
-    def stage(self, train_step: int, token: int) -> Path:
+    def stage(self, train_step: int, token: int, size_bytes: int | None = None) -> Path:
         """Create the hidden folder.
 
+        Args:
+            size_bytes: what is to be written into it; if None, as much as the last time, if that
+                is known.
+
         Raises:
-            OSError: the disk is full or gone.
+            OSError: the disk is full or gone, or has no room for as much.
         """
         # Nothing above it: a run directory that was deleted does not come back as a part of one.
         self.folder.mkdir(exist_ok=True)
+        expected_bytes = self._last_bytes if size_bytes is None else size_bytes
+        if expected_bytes is not None:
+            require_room(self.folder, expected_bytes)
         path = self.staging_path(train_step, token)
         path.mkdir()
         return path
@@ -83,6 +92,7 @@ class CheckpointStore:
         staged.rename(path)
         sync(self.folder)
         self._known_good.add(train_step)
+        self._last_bytes = size_bytes
         return Checkpoint(
             path, train_step, size_bytes, facts.get("epoch"), facts.get("metrics") or {}
         )
@@ -115,6 +125,7 @@ class CheckpointStore:
         if self.path(checkpoint.train_step) != path:
             raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
         self._known_good.add(checkpoint.train_step)
+        self._last_bytes = checkpoint.size_bytes
         return checkpoint
 
     def _candidates(self) -> list[Path]:

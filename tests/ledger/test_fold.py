@@ -237,6 +237,28 @@ def test_a_checkpoint_that_was_removed_stays_so_whichever_file_is_read_first(tol
         assert story.skipped == 0
 
 
+def failed(train_step: int, why: str = "[Errno 28] No space left on device") -> bytes:
+    return event("checkpoint_failed", train_step=train_step, why=why)
+
+
+def test_a_save_that_failed_is_told_until_one_succeeds() -> None:
+    story = Story().journal(intended(1), submitted(1))
+    story.events(1, started(1), checkpoint(100), failed(200))
+    assert story.row().save_error == "train step 200: [Errno 28] No space left on device"
+    story.events(1, failed(300, "[Errno 122] Disk quota exceeded"))
+    assert story.row().save_error == "train step 300: [Errno 122] Disk quota exceeded"
+    story.events(1, checkpoint(400))
+    assert story.row().save_error is None
+    story.events(1, failed(500))
+
+    story.journal(ended(1, Cause.PREEMPTED), intended(2), submitted(2))
+    story.events(2, started(2), progress(410))
+    assert story.row().save_error == "train step 500: [Errno 28] No space left on device"
+    story.events(2, checkpoint(500))
+    assert story.row().save_error is None
+    assert story.skipped == 0
+
+
 def test_a_removal_that_makes_no_sense_is_skipped() -> None:
     story = Story().journal(removed_by_hand(10, 1).replace(b"checkpoints/10", b"../../etc"))
     story.journal(removed_by_hand(10, 10**6 - 1).replace(b"999999", b"9999999"))
@@ -262,6 +284,9 @@ def test_a_removal_that_makes_no_sense_is_skipped() -> None:
         event("checkpoint", train_step=10**30, path="c"),
         event("checkpoint_removed", train_step=1, path="../../etc"),
         event("checkpoint_removed", train_step=1),
+        event("checkpoint_failed", train_step=1),
+        event("checkpoint_failed", why="it did"),
+        event("checkpoint_failed", train_step="1", why=["it did"]),
     ],
 )
 def test_a_line_that_says_nothing_is_counted_and_changes_nothing(line: bytes) -> None:

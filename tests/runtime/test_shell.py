@@ -71,7 +71,10 @@ def test_a_folder_with_links_is_refused(
     assert main(["checkpoint", str(state), "--train-step", "1"]) == 1
 
     assert "neither a plain file nor a folder" in capsys.readouterr().err
-    assert list(inside.checkpoints.iterdir()) == []
+    assert inside.complete() == []
+    (failed,) = inside.events("checkpoint_failed")
+    assert failed["train_step"] == 1
+    assert "neither a plain file nor a folder" in failed["why"]
 
 
 def test_progress_and_finish_are_events(inside: RunFolder) -> None:
