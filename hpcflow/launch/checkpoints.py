@@ -11,25 +11,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import NotFoundError, StorageError
+from hpcflow.errors import InputError, NotFoundError, StorageError
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.ledger.rows import AttemptRow, CheckpointRow
 from hpcflow.model.journal import CheckpointRemoved
+from hpcflow.model.spec import KeepBest, Mode
 from hpcflow.model.state import AttemptState
 from hpcflow.projection.reading import RunReader
 from hpcflow.runtime import keeping
 from hpcflow.runtime.files import remove_tree
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
-from hpcflow.runtime.rule import COMPLETE, TORN, Found, Rule, judge, parse_rule
+from hpcflow.runtime.mirrored import MirrorState, read_mirror
+from hpcflow.runtime.rule import COMPLETE, TORN, Found, Rule, best, judge, parse_rule
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import size_below, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
@@ -74,8 +75,10 @@ class Survey:
 
     Attributes:
         rule: what the run's config says; None where it keeps all.
+        best_by: what tells which one is the best; None where the config names no metric.
         is_live: whether an attempt may be at work on it.
         held: train step -> why that checkpoint stays, whatever a rule says.
+        mirror: what the run's mirror has; None where there is none.
         removed: checkpoints that were there once, by their train step.
         attempts: the number of the last one.
     """
@@ -83,16 +86,39 @@ class Survey:
     run_dir: RunDir
     run_id: str
     rule: Rule | None
+    best_by: Rule | None
     is_live: bool
     found: list[Found]
     hidden: list[Hidden]
     held: Mapping[int, str] = field(default_factory=dict)
+    mirror: MirrorState | None = None
     removed: Mapping[int, CheckpointRow] = field(default_factory=dict)
     attempts: int = 0
 
     def kept(self, rule: Rule | None) -> dict[int, list[str]]:
         """Train step -> why its checkpoint stays under ``rule``; without a reason it goes."""
-        return judge(self.found, rule, self.held)
+        return judge(self.found, rule, self.held, self.mirror)
+
+    def best(self) -> Found:
+        """The best complete one, by the metric that the run's config names.
+
+        Raises:
+            InputError: it names none.
+            NotFoundError: no complete checkpoint has that metric.
+        """
+        if self.best_by is None:
+            raise InputError(
+                f"the config of {self.run_id} does not say by what to judge: it has no "
+                "checkpoint.keep_best",
+                next_action=f"choose one: hpcflow checkpoint ls {self.run_id}",
+            )
+        found = best((each for each in self.found if each.state == COMPLETE), self.best_by)
+        if not found:
+            raise NotFoundError(
+                f"no checkpoint of {self.run_id} has the metric {self.best_by.metric!r}",
+                next_action=f"see what they have: hpcflow checkpoint ls {self.run_id}",
+            )
+        return found[0]
 
     def one(self, train_step: int) -> Found:
         """The checkpoint of ``train_step``.
@@ -150,7 +176,7 @@ def survey(run_dir: RunDir) -> Survey:
             next_action="scratch may have been purged, or is another cluster's; what the ledger "
             f"knows of them: hpcflow show {run_id}",
         )
-    keep = read_run(run_dir).spec.checkpoint.keep
+    spec = read_run(run_dir).spec.checkpoint
     change = RunReader(run_dir, None, is_lenient=True).read()
     assert change is not None  # what is read from its start is always new
     live = [row for row in change.attempts if row.state not in _OVER]
@@ -166,14 +192,23 @@ def survey(run_dir: RunDir) -> Survey:
     return Survey(
         run_dir,
         run_id,
-        parse_rule(keep) if keep is not None else None,
+        parse_rule(spec.keep) if spec.keep is not None else None,
+        _best_by(spec.keep_best),
         bool(live),
         found,
         hidden,
         held,
+        keeping.mirror_of(run_dir.path, has_mirror=False),
         removed,
         max((row.attempt for row in change.attempts), default=0),
     )
+
+
+def _best_by(keep: KeepBest | None) -> Rule | None:
+    """Also where a config keeps all, it may say which is the best."""
+    if keep is None:
+        return None
+    return Rule(1, keep.count, keep.metric, keep.mode is Mode.MAX)
 
 
 def why_not_whole(found: Found) -> str | None:
@@ -235,7 +270,12 @@ def prune(
 
         try:
             keeping.finish_removals(run_dir.checkpoints, record)
-            gone = [each for each in pruned.gone if keeping.remove(each, record)]
+            gone = [
+                each
+                for each in pruned.gone
+                if each.train_step not in read_mirror(run_dir.path).under_way
+                and keeping.remove(each, record)
+            ]
             for leftover in pruned.leftovers:
                 _remove(leftover)
         except OSError as error:
@@ -292,7 +332,7 @@ def _what_goes(seen: Survey, checked: _Checked, keep_last: int | None) -> Pruned
     newest = max((each.train_step for each in found if each.state == COMPLETE), default=0)
     if whole is not None and whole.train_step < newest:  # a job has made that one meanwhile
         held.setdefault(whole.train_step, "the newest that was verified")
-    kept = judge(found, rule, held)
+    kept = judge(found, rule, held, seen.mirror)
     if whole not in found:  # nothing was verified, or somebody has removed that since
         kept = {step: why or ["nothing newer was verified"] for step, why in kept.items()}
     return Pruned(
@@ -358,7 +398,7 @@ def _hidden(folder: Path, run_id: str, *, is_live: bool) -> list[Hidden]:
                 state, why = BEING_WRITTEN, ""
             elif name[2] == "broken" and not _is_of(path, run_id):
                 state, why = SET_ASIDE, "a checkpoint came in its place; not known to be hpcflow's"
-            found.append(Hidden(path, int(name[1]), state, why, _size_of(path)))
+            found.append(Hidden(path, int(name[1]), state, why, size_below(path)))
     return found
 
 
@@ -368,13 +408,3 @@ def _is_of(path: Path, run_id: str) -> bool:
         return not path.is_symlink() and read_manifest(path).get("run_id") == run_id
     except CheckpointError:
         return False
-
-
-def _size_of(folder: Path) -> int:
-    """Bytes of all files below; what goes away meanwhile counts as nothing."""
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(f"{root}/{name}").st_size
-    return total

@@ -37,6 +37,7 @@ class Job:
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.
         keep: which checkpoints stay; None: nothing is ever removed.
+        has_mirror: whether checkpoints are copied to an object store from outside.
         exit_code: what a process that leaves on notice exits with.
         rank: index of this process among all, from 0.
         world_size: number of processes.
@@ -56,6 +57,7 @@ class Job:
     every_train_steps: int | None = None
     skip_when_busy: bool = False
     keep: Rule | None = None
+    has_mirror: bool = False
     exit_code: int = RESUBMIT_EXIT_CODE
     rank: int = 0
     world_size: int = 1
@@ -90,6 +92,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
         skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
         keep=_rule(environ, "HPCFLOW_CHECKPOINT_KEEP"),
+        has_mirror=_choice(environ, "HPCFLOW_MIRROR", ("0", "1")) == "1",
         exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
         rank=_number(environ, "RANK") or 0,
         world_size=_number(environ, "WORLD_SIZE") or 1,

@@ -25,6 +25,8 @@ from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import files_below, remove_tree, sync
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifest
+from hpcflow.runtime.mirrored import NAME as MIRROR_NAME
+from hpcflow.runtime.mirrored import MirrorState, read_mirror
 from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, best, judge
 from hpcflow.runtime.warn import warn
 
@@ -175,11 +177,13 @@ class Keeper:
                 f"no checkpoint is removed: none has the metric {rule.metric!r} that "
                 f"checkpoint.keep_best is to judge by; they have {_metric_names(whole)}"
             )
-        reasons = judge(found, rule, self._held())
+        reasons = judge(found, rule, self._held(), self._mirror())
         for each in found:
             # Looked at again, for somebody may have put a note into it: see `stranger`.
             if not reasons[each.train_step] and look(each.path, self._job.run_id) == each:
-                remove(each, self._record)
+                mirror = self._mirror()  # read again, too: it may have begun with this one
+                if mirror is None or each.train_step not in mirror.under_way:
+                    remove(each, self._record)
 
     def _look(self, path: Path) -> Found:
         """What is complete is looked at once: there may be thousands, and a save must be quick."""
@@ -189,6 +193,12 @@ class Keeper:
                 return found
             self._seen[path.name] = found
         return self._seen[path.name]
+
+    def _mirror(self) -> MirrorState | None:
+        """What the mirror has of this run; None if there is none."""
+        if self._job.run_dir is None:
+            return None
+        return mirror_of(self._job.run_dir, has_mirror=self._job.has_mirror)
 
     def _held(self) -> dict[int, str]:
         """What the program was given to resume from: it may read that late, or bit by bit."""
@@ -209,6 +219,17 @@ class Keeper:
         if text not in self._said:
             self._said.add(text)
             self._unsaid.append(text)
+
+
+def mirror_of(run_dir: Path, *, has_mirror: bool) -> MirrorState | None:
+    """What the mirror has of the run in ``run_dir``; None if there is none.
+
+    Args:
+        has_mirror: whether there is to be one. What has said something is one all the same.
+    """
+    if has_mirror or (run_dir / MIRROR_NAME).exists():
+        return read_mirror(run_dir)
+    return None
 
 
 def _what_it_was(path: Path, visible: Path) -> Found:

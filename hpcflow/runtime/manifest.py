@@ -113,10 +113,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check_file(folder: Path, name: str, entry: object) -> int:
+def parts_of(name: str) -> list[str]:
+    """The folders and the file that ``name``, of a manifest, is made of; all below the checkpoint.
+
+    Raises:
+        CheckpointError: it leads elsewhere.
+    """
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
         raise CheckpointError(f"its manifest names a file outside of it: {name!r}")
+    return parts
+
+
+def _check_file(folder: Path, name: str, entry: object) -> int:
+    parts = parts_of(name)
     if not isinstance(entry, dict):
         raise CheckpointError(f"its manifest says nothing of {name!r}")
     path = folder

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcflow.runtime.mirrored import MirrorState
+
 #: What a checkpoint can look like without reading its files.
 COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
 
@@ -80,17 +82,22 @@ def parse_rule(text: str) -> Rule:
 
 
 def judge(
-    found: Iterable[Found], rule: Rule | None, held: Mapping[int, str] | None = None
+    found: Iterable[Found],
+    rule: Rule | None,
+    held: Mapping[int, str] | None = None,
+    mirror: MirrorState | None = None,
 ) -> dict[int, list[str]]:
     """Train step -> why its checkpoint stays. Where there is no reason, it goes.
 
-    Whatever the rule says, these stay: the newest complete one; what is held; what nobody can prove
-    to be hpcflow's own, and what holds something that is not. All of them stay while there is no
-    rule, none is complete, or none has the metric of the best: nobody knows yet which that is.
+    Whatever the rule says, these stay: the newest complete one; what is held; what the mirror is
+    about to have (:func:`for_mirror`); what nobody can prove to be hpcflow's own, and what holds
+    something that is not. All of them stay while there is no rule, none is complete, or none has
+    the metric of the best: nobody knows yet which that is.
 
     Args:
         found: all checkpoints there are.
-        held: train step -> why it must not go: it is being resumed from, it has to be mirrored yet.
+        held: train step -> why it must not go: it is being resumed from, for instance.
+        mirror: what the run's mirror has; None where it has no mirror.
     """
     newest_first = sorted(found, key=lambda each: each.train_step, reverse=True)
     whole = [each for each in newest_first if each.state == COMPLETE]
@@ -114,7 +121,36 @@ def judge(
         reasons[each.train_step].append(f"best: {value}" if place == 1 else f"no. {place}: {value}")
     for each in _first_in_each(whole, rule.every):
         reasons[each.train_step].append(f"every {rule.every}")
+    if mirror is not None:
+        rest = [each for each in whole if not reasons[each.train_step]]
+        for train_step, why in for_mirror(rest, whole, rule, mirror).items():
+            reasons[train_step].append(why)
     return reasons
+
+
+def for_mirror(
+    rest: list[Found], whole: list[Found], rule: Rule, mirror: MirrorState
+) -> dict[int, str]:
+    """Train step -> why the mirror needs a checkpoint that nothing else keeps.
+
+    What it reads now, it can read to its end. What was the best is due, and stays until the mirror
+    has it, though a better one may have come. These are no more than the rule itself keeps: a
+    mirror that is slower than the training at most doubles what lies on the disk. Of more, the
+    oldest go, for the mirror takes the newest first and would come to them last.
+
+    Args:
+        rest: those that nothing else keeps, the newest first.
+        whole: all complete ones.
+    """
+    needed: dict[int, str] = {}
+    most = rule.last + rule.best
+    due_steps = {each.train_step for each in _best_when_made(whole, rule)} - mirror.done
+    for train_step in (each.train_step for each in rest):
+        if train_step in mirror.under_way:
+            needed[train_step] = "it is being mirrored"
+        elif train_step in due_steps and len(needed.keys() - mirror.under_way) < most:
+            needed[train_step] = "it was the best, and is not mirrored yet"
+    return needed
 
 
 def why_all(whole: list[Found], rule: Rule | None) -> str | None:
@@ -144,6 +180,20 @@ def best(whole: Iterable[Found], rule: Rule) -> list[Found]:
             by_value.setdefault(each.metrics[rule.metric], each)
     values = sorted(by_value, reverse=rule.is_more_better)
     return [by_value[value] for value in values[: rule.best]]
+
+
+def _best_when_made(whole: Iterable[Found], rule: Rule) -> list[Found]:
+    """Those that were among the best ``rule.best`` of all that were there when they were made."""
+    sign = -1 if rule.is_more_better else 1
+    top: list[float] = []
+    made = []
+    for each in sorted(whole, key=lambda each: each.train_step):
+        if rule.best and rule.metric in each.metrics:
+            value = sign * each.metrics[rule.metric]
+            if value not in top and (len(top) < rule.best or value < top[-1]):
+                top = sorted([*top, value])[: rule.best]
+                made.append(each)
+    return made
 
 
 def _first_in_each(whole: list[Found], every: int | None) -> list[Found]:

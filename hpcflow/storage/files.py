@@ -12,6 +12,7 @@ import os
 import secrets
 import shlex
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -170,6 +171,16 @@ def size_of(path: Path | str) -> int | None:
         return None
     except OSError as error:
         raise storage_error("look at", Path(path), error) from error
+
+
+def size_below(folder: Path) -> int:
+    """Bytes of all files below ``folder``; what goes away meanwhile counts as nothing."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(f"{root}/{name}").st_size
+    return total
 
 
 def _open_regular(path: Path | str) -> int:

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from hpcflow.runtime import keeping
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, find, half_removed
-from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.manifest import now_text, verify
 from hpcflow.runtime.rule import Rule
+from hpcflow.runtime.rule import judge as rule_judge
 from tests.runtime.harness import RunFolder, context, run, start
 from tests.runtime.program import BATCHES, EPOCHS
 from tests.runtime.published import publish
@@ -301,6 +303,54 @@ def test_a_folder_that_is_gone_is_said_once_and_ends_nothing(
     assert capfd.readouterr().err.count("the training goes on") == 1
 
 
+def tell_mirror(folder: Path, what: str, train_step: int) -> None:
+    line = {"at": now_text(), "what": what, "train_step": train_step}
+    with (folder / "mirror.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def test_what_the_mirror_reads_stays_until_it_has_it(tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    save_and_tidy(job, 10)
+    tell_mirror(tmp_path, "began", 10)
+    save_and_tidy(job, 20)
+    assert there(tmp_path) == [10, 20]
+
+    tell_mirror(tmp_path, "mirrored", 10)
+    save_and_tidy(job, 30)
+    assert there(tmp_path) == [30]
+
+
+def test_the_mirror_may_begin_with_one_while_it_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*arguments: Any) -> dict[int, list[str]]:
+        reasons = rule_judge(*arguments)
+        tell_mirror(tmp_path, "began", 10)
+        return reasons
+
+    job = job_in(tmp_path)
+    save_and_tidy(job, 10)
+    monkeypatch.setattr(keeping, "judge", judge)
+    save_and_tidy(job, 20)
+    assert there(tmp_path) == [10, 20]
+
+
+def test_a_mirror_that_has_not_said_a_word_is_waited_for_all_the_same(tmp_path: Path) -> None:
+    rule = Rule(1, 1, "loss")
+    for has_mirror, left in ((True, [20, 30]), (False, [30])):
+        folder = tmp_path / str(has_mirror)
+        folder.mkdir()
+        job = job_in(folder, rule, has_mirror=has_mirror)
+        for train_step in (10, 20, 30):
+            save(folder, train_step, loss=1 / train_step)
+        tell_mirror(folder, "mirrored", 10)
+        if not has_mirror:
+            (folder / "mirror.jsonl").unlink()
+        Keeper(job, EventLog(job.events)).tidy(30)
+        assert there(folder) == left
+
+
 def test_what_is_found_is_what_the_manifest_says(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     save(tmp_path, 100, loss=0.5)
@@ -313,3 +363,10 @@ def test_what_is_found_is_what_the_manifest_says(tmp_path: Path) -> None:
 def test_without_a_variable_there_is_no_rule() -> None:
     assert job_from({}).keep is None
     assert job_from({"HPCFLOW_CHECKPOINT_KEEP": '{"last": 4}'}).keep == Rule(4)
+
+
+def test_whether_there_is_a_mirror_stands_in_a_variable() -> None:
+    assert not job_from({}).has_mirror
+    assert job_from({"HPCFLOW_MIRROR": "1"}).has_mirror
+    with pytest.raises(ValueError, match="HPCFLOW_MIRROR='yes': not 0 or 1"):
+        job_from({"HPCFLOW_MIRROR": "yes"})

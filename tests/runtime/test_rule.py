@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.runtime.manifest import finite
+from hpcflow.runtime.mirrored import MirrorState
 from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, judge, parse_rule
 
 LOSS: dict[str, Any] = {"metric": "loss", "is_more_better": False}
@@ -42,6 +43,15 @@ class Row:
     rule: Rule | None
     stay: list[int]
     held: Mapping[int, str] = field(default_factory=dict)
+    mirror: MirrorState | None = None
+
+
+def mirror(done: Iterable[int] = (), under_way: Iterable[int] = ()) -> MirrorState:
+    return MirrorState(frozenset(done), frozenset(under_way))
+
+
+#: Losses that fall without end: each checkpoint was the best when it was made.
+FALLING = [saved(step, loss=1 / step) for step in range(10, 110, 10)]
 
 
 TABLE = [
@@ -134,18 +144,59 @@ TABLE = [
         {20: "attempt 2 resumes from it"},
     ),
     Row(
-        "what is still to be mirrored stays, even torn: whoever mirrors it says what it is",
+        "what the mirror reads now, it can read to its end",
+        [saved(10), saved(20), saved(30)],
+        Rule(1),
+        [10, 30],
+        mirror=mirror(under_way=[10]),
+    ),
+    Row(
+        "what is neither the best nor being mirrored goes: the mirror takes the newest",
+        [saved(10, loss=0.1), saved(20, loss=0.5), saved(30, loss=0.4)],
+        Rule(1, 1, **LOSS),
+        [10, 30],
+        mirror=mirror(),
+    ),
+    Row(
+        "what was the best was due, and stays until the mirror has it",
+        [saved(10, loss=0.5), saved(20, loss=0.4), saved(30, loss=0.3), saved(40, loss=0.6)],
+        Rule(1, 1, **LOSS),
+        [20, 30, 40],
+        mirror=mirror(done=[10]),
+    ),
+    Row(
+        "and no longer",
+        [saved(10, loss=0.5), saved(20, loss=0.4), saved(30, loss=0.3), saved(40, loss=0.6)],
+        Rule(1, 1, **LOSS),
+        [30, 40],
+        mirror=mirror(done=[10, 20]),
+    ),
+    Row(
+        "a mirror that never comes along holds no more than the rule keeps, the newest of them",
+        FALLING,
+        Rule(2, 1, **LOSS),
+        [60, 70, 80, 90, 100],
+        mirror=mirror(),
+    ),
+    Row(
+        "without a mirror nothing waits for it",
+        FALLING,
+        Rule(2, 1, **LOSS),
+        [90, 100],
+    ),
+    Row(
+        "a torn one goes, whatever a mirror says of it",
         [saved(10), torn(20), saved(30)],
         Rule(1),
-        [10, 20, 30],
-        {10: "not mirrored yet", 20: "not mirrored yet"},
+        [30],
+        mirror=mirror(under_way=[20]),
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row.told for row in TABLE])
 def test_what_stays(row: Row) -> None:
-    reasons = judge(row.found, row.rule, row.held)
+    reasons = judge(row.found, row.rule, row.held, row.mirror)
     assert sorted(reasons) == sorted(each.train_step for each in row.found)
     assert sorted(step for step, why in reasons.items() if why) == row.stay
 
@@ -181,6 +232,24 @@ RULES = st.builds(
     st.booleans(),
     st.none() | st.integers(1, 200),
 )
+
+
+MIRRORS = st.builds(
+    MirrorState, st.frozensets(STEPS, max_size=10), st.frozensets(STEPS, max_size=3)
+)
+
+
+@given(FOUND, RULES, MIRRORS)
+def test_a_mirror_holds_what_it_reads_and_at_most_as_many_more_as_the_rule(
+    found: list[Found], rule: Rule, mirror: MirrorState
+) -> None:
+    without = judge(found, rule)
+    reasons = judge(found, rule, mirror=mirror)
+    whole = {each.train_step for each in found if each.state == COMPLETE}
+    assert all(reasons[train_step] for train_step in whole & mirror.under_way)
+    more = {step for step, why in reasons.items() if why and not without[step]}
+    assert len(more - mirror.under_way) <= rule.last + rule.best
+    assert all(reasons[step] for step, why in without.items() if why)
 
 
 @given(FOUND, RULES, st.dictionaries(STEPS, st.just("held"), max_size=3))

@@ -1,0 +1,78 @@
+"""What the mirror says of a run's checkpoints, in ``mirror.jsonl`` in the run directory.
+
+One JSON object on a line. Those that count here have ``at`` (UTC, RFC 3339), ``train_step``, and
+``what``: ``began`` (its upload begins; written before a file of it is read), then ``mirrored`` (the
+store has it, verified) or ``failed``. Any other line, a torn one too, is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+NAME = "mirror.jsonl"
+
+#: An upload of which nothing was heard for so long has died. Whoever begins it anew says so anew.
+PATIENCE = timedelta(hours=6)
+
+
+@dataclass(frozen=True)
+class MirrorState:
+    """Train steps of the checkpoints that the store has, and of those that are on their way."""
+
+    done: frozenset[int] = frozenset()
+    under_way: frozenset[int] = frozenset()
+
+
+def mirrored(run_dir: Path) -> set[int]:
+    """Train steps of the checkpoints that the store has; none where there is no mirror."""
+    return set(read_mirror(run_dir).done)
+
+
+def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
+    """What is known of the mirror of a run; never raises, for a mirror is no condition.
+
+    Args:
+        now: aware; the time by which an upload is old.
+    """
+    try:
+        lines = (run_dir / NAME).read_bytes().splitlines()
+    except OSError:
+        return MirrorState()
+    now = now or datetime.now(timezone.utc)
+    done = set()
+    began: dict[int, datetime] = {}
+    for line in lines:
+        said = _parse(line)
+        train_step, what = said.get("train_step"), said.get("what")
+        if type(train_step) is not int:
+            continue
+        if what == "began":
+            began[train_step] = _time(said.get("at"))
+        elif what in ("mirrored", "failed"):
+            began.pop(train_step, None)
+        if what == "mirrored":
+            done.add(train_step)
+    under_way = {train_step for train_step, at in began.items() if now - at < PATIENCE}
+    return MirrorState(frozenset(done), frozenset(under_way))
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _time(text: object) -> datetime:
+    """What is no time was long ago."""
+    try:
+        # The `Z` is for Python before 3.11.
+        at = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+        return at.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return datetime.min.replace(tzinfo=timezone.utc)

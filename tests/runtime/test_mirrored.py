@@ -1,0 +1,72 @@
+"""What the mirror has of a run stands in a file that somebody else writes, maybe at this moment."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from hpcflow.runtime.mirrored import NAME, PATIENCE, MirrorState, mirrored, read_mirror
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+
+
+def said(what: str, train_step: object, *, ago: timedelta = timedelta()) -> str:
+    at = (NOW - ago).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"at": at, "what": what, "train_step": train_step, "bytes": 7}) + "\n"
+
+
+def state(folder: Path, *lines: str) -> MirrorState:
+    (folder / NAME).write_text("".join(lines))
+    return read_mirror(folder, NOW)
+
+
+def test_a_run_without_a_mirror_has_nothing_mirrored(tmp_path: Path) -> None:
+    assert mirrored(tmp_path) == set()
+    assert mirrored(tmp_path / "gone") == set()
+    assert read_mirror(tmp_path) == MirrorState()
+
+
+def test_what_was_mirrored_stays_so(tmp_path: Path) -> None:
+    seen = state(tmp_path, said("began", 100), said("mirrored", 100), said("failed", 100))
+    assert seen == MirrorState(done=frozenset({100}))
+    assert mirrored(tmp_path) == {100}
+
+
+def test_an_upload_is_under_way_until_it_ends_well_or_not(tmp_path: Path) -> None:
+    began = [said("began", 100), said("began", 200), said("began", 300)]
+    ended = [said("mirrored", 100), said("failed", 200)]
+    assert state(tmp_path, *began).under_way == {100, 200, 300}
+    assert state(tmp_path, *began, *ended).under_way == {300}
+    assert state(tmp_path, *began, *ended, said("began", 200)).under_way == {200, 300}
+
+
+def test_one_of_which_nothing_was_heard_for_hours_has_died(tmp_path: Path) -> None:
+    minute = timedelta(minutes=1)
+    old = said("began", 100, ago=PATIENCE + minute)
+    assert state(tmp_path, old, said("began", 200, ago=PATIENCE - minute)).under_way == {200}
+    assert state(tmp_path, old, said("began", 100)).under_way == {100}, "it was begun anew"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "\0\n",
+        '{"what": "mirrored", "train_',
+        "[]\n",
+        '{"what": "mirrored"}\n',
+        said("mirrored", "100"),
+        said("mirrored", True),
+        said("uploaded", 100),
+        '{"what": "began", "train_step": 100}\n',
+        '{"what": "began", "train_step": 100, "at": "yesterday"}\n',
+        '{"what": "began", "train_step": 100, "at": "0001-01-01T00:00:00+14:00"}\n',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_says_nothing_is_passed_over(tmp_path: Path, line: str) -> None:
+    seen = state(tmp_path, said("mirrored", 7), line, "\n", said("began", 8))
+    assert seen == MirrorState(frozenset({7}), frozenset({8}))
