@@ -6,7 +6,7 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 
 
 @click.command("resume", short_help="Send a run again, from its last checkpoint.")
@@ -17,6 +17,7 @@ from hpcflow.cli.session import Session
 def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
     """Send RUN again: from its last complete checkpoint, or for the first time."""
     from hpcflow.cli.follow import until_still
+    from hpcflow.launch.preflight import shortage
     from hpcflow.launch.resume import resume
     from hpcflow.storage.rundir import read_run
 
@@ -24,6 +25,8 @@ def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
     run_dir = session.run_dir(run)
     frozen = read_run(run_dir)
     session.refresh_run(run_dir)  # an end that nobody has seen yet goes to the journal
+    if (short := shortage(frozen, session.settings)) is not None:
+        warn(short)
     launched = resume(
         run_dir,
         settings=session.settings,

@@ -9,7 +9,7 @@ import click
 
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
 from hpcflow.cli.output import print_json
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 from hpcflow.storage.layout import RunDir
 
 if TYPE_CHECKING:
@@ -39,10 +39,13 @@ def command(
     \b
     hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
     """
+    from hpcflow.launch.preflight import shortage
     from hpcflow.launch.run import launch, rehearse
 
     session = Session()
     plan = session.plan(config, site, overrides)
+    if (short := shortage(plan.run, session.settings)) is not None:
+        warn(short)
     if dry_run:
         rehearse(plan, settings=session.settings, clock=session.clock)
         _show_plan(plan, as_json=as_json)

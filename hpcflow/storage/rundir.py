@@ -23,6 +23,7 @@ from hpcflow.storage.files import (
     write_new,
 )
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.runs import find_run, list_runs
 from hpcflow.storage.runtime_copy import add_runtime
 
@@ -195,6 +196,7 @@ def _build(
     for name in _FOLDERS:
         (half / name).mkdir(mode=FOLDER_MODE)
     target = RunDir(half)
+    set_layout(target.checkpoints)  # before there is a file, for it changes none that exists
     frozen = run.model_dump(mode="json")
     write_new(target.run_json, json.dumps(frozen, indent=1).encode() + b"\n")
     write_new(target.params_json, json.dumps(frozen["spec"]["params"], indent=1).encode() + b"\n")

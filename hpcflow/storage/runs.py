@@ -119,6 +119,15 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
     raise NotFoundError(f"no run {text[:200]!r}{hint}", next_action="list yours: hpcflow ls")
 
 
+def named(home: Home, name: str) -> list[str]:
+    """The ids of the runs that have this name, the newest first.
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    return _by_age(home, [run_id for run_id in run_ids(home) if name_of(run_id) == name])
+
+
 def name_of(run_id: str) -> str:
     """The name that a run id was made from."""
     return run_id.rsplit("-", 2)[0]

@@ -1,0 +1,66 @@
+"""How much can still be written somewhere: what is free, and what quotas leave."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.filesystem import kind_of
+from hpcflow.storage import lustre
+from hpcflow.storage.files import existing_parent
+from hpcflow.storage.lustre import Quota
+
+
+@dataclass(frozen=True)
+class Space:
+    """A file system, as one user sees it.
+
+    Attributes:
+        kind: what the kernel calls it; empty where it does not tell.
+        total_bytes, free_bytes: free for users, not for root.
+        quotas: those that have limits. Only Lustre is asked.
+    """
+
+    path: Path
+    kind: str
+    total_bytes: int
+    free_bytes: int
+    quotas: tuple[Quota, ...] = ()
+
+    @property
+    def left_bytes(self) -> int:
+        """What this user can still write."""
+        left = [quota.left_bytes for quota in self.quotas if quota.left_bytes is not None]
+        return min([self.free_bytes, *left])
+
+    @property
+    def why(self) -> str:
+        """What says so: ``the disk``, or whose quota."""
+        tight = [each for each in self.quotas if each.left_bytes == self.left_bytes]
+        if not tight or self.left_bytes == self.free_bytes:
+            return "the disk"
+        return f"the quota of {tight[0].whose}"
+
+
+def look(path: Path, user: str) -> Space | None:
+    """The file system of ``path``, or of the folder that it would be made in.
+
+    Returns:
+        None if it does not say how large it is, or cannot be looked at.
+    """
+    folder = path if path.exists() else existing_parent(path)
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    if not disk.f_blocks:
+        return None
+    size = disk.f_frsize
+    return Space(
+        folder,
+        kind_of(folder),
+        disk.f_blocks * size,
+        disk.f_bavail * size,
+        tuple(lustre.quotas(folder, user)),
+    )
