@@ -34,7 +34,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "hold": ("hpcflow.cli.hold", "Keep runs from being sent again."),
     "release": ("hpcflow.cli.release", "Let held or stopped runs go on."),
     "history": ("hpcflow.cli.history", "Tell the story of a run, attempt by attempt."),
-    "checkpoint": ("hpcflow.cli.checkpoint", "Checkpoints of a run: ls, show, verify, prune."),
+    "checkpoint": (
+        "hpcflow.cli.checkpoint",
+        "Checkpoints of a run: look, verify, prune, export.",
+    ),
+    "scratch": ("hpcflow.cli.scratch", "Show what lies on scratch, and when it is purged."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Bring all your runs to their end."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),

@@ -1,0 +1,175 @@
+"""``hpcflow scratch``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session
+from hpcflow.model.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from hpcflow.launch.scratch import Disk, OnScratch, Scratch
+    from hpcflow.storage.layout import RunDir
+    from hpcflow.storage.lustre import Quota
+
+_LISTED = 5
+
+
+@click.command("scratch", short_help="Show what lies on scratch, and when it is purged.")
+@json_option
+def command(as_json: bool) -> int:
+    """Show what your runs take on scratch, what is purged when, and what is not mirrored yet.
+
+    PURGED says when the first file goes of what a run would go on from, which is its newest
+    complete checkpoint: so many days after it was last read or written as the site's file says
+    under `scratch.purge_days`. What is purged first stands first.
+    """
+    from hpcflow.launch.scratch import survey_scratch
+    from hpcflow.sites.schema import Site
+
+    session = Session()
+    sites: dict[str, Site] = {}
+
+    def site_of(name: str) -> Site:
+        if name not in sites:
+            sites[name] = session.site(name)
+        return sites[name]
+
+    seen = survey_scratch(session.settings, site_of, _progress)
+    if as_json:
+        print_json(_json(seen))
+    else:
+        _print(seen, session.clock.now())
+    return 0
+
+
+def _json(seen: Scratch) -> dict[str, Any]:
+    return {
+        "file_systems": [
+            {
+                "path": disk.space.path,
+                "kind": disk.space.kind,
+                "total_bytes": disk.space.total_bytes,
+                "free_bytes": disk.space.free_bytes,
+                "left_bytes": disk.space.left_bytes,
+                "quotas": disk.space.quotas,
+                "purge_days": disk.purge_days,
+                "runs": disk.runs,
+                "size_bytes": disk.size_bytes,
+            }
+            for disk in seen.disks
+        ],
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "run_dir": run.run_dir.path,
+                "size_bytes": run.size_bytes,
+                "newest_checkpoint": run.newest,
+                "checkpoints": run.checkpoints,
+                "not_mirrored": run.not_mirrored,
+                "purge_days": run.purge_days,
+                "purged_at": run.purged_at,
+            }
+            for run in seen.runs
+        ],
+        "gone": seen.gone,
+    }
+
+
+def _print(seen: Scratch, now: datetime) -> None:
+    for disk in seen.disks:
+        _print_disk(disk)
+    if not seen.runs:
+        click.echo("no runs lie on scratch")
+    else:
+        _print_runs(seen.runs, now)
+    if seen.gone:
+        some = ", ".join(seen.gone[:_LISTED])
+        more = f" and {len(seen.gone) - _LISTED} more" if len(seen.gone) > _LISTED else ""
+        click.echo(f"gone from scratch: {some}{more}")
+
+
+def _print_disk(disk: Disk) -> None:
+    space = disk.space
+    kind = f"  {safe(space.kind)}" if space.kind else ""
+    click.secho(f"{safe(str(space.path))}{kind}", bold=True)
+    runs = "1 run" if disk.runs == 1 else f"{disk.runs} runs"
+    click.echo(
+        f"  {format_bytes(space.free_bytes)} of {format_bytes(space.total_bytes)} free; "
+        f"{runs} of yours take {format_bytes(disk.size_bytes)}"
+    )
+    for quota in space.quotas:
+        click.echo(f"  quota of {safe(quota.whose)}: {_quota(quota)}")
+    if disk.purge_days is not None:
+        click.echo(f"  purged after {disk.purge_days} days without access")
+
+
+def _quota(quota: Quota) -> str:
+    text = f"{format_bytes(quota.used_bytes)} used"
+    limits = [limit for limit in (quota.soft_bytes, quota.limit_bytes) if limit is not None]
+    if limits and quota.left_bytes is not None:
+        text += f" of {format_bytes(min(limits))}, {format_bytes(quota.left_bytes)} left"
+    if quota.limit_files is not None:
+        text += f"; {quota.used_files} of {quota.limit_files} files"
+    return text
+
+
+def _print_runs(runs: list[OnScratch], now: datetime) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("RUN", "SIZE", "CHECKPOINTS", "NEWEST", "NOT MIRRORED", "PURGED"):
+        table.add_column(title, no_wrap=True, overflow="ignore")
+    for run in runs:
+        when, colour = _purged(run.purged_at, now)
+        table.add_row(
+            run.run_id,
+            format_bytes(run.size_bytes),
+            str(len(run.checkpoints)),
+            "" if run.newest is None else str(run.newest),
+            _not_mirrored(run),
+            Text(when, style=colour),
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # what a pipe reads is searched, not looked at
+    console.print(table)
+
+
+def _not_mirrored(run: OnScratch) -> str:
+    if not run.not_mirrored:
+        return ""
+    text = "1 of them" if len(run.not_mirrored) == 1 else f"{len(run.not_mirrored)} of them"
+    return f"{text}, the newest too" if run.newest in run.not_mirrored else text
+
+
+def _purged(at: datetime | None, now: datetime) -> tuple[str, str]:
+    """When, in words, and in which colour."""
+    if at is None:
+        return "", ""
+    left_s = (at - now).total_seconds()
+    if left_s <= 0:
+        return f"any moment (since {at:%Y-%m-%d})", "red"
+    colour = "yellow" if left_s < 3 * 86400 else ""
+    return f"in {format_duration(left_s)} ({at:%Y-%m-%d})", colour
+
+
+def _progress(run_dirs: Iterable[RunDir]) -> Iterator[RunDir]:
+    """Shows on a terminal how many runs have been looked at."""
+    todo = list(run_dirs)
+    if not sys.stderr.isatty():
+        yield from todo
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(todo, "looking at the runs", console=Console(stderr=True), transient=True)

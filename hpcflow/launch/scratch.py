@@ -1,0 +1,170 @@
+"""What lies on scratch of all runs of a user: how much, when it is purged, what is not mirrored.
+
+Only names, sizes and times are read. The ledger is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import HpcflowError
+from hpcflow.runtime import keeping
+from hpcflow.runtime.mirrored import mirrored
+from hpcflow.runtime.rule import COMPLETE, Found
+from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import list_runs, read_run
+from hpcflow.storage.runs import is_gone
+from hpcflow.storage.space import Space, look
+
+#: What is du's unit, whatever the file system's blocks are.
+_BLOCK_BYTES: Final = 512
+
+
+@dataclass(frozen=True)
+class OnScratch:
+    """A run, as far as it lies on scratch.
+
+    Attributes:
+        size_bytes: what it takes of the disk.
+        newest: train step of the newest complete checkpoint; None if there is none.
+        checkpoints: train steps of the complete ones.
+        not_mirrored: those of them that no mirror has.
+        purge_days: days without access until a file goes; None where that is not known.
+        purged_at: when the first file goes of what the run would go on from: of the newest
+            complete checkpoint, or, where there is none, of the whole run. None where nothing is
+            purged.
+    """
+
+    run_id: str
+    run_dir: RunDir
+    size_bytes: int
+    newest: int | None
+    checkpoints: list[int]
+    not_mirrored: list[int]
+    purge_days: int | None
+    purged_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A file system with runs of this user.
+
+    Attributes:
+        purge_days: what the sites of these runs say; None where none says anything.
+        size_bytes: what the runs on it take.
+    """
+
+    space: Space
+    purge_days: int | None
+    runs: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Everything; ``runs`` with the one first that is purged first.
+
+    Attributes:
+        gone: ids of the runs whose directory is gone.
+    """
+
+    disks: list[Disk]
+    runs: list[OnScratch]
+    gone: list[str]
+
+
+def survey_scratch(
+    settings: Settings,
+    site_of: Callable[[str], Site],
+    look_at: Callable[[Iterable[RunDir]], Iterable[RunDir]] = lambda run_dirs: run_dirs,
+) -> Scratch:
+    """Look at all runs of this home.
+
+    Args:
+        site_of: the site that a run names.
+        look_at: hands the run directories through, to show how far it is.
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    there: list[OnScratch] = []
+    gone: list[str] = []
+    for run_dir in look_at(list_runs(settings.home)):
+        if is_gone(run_dir):
+            gone.append(run_dir.path.name)
+        else:
+            there.append(_look(run_dir, _purge_days(run_dir, site_of)))
+    last = datetime.max.replace(tzinfo=timezone.utc)
+    there.sort(key=lambda run: (run.purged_at or last, run.run_id))
+    return Scratch(list(_disks(there, settings.user)), there, gone)
+
+
+def _look(run_dir: RunDir, purge_days: int | None) -> OnScratch:
+    run_id = run_dir.path.name
+    whole: list[Found] = []
+    with suppress(OSError):
+        found = keeping.find(run_dir.checkpoints, run_id)
+        whole = [each for each in found if each.state == COMPLETE]
+    at_stake = whole[-1].path if whole else run_dir.path
+    used_at = min((_last_use(file) for file in _files(at_stake)), default=None)
+    purged_at = None
+    if purge_days is not None and used_at is not None:
+        with suppress(OverflowError):  # a time that somebody has set to the end of the world
+            purged_at = datetime.fromtimestamp(used_at, timezone.utc) + timedelta(days=purge_days)
+    there = [each.train_step for each in whole]
+    has = mirrored(run_dir.path)
+    return OnScratch(
+        run_id=run_id,
+        run_dir=run_dir,
+        size_bytes=sum(file.st_blocks * _BLOCK_BYTES for file in _files(run_dir.path)),
+        newest=there[-1] if there else None,
+        checkpoints=there,
+        not_mirrored=[train_step for train_step in there if train_step not in has],
+        purge_days=purge_days,
+        purged_at=purged_at,
+    )
+
+
+def _last_use(file: os.stat_result) -> float:
+    """Writing is a use, too, and where access times are not kept it is the only one."""
+    return max(file.st_atime, file.st_mtime)
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """Each file below once, however many names it has; what goes away meanwhile is left out."""
+    seen: set[tuple[int, int]] = set()
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                file = os.lstat(f"{root}/{name}")
+                if (file.st_dev, file.st_ino) not in seen:
+                    seen.add((file.st_dev, file.st_ino))
+                    yield file
+
+
+def _purge_days(run_dir: RunDir, site_of: Callable[[str], Site]) -> int | None:
+    try:
+        return site_of(read_run(run_dir).site).scratch.purge_days
+    except HpcflowError:  # its site file is gone, or run.json is
+        return None
+
+
+def _disks(runs: list[OnScratch], user: str) -> Iterator[Disk]:
+    on: dict[int, list[OnScratch]] = {}
+    for run in runs:
+        with suppress(OSError):
+            on.setdefault(run.run_dir.path.stat().st_dev, []).append(run)
+    for together in on.values():
+        space = look(together[0].run_dir.path.parent, user)
+        if space is not None:
+            days = [run.purge_days for run in together if run.purge_days is not None]
+            size_bytes = sum(run.size_bytes for run in together)
+            yield Disk(space, min(days, default=None), len(together), size_bytes)
