@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.checkpoint_export import command as export_command
 from hpcflow.cli.output import metric_text, print_json, safe
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
 
 
-@click.group("checkpoint", short_help="Checkpoints of a run: ls, show, verify, prune.")
+@click.group("checkpoint", short_help="Checkpoints of a run: look, verify, prune, export.")
 def command() -> None:
     """The checkpoints of a run: which there are, why each is kept, whether they are whole."""
+
+
+command.add_command(export_command)
 
 
 @command.command("ls")

@@ -1,0 +1,107 @@
+"""``hpcflow checkpoint export``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session
+from hpcflow.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from hpcflow.launch.checkpoints import Survey
+    from hpcflow.runtime.rule import Found
+
+
+@click.command("export")
+@run_argument
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option(
+    "--train-step", type=click.IntRange(min=0), metavar="N", help="Of this train step. "
+    "Default: the newest complete one.",
+)  # fmt: skip
+@click.option("--best", is_flag=True, help="The best, by `checkpoint.keep_best` of the config.")
+@json_option
+def command(run: str, target: Path, train_step: int | None, best: bool, as_json: bool) -> int:
+    """Copy a checkpoint of RUN to TARGET, a folder that does not exist yet.
+
+    Every file is compared with its checksum while it is copied, and TARGET appears when all of it
+    is there. It is a checkpoint like the one it was copied from, with its manifest.
+    """
+    from hpcflow.errors import InputError
+    from hpcflow.launch.checkpoints import survey
+    from hpcflow.storage.export import FolderSource, export
+
+    if best and train_step is not None:
+        raise InputError(
+            "--best and --train-step are two different checkpoints",
+            next_action="give one of them",
+        )
+    seen = survey(Session().run_dir(run, newest=True))
+    found = _chosen(seen, train_step, best=best)
+    with _progress(found) as tell:
+        files = export(FolderSource(found.path), target, tell)
+    size_bytes = sum(file.size_bytes for file in files.values())
+    if as_json:
+        print_json(
+            {
+                "run_id": seen.run_id,
+                "train_step": found.train_step,
+                "target": target.absolute(),
+                "files": len(files),
+                "size_bytes": size_bytes,
+            }
+        )
+    else:
+        click.echo(
+            f"train step {found.train_step} of {seen.run_id}: {len(files)} files, "
+            f"{format_bytes(size_bytes)}, copied to {safe(str(target))}"
+        )
+    return 0
+
+
+def _chosen(seen: Survey, train_step: int | None, *, best: bool) -> Found:
+    from hpcflow.errors import NotFoundError
+    from hpcflow.runtime.rule import COMPLETE
+
+    if train_step is not None:
+        return seen.one(train_step)
+    if best:
+        return seen.best()
+    whole = [each for each in seen.found if each.state == COMPLETE]
+    if not whole:
+        raise NotFoundError(
+            f"run {seen.run_id} has no complete checkpoint",
+            next_action=f"see what it has: hpcflow checkpoint ls {seen.run_id}",
+        )
+    return whole[-1]
+
+
+@contextmanager
+def _progress(found: Found) -> Iterator[Callable[[int], None]]:
+    """Shows on a terminal how much has been copied, and how fast."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    more = (TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"copying train step {found.train_step}", total=found.size_bytes)
+        yield lambda size_bytes: progress.update(task, advance=size_bytes)

@@ -1,0 +1,177 @@
+"""A copy of a checkpoint is there wholly and is what was written, or it is not there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from hpcflow.errors import InputError, StorageError
+from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.storage.export import FolderSource, export
+from tests.cluster_fixture import small_disk
+from tests.runtime.files_of import files_of
+
+MODEL = b"weights " * 300_000
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A checkpoint with files in folders, under names as people give them."""
+    store = CheckpointStore(tmp_path / "checkpoints")
+    staged = store.stage(400, 7)
+    (staged / "shards of it").mkdir()
+    for name in ("model.pt", "shards of it/schwarz-weiß.bin"):
+        (staged / name).write_bytes(MODEL)
+    (staged / "empty").touch()
+    return store.publish(staged, 400, files_of(staged), run_id="r").path
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_a_copy_is_a_whole_checkpoint(saved: Path, weird_tmp_path: Path) -> None:
+    target = weird_tmp_path / "model of ada"
+    told: list[int] = []
+    files = export(FolderSource(saved), target, told.append)
+    assert {**files, "manifest.json": files_of(saved)["manifest.json"]} == files_of(target)
+    assert verify(target).train_step == 400
+    assert (target / "manifest.json").read_bytes() == (saved / "manifest.json").read_bytes()
+    assert sum(told) == 2 * len(MODEL)
+    assert left_behind(weird_tmp_path) == []
+
+
+def test_nothing_is_overwritten(saved: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "file").touch()
+    for name in ("mine", "file", "nowhere"):
+        with pytest.raises(InputError, match="exists, and is not overwritten"):
+            export(FolderSource(saved), tmp_path / name)
+    with pytest.raises(InputError, match="there is no folder"):
+        export(FolderSource(saved), tmp_path / "no" / "such")
+    assert list(mine.iterdir()) == []
+
+
+def flip(saved: Path) -> None:
+    data = bytearray(MODEL)
+    data[len(data) // 2] ^= 1
+    (saved / "model.pt").write_bytes(data)
+
+
+def cut(saved: Path) -> None:
+    os.truncate(saved / "model.pt", 1000)
+
+
+def grow(saved: Path) -> None:
+    with (saved / "model.pt").open("ab") as file:
+        file.write(MODEL)
+
+
+def lose(saved: Path) -> None:
+    (saved / "model.pt").unlink()
+
+
+def lead_away(saved: Path) -> None:
+    lose(saved)
+    (saved / "model.pt").symlink_to("/etc/hostname")
+
+
+def lose_manifest(saved: Path) -> None:
+    (saved / "manifest.json").unlink()
+
+
+def from_the_future(saved: Path) -> None:
+    change(saved, format=99)
+
+
+def lead_out(saved: Path) -> None:
+    change(saved, files={"../../escaped": {"size_bytes": 0, "sha256": ""}})
+
+
+def no_sizes(saved: Path) -> None:
+    change(saved, files={"model.pt": {}})
+
+
+def change(saved: Path, **facts: object) -> None:
+    path = saved / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **facts}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (flip, "model.pt is not what was written: its checksum differs"),
+        (cut, "model.pt is not what was written: it has not 2400000 bytes"),
+        (grow, "model.pt is not what was written: it has not 2400000 bytes"),
+        (lose, "model.pt cannot be read: "),
+        (lead_away, "model.pt cannot be read: model.pt is a link"),
+        (lose_manifest, "its manifest.json cannot be read: "),
+        (from_the_future, "it has format 99, this reads 1"),
+        (lead_out, "its manifest names a file outside of it: '../../escaped'"),
+        (no_sizes, "its manifest.json is damaged"),
+    ],
+)
+def test_what_is_not_whole_is_not_copied(
+    saved: Path, tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    damage(saved)
+    with pytest.raises(StorageError) as caught:
+        export(FolderSource(saved), tmp_path / "copy")
+    assert f"{saved} is not whole, and was not copied: {words}" in str(caught.value)
+    assert not (tmp_path / "copy").exists()
+    assert left_behind(tmp_path) == []
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_a_disk_that_is_full_is_told_and_left_clean(saved: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    with small_disk(small, "3m"):
+        with pytest.raises(StorageError, match="No space left on device"):
+            export(FolderSource(saved), small / "copy")
+        assert list(small.iterdir()) == []
+
+
+def test_an_interruption_leaves_nothing(saved: Path, tmp_path: Path) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(FolderSource(saved), tmp_path / "copy", interrupt)
+    assert not (tmp_path / "copy").exists()
+    assert left_behind(tmp_path) == []
+
+
+class Store:
+    """A checkpoint that lies in no folder."""
+
+    name = "s3://bucket/run/checkpoints/000000400"
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def manifest(self) -> bytes:
+        return self._files["manifest.json"]
+
+    def open(self, name: str) -> BinaryIO:
+        if name not in self._files:
+            raise FileNotFoundError(name)
+        return io.BytesIO(self._files[name])
+
+
+def test_a_checkpoint_may_come_from_anywhere(saved: Path, tmp_path: Path) -> None:
+    files = {name: (saved / name).read_bytes() for name in (*files_of(saved), "manifest.json")}
+    export(Store(files), tmp_path / "copy")
+    assert verify(tmp_path / "copy").train_step == 400
+    del files["empty"]
+    with pytest.raises(StorageError, match=r"^s3://bucket/run/checkpoints/000000400 is not whole"):
+        export(Store(files), tmp_path / "other")
