@@ -261,6 +261,7 @@ RUN = "name: a\ncommand: [x]\nargs: [--a]\nresources: {nodes: 4, mem: 1G}\nparam
         ("resources.time_limit=1:30:00", "resources", "time_limit_min", 90),
         ("resources.account=no", "resources", "account", "no"),
         ("checkpoint.interval=never", "checkpoint", "interval_s", None),
+        ("checkpoint.interval=auto", "checkpoint", "interval_s", "auto"),
         ("environment.variables={A: 1, B: 'x'}", "environment", "variables", {"A": "1", "B": "x"}),
         ("environment.variables.A=a=b", "environment", "variables", {"A": "a=b"}),
         ("environment.variables.A=", "environment", "variables", {"A": ""}),

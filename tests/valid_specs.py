@@ -73,7 +73,7 @@ _SECTIONS = {
         variables=st.dictionaries(VARIABLES, TEXTS | st.integers(), max_size=3),
     ),
     "checkpoint": _some(
-        interval=DURATIONS | st.just("never"),
+        interval=DURATIONS | st.sampled_from(["never", "auto"]),
         every_train_steps=st.integers(1, 10**12),
         when_busy=st.sampled_from(["wait", "skip"]),
         notice=DURATIONS,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
+from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.plan import template_dirs
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
@@ -45,6 +46,7 @@ class NextAttempt:
         *,
         settings: Settings,
         site: Site,
+        clock: Clock,
         mem_mb: int | None = None,
         avoid: Sequence[str] = (),
         is_standby: bool = False,
@@ -59,6 +61,7 @@ class NextAttempt:
         self._resume_from = newest_complete(run_dir)
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
+        self._mtbf_s = mtbf_of(run, settings, clock.now())
         self._script = self._render(self._avoid)
 
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
@@ -93,6 +96,7 @@ class NextAttempt:
             resume_from=self._resume_from,
             excluded=excluded,
             standby=self._standby,
+            mtbf_s=self._mtbf_s,
             template_dirs=template_dirs(self._settings),
             compiled=self._settings.home.compiled_templates,
         )

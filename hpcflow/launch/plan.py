@@ -18,6 +18,7 @@ from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
 from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.run import Run
@@ -103,6 +104,7 @@ def make_plan(
             placement,
             attempt=1,
             resume_from=None,
+            mtbf_s=mtbf_of(run, settings, created_at),
             template_dirs=template_dirs(settings),
             compiled=settings.home.compiled_templates,
         )

@@ -77,7 +77,14 @@ def resubmit(
         return None
     last = submission.last_attempt(records)
     attempt = NextAttempt(
-        run, run_dir, last, settings=settings, site=site, mem_mb=mem_mb, avoid=avoid
+        run,
+        run_dir,
+        last,
+        settings=settings,
+        site=site,
+        clock=clock,
+        mem_mb=mem_mb,
+        avoid=avoid,
     )
     return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 

@@ -93,6 +93,7 @@ def resume(
             submission.last_attempt(records),
             settings=settings,
             site=site,
+            clock=clock,
             mem_mb=mem_mb,
             avoid=avoid,
         )

@@ -81,6 +81,7 @@ def send_standby(
         last,
         settings=settings,
         site=site,
+        clock=clock,
         mem_mb=last.intent.mem_mb if last.intent else None,
         avoid=avoid,
         is_standby=True,

@@ -17,6 +17,7 @@ from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.ends import End, ends
+from hpcflow.ledger.rates import Observed, observed
 from hpcflow.ledger.rows import (
     ROWS,
     AttemptRow,
@@ -169,6 +170,21 @@ class Ledger:
         """How attempts of all users have ended between two times, as far as for these causes."""
         with self._reading() as connection:
             return ends(connection, causes, since=since, until=until)
+
+    def observed(
+        self,
+        causes: frozenset[Cause],
+        *,
+        site: str,
+        partition: str,
+        since: datetime,
+        now: datetime,
+    ) -> Observed:
+        """How long attempts of all users ran in a partition, and how many ended for such causes."""
+        with self._reading() as connection:
+            return observed(
+                connection, causes, site=site, partition=partition, since=since, now=now
+            )
 
     def waiting_for(self, reason: str, *, user: str) -> list[str]:
         """Ids of the user's runs of which an attempt waits in the queue for this reason."""

@@ -14,7 +14,8 @@ progress       train_step, metrics (name -> number or null), epoch and total_tra
 checkpoint     train_step, path (relative to the run directory), size_bytes, epoch and metrics
                (optional); written once the checkpoint is visible, which is some train steps after
                its own. If hpcflow.runtime wrote it: held_s, seconds that the train loop was held,
-               and write_s, seconds from then until it was visible
+               and write_s, seconds from then until it was visible; with `interval: auto` also
+               interval_s, seconds from the next save's end to the begin of the one after
 checkpoint_    train_step, path, size_bytes; written when nobody sees the checkpoint any more, maybe
 removed        twice
 checkpoint_    train_step, why: there is no checkpoint of it, for the disk is full, for instance;

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -36,6 +36,8 @@ from hpcflow.model.units import (
     parse_memory_mb,
 )
 
+#: hpcflow finds the value by itself.
+AUTO: Final = "auto"
 MAX_NODES: Final = 100_000
 MAX_KEPT: Final = 1_000_000
 MAX_TEXT_CHARS: Final = 100_000
@@ -97,7 +99,12 @@ def parsed(value: int) -> int:
 
 
 def _with_unit(
-    parse: Callable[[str], int], kind: str, examples: str, *, never: bool = False
+    parse: Callable[[str], int],
+    kind: str,
+    examples: str,
+    *,
+    never: bool = False,
+    auto: bool = False,
 ) -> BeforeValidator:
     """A validator that parses text, lets through what was parsed before, and refuses the rest."""
 
@@ -107,6 +114,8 @@ def _with_unit(
         if value is None and never:
             return None
         if isinstance(value, str):
+            if auto and value == AUTO:
+                return value
             return None if never and value == "never" else parse(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             raise ValueError(f"a number without a unit; write {kind} like {examples}")
@@ -276,6 +285,12 @@ Seconds = Annotated[
     _with_unit(parse_duration_s, "a duration", _LIKE),
     WithJsonSchema(_DURATION),
     Kind("duration"),
+]
+IntervalAutoOrNever = Annotated[
+    int | Literal["auto"] | None,
+    _with_unit(_parse_interval_s, "a duration", _LIKE, never=True, auto=True),
+    WithJsonSchema({"anyOf": [_DURATION, {"enum": ["never", AUTO]}]}),
+    Kind("duration, `never`, or `auto`"),
 ]
 IntervalOrNever = Annotated[
     int | None,

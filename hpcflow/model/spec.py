@@ -19,6 +19,7 @@ from hpcflow.model.kinds import (
     Count,
     CountOrAll,
     CountOrNone,
+    IntervalAutoOrNever,
     IntervalOrNever,
     Kind,
     Matching,
@@ -281,11 +282,13 @@ class Checkpoint(Section):
     yours. [checkpoints.md](checkpoints.md) tells more.
     """
 
-    interval_s: IntervalOrNever = Field(
+    interval_s: IntervalAutoOrNever = Field(
         600,
         alias="interval",
-        description="Save when this much time has passed; `never` for never by time.",
-        examples=["30m"],
+        description="Save when this much time has passed; `never` for never by time; `auto` for "
+        "what loses least by what saves cost and how often jobs are ended in the partition: "
+        "[checkpoints.md](checkpoints.md#how-often).",
+        examples=["30m", "auto"],
     )
     every_train_steps: TrainSteps | None = Field(
         None, description="Save after every so many train steps.", examples=[1000]

@@ -63,6 +63,7 @@ class Job:
         notice_s: seconds that the program has to save once it is told to.
         resubmit_exit_codes: which mean "send me again".
         standby: what this job waits for, if it is a standby.
+        mtbf_s: mean time until something ends it that nobody wished; None where nobody asks.
     """
 
     attempt: int
@@ -81,6 +82,7 @@ class Job:
     notice_s: int
     resubmit_exit_codes: tuple[int, ...]
     standby: Standby | None
+    mtbf_s: int | None
 
 
 def make_job(
@@ -92,6 +94,7 @@ def make_job(
     resume_from: str | None,
     excluded: Sequence[str] = (),
     standby: Standby | None = None,
+    mtbf_s: int | None = None,
 ) -> Job:
     """What the templates are given as ``job``.
 
@@ -135,6 +138,7 @@ def make_job(
             sorted({RESUBMIT_EXIT_CODE, *run.spec.retry.resubmit_exit_codes})
         ),
         standby=standby,
+        mtbf_s=mtbf_s,
     )
 
 

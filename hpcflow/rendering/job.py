@@ -24,6 +24,7 @@ def render_job(
     resume_from: str | None,
     excluded: Sequence[str] = (),
     standby: Standby | None = None,
+    mtbf_s: int | None = None,
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
@@ -35,6 +36,8 @@ def render_job(
             script itself prefers a newer one that it finds when it starts.
         excluded: nodes to keep away from, beside those that the run names.
         standby: what the job is to wait for before it may start; None for nothing.
+        mtbf_s: mean time until something ends the job that nobody wished, for
+            ``checkpoint.interval: auto``.
         template_dirs: folders whose files go before the shipped templates of the same name.
         compiled: file with templates that were compiled before.
 
@@ -51,6 +54,7 @@ def render_job(
         resume_from=resume_from,
         excluded=excluded,
         standby=standby,
+        mtbf_s=mtbf_s,
     )
     context = {"run": run, "site": site, "placement": placement, "job": job}
     return render(LAYOUT, context, template_dirs, compiled)

@@ -28,6 +28,10 @@ background.py          the thread that writes, while the training goes on
 host_copy.py           what it writes from: the state as it was
 store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
 rule.py, keeping.py    which checkpoints stay; how the others go
+schedule.py,           when to save; how often, if nobody has said it
+interval.py
+room.py                whether the disk has room for it
+mirrored.py            what an object store has of it already
 events.py, metrics.py  what is reported
 job.py                 the environment that the job script sets
 =====================  =============================================================

@@ -19,6 +19,9 @@ from hpcflow.runtime.rule import Rule, parse_rule
 #: "Checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
 RESUBMIT_EXIT_CODE = 75
 
+#: How often something ends a job of which nobody knows more.
+_A_DAY_S = 24 * 3600
+
 
 @dataclass(frozen=True)
 class Job:
@@ -32,7 +35,9 @@ class Job:
         checkpoint_dir: where checkpoints go; None when there are none to make.
         resume_from: a checkpoint to begin from when ``checkpoint_dir`` holds none.
         tensorboard_dir: where TensorBoard files go.
-        interval_s: save when so many seconds have passed; None for never by time.
+        interval_s: save when so many seconds have passed; None for never by time, or ``auto``.
+        mtbf_s: mean time until something ends the job that nobody wished, where the interval is to
+            follow from that; None where it is given.
         every_train_steps: save after every so many train steps; None for never by count.
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.
@@ -54,6 +59,7 @@ class Job:
     params_file: Path | None = None
     tensorboard_dir: Path | None = None
     interval_s: float | None = None
+    mtbf_s: float | None = None
     every_train_steps: int | None = None
     skip_when_busy: bool = False
     keep: Rule | None = None
@@ -74,6 +80,8 @@ def job_from(environ: Mapping[str, str]) -> Job:
         ValueError: a variable holds something else than it should; the text names it.
     """
 
+    is_auto = environ.get("HPCFLOW_CHECKPOINT_INTERVAL_S") == "auto"
+
     def path(name: str) -> Path | None:
         return Path(os.path.abspath(environ[name])) if environ.get(name) else None  # noqa: PTH100
 
@@ -88,7 +96,8 @@ def job_from(environ: Mapping[str, str]) -> Job:
         resume_from=path("HPCFLOW_RESUME_FROM"),
         params_file=path("HPCFLOW_PARAMS"),
         tensorboard_dir=path("HPCFLOW_TENSORBOARD_DIR"),
-        interval_s=_number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),
+        interval_s=None if is_auto else _number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),
+        mtbf_s=(_number(environ, "HPCFLOW_MTBF_S") or _A_DAY_S) if is_auto else None,
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
         skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
         keep=_rule(environ, "HPCFLOW_CHECKPOINT_KEEP"),

@@ -9,6 +9,7 @@ from typing import Any
 from hpcflow.runtime.buckets import settle_buckets
 from hpcflow.runtime.data_order import DataOrder
 from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.interval import AutoInterval
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.leaving import leave
@@ -47,7 +48,9 @@ class Run:
         self._keeper = Keeper(job, self._events)
         self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
         self._notice = Notice(job.notice if is_first else None)
-        self._schedule = Schedule(job.interval_s if is_first else None, job.every_train_steps)
+        self._auto = None if job.mtbf_s is None else AutoInterval(job.mtbf_s)
+        interval_s = job.interval_s if self._auto is None else self._auto.interval_s
+        self._schedule = Schedule(interval_s if is_first else None, job.every_train_steps)
         self._order = DataOrder()
         self._saving: Saving | None = None
         if job.checkpoint_dir is not None:
@@ -294,8 +297,17 @@ class Run:
             metrics=checkpoint.metrics,
             held_s=round(made.held_s, 3),
             write_s=round(made.write_s, 3),
+            interval_s=self._next_interval_s(made),
         )
         self._keeper.tidy(checkpoint.train_step)
+
+    def _next_interval_s(self, made: Made) -> float | None:
+        """Adapt the interval to what a save has cost; None where it is given."""
+        if self._auto is None:
+            return None
+        self._auto.measured(made.held_s, made.write_s)
+        self._schedule.change_interval(self._auto.interval_s)
+        return round(self._auto.interval_s, 1)
 
     def _report_failed(self, train_step: int, why: str) -> None:
         """There will be no checkpoint of ``train_step``. Called by the thread that trains."""

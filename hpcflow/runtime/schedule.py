@@ -32,6 +32,10 @@ class Schedule:
         """Whether ``train_step`` is one to save after; the same on all ranks."""
         return self._every_train_steps is not None and train_step % self._every_train_steps == 0
 
+    def change_interval(self, interval_s: float) -> None:
+        """From now on due every ``interval_s`` seconds. May be called by another thread."""
+        self._interval_s = interval_s
+
     def restart(self) -> None:
         """Begin a new interval: one was saved, or training begins."""
         self._since = self._monotonic()

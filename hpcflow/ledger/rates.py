@@ -1,0 +1,68 @@
+"""How long attempts run in a partition, and how often they are ended there. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from hpcflow.clock import to_text
+from hpcflow.ledger.codec import columns, decode_all
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.rows import TIME
+from hpcflow.model.state import Cause, RunState
+
+#: The newest that many attempts tell enough.
+_MOST: Final = 2000
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was observed of a partition: hours of attempts together, and their ends of some kind."""
+
+    running_s: float = 0.0
+    ends: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    cause: str | None
+    started_at: datetime = field(metadata=TIME)
+    ended_at: datetime | None = field(metadata=TIME)
+
+
+_COLUMNS: Final = columns(_Attempt)
+
+
+def observed(
+    connection: Connection,
+    causes: frozenset[Cause],
+    *,
+    site: str,
+    partition: str,
+    since: datetime,
+    now: datetime,
+) -> Observed:
+    """Attempts of all users in a partition since then, as far as they ran since then.
+
+    Args:
+        site: as the runs name it.
+    """
+    states = [state.value for state in RunState]
+    marks = ", ".join("?" * len(states))
+    # The index of the runs by state and last record finds those of which there is anything new.
+    sql = (
+        f"SELECT {', '.join(f'attempt.{name}' for name in _COLUMNS)} "  # noqa: S608 - our names, and marks
+        "FROM run JOIN attempt ON attempt.run_id = run.run_id "
+        f"WHERE run.state IN ({marks}) AND run.journal_at >= ? AND run.site = ? "
+        "AND attempt.partition = ? AND attempt.started_at IS NOT NULL "
+        f"ORDER BY attempt.started_at DESC LIMIT {_MOST}"
+    )
+    rows = connection.rows(sql, [*states, to_text(since), site, partition])
+    running_s, ends = 0.0, 0
+    for attempt in decode_all(_Attempt, _COLUMNS, rows, _Attempt):
+        begin, end = max(attempt.started_at, since), min(attempt.ended_at or now, now)
+        running_s += max(0.0, (end - begin).total_seconds())
+        if end >= since and attempt.cause in causes:  # a Cause is its word
+            ends += 1
+    return Observed(running_s, ends)
