@@ -247,6 +247,8 @@ def _print_files(files: dict[str, Any]) -> None:
 
 
 def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
+    from hpcflow.runtime.rule import BEING_MIRRORED, DUE
+
     verb = "would remove" if is_dry else "removed"
     for each in pruned.gone:
         torn = f"  ({safe(each.why)})" if each.why else ""
@@ -254,6 +256,10 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
     for hidden in pruned.leftovers:
         size = format_bytes(hidden.size_bytes)
         click.echo(f"{verb} {hidden.path.name}  {size}  ({hidden.why})")
+    for train_step, why in sorted(pruned.kept.items()):
+        for reason in (BEING_MIRRORED, DUE):
+            if reason in why:
+                click.echo(f"kept train step {train_step}  ({reason})")
     if pruned.gone or pruned.leftovers:
         click.echo(f"{'would free' if is_dry else 'freed'} {format_bytes(pruned.freed_bytes)}")
     elif pruned.rule is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session, warn
+from hpcflow.errors import StorageError
 from hpcflow.model.units import format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
@@ -36,9 +38,21 @@ def command(run: str, as_json: bool) -> int:
     detail = session.detail(run_id)
     if as_json:
         print_json(detail_json(detail))
-    else:
-        _print(detail)
+        return 0
+    _print(detail)
+    if detail.run.save_error is None and not detail.run.state.is_final:
+        _warn_of_room(session, RunDir(Path(detail.run.run_dir)))
     return 0
+
+
+def _warn_of_room(session: Session, run_dir: RunDir) -> None:
+    """Where a disk is full to its last byte, a job cannot even report that its save failed."""
+    from hpcflow.launch.preflight import shortage
+    from hpcflow.storage.rundir import read_run
+
+    with suppress(StorageError):  # purged, perhaps; that is said elsewhere
+        if (short := shortage(read_run(run_dir), session.settings)) is not None:
+            warn(short)
 
 
 def _print(detail: RunDetail) -> None:

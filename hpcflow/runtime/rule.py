@@ -12,6 +12,9 @@ from pathlib import Path
 
 from hpcflow.runtime.mirrored import MirrorState
 
+#: Why the mirror needs a checkpoint that the rule does not keep.
+BEING_MIRRORED, DUE = "it is being mirrored", "it was the best, and is not mirrored yet"
+
 #: What a checkpoint can look like without reading its files.
 COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
 
@@ -147,9 +150,9 @@ def for_mirror(
     due_steps = {each.train_step for each in _best_when_made(whole, rule)} - mirror.done
     for train_step in (each.train_step for each in rest):
         if train_step in mirror.under_way:
-            needed[train_step] = "it is being mirrored"
+            needed[train_step] = BEING_MIRRORED
         elif train_step in due_steps and len(needed.keys() - mirror.under_way) < most:
-            needed[train_step] = "it was the best, and is not mirrored yet"
+            needed[train_step] = DUE
     return needed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from hpcflow.launch import checkpoints
 from hpcflow.launch.checkpoints import prune
-from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.manifest import CheckpointError, now_text
 from hpcflow.runtime.rule import Found
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal
@@ -225,6 +226,26 @@ def test_the_final_model_stays_even_if_it_is_not_the_newest(trained: Trained) ->
     said = trained.desk.json("checkpoint", "prune", "digits")
     assert said["kept"]["300"] == ["the final model"]
     assert trained.there() == [200, 300, 400, 500]
+
+
+def test_what_the_mirror_needs_stays_and_is_told(trained: Trained) -> None:
+    mirror = trained.dir.path / "mirror.jsonl"
+    mirror.write_text('{"what": "mirrored", "train_step": 200}\n')
+    with mirror.open("a") as file:
+        file.write(json.dumps({"at": now_text(), "what": "began", "train_step": 300}) + "\n")
+    said = trained.desk.say("checkpoint", "prune", "digits")
+    assert said.splitlines() == [
+        "kept train step 100  (it was the best, and is not mirrored yet)",
+        "kept train step 300  (it is being mirrored)",
+        "nothing to remove",
+    ]
+    listed = trained.desk.json("checkpoint", "ls", "digits")["checkpoints"]
+    assert [each["kept"] for each in listed][2] == ["it is being mirrored"]
+    for train_step in (100, 300):
+        with mirror.open("a") as file:
+            file.write(json.dumps({"what": "mirrored", "train_step": train_step}) + "\n")
+    trained.desk.say("checkpoint", "prune", "digits")
+    assert trained.there() == [200, 400, 500]
 
 
 def test_what_is_not_hpcflows_stays(trained: Trained) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
+from hpcflow.storage import lustre
+from hpcflow.storage.lustre import Quota
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
 
@@ -38,6 +42,22 @@ def test_a_save_that_failed_is_told_with_what_to_do_until_one_succeeds(desk: Des
     trained.save(600)
     assert show(desk)[1] == ""
     assert desk.json("show", "digits")["save_error"] is None
+
+
+def test_a_disk_that_is_full_to_its_last_byte_is_told_although_no_job_can(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = Trained(desk, "sleep 300")
+    trained.save(400)
+    assert show(desk)[1] == ""
+    full = Quota("user ada", 10**9, None, 10**9 + 100, None, None)
+    monkeypatch.setattr(lustre, "quotas", lambda _path, _user: [full])
+    warned = show(desk)[1]
+    assert warned.startswith("warning: 100 B can still be written below ")
+    assert "(the quota of user ada)" in warned
+    desk.say("cancel", "digits")
+    desk.json("wait", "digits", code=1)
+    assert show(desk)[1] == "", "it writes nothing any more"
 
 
 def test_what_is_no_matter_of_room_is_told_without_advice_on_room(desk: Desk) -> None:
