@@ -41,7 +41,8 @@ def shortage(run: Run, settings: Settings) -> str | None:
     keep = run.spec.checkpoint
     kept = (keep.keep_last or 1) + (keep.keep_best.count if keep.keep_best else 0)
     there = size_below(run_dir.checkpoints)
-    needed_bytes = max(size_bytes, size_bytes * (kept + 1) - there)
+    being_written = sum(map(size_below, run_dir.checkpoints.glob(".*")))
+    needed_bytes = max(size_bytes - being_written, size_bytes * (kept + 1) - there)
     if space.left_bytes >= needed_bytes:
         return None
     return (

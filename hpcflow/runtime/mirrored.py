@@ -1,8 +1,10 @@
 """What the mirror says of a run's checkpoints, in ``mirror.jsonl`` in the run directory.
 
 One JSON object on a line. Those that count here have ``at`` (UTC, RFC 3339), ``train_step``, and
-``what``: ``began`` (its upload begins; written before a file of it is read), then ``mirrored`` (the
-store has it, verified) or ``failed``. Any other line, a torn one too, is passed over.
+``what``: ``began`` (it is being sent; written before a file of it is read, and now and then again),
+then ``mirrored`` (the store has it, verified) or ``failed`` (with ``is_final`` where it will not be
+tried again); ``removed`` (from the store, on purpose). Any other line, a torn one too, is passed
+over.
 """
 
 from __future__ import annotations
@@ -21,15 +23,23 @@ PATIENCE = timedelta(hours=6)
 
 @dataclass(frozen=True)
 class MirrorState:
-    """Train steps of the checkpoints that the store has, and of those that are on their way."""
+    """Train steps of checkpoints, by what the mirror has to do with them.
 
-    done: frozenset[int] = frozenset()
+    Attributes:
+        there: the store has them.
+        settled: the mirror will not send them any more: they are there, were removed there on
+            purpose, or are damaged here.
+        under_way: they are being sent.
+    """
+
+    there: frozenset[int] = frozenset()
+    settled: frozenset[int] = frozenset()
     under_way: frozenset[int] = frozenset()
 
 
 def mirrored(run_dir: Path) -> set[int]:
     """Train steps of the checkpoints that the store has; none where there is no mirror."""
-    return set(read_mirror(run_dir).done)
+    return set(read_mirror(run_dir).there)
 
 
 def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
@@ -43,7 +53,8 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
     except OSError:
         return MirrorState()
     now = now or datetime.now(timezone.utc)
-    done = set()
+    there: set[int] = set()
+    settled: set[int] = set()
     began: dict[int, datetime] = {}
     for line in lines:
         said = _parse(line)
@@ -52,12 +63,15 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
             continue
         if what == "began":
             began[train_step] = _time(said.get("at"))
-        elif what in ("mirrored", "failed"):
+        elif what in ("mirrored", "failed", "removed"):
             began.pop(train_step, None)
-        if what == "mirrored":
-            done.add(train_step)
+            there.discard(train_step)
+            if what == "mirrored":
+                there.add(train_step)
+            if what != "failed" or said.get("is_final"):
+                settled.add(train_step)
     under_way = {train_step for train_step, at in began.items() if now - at < PATIENCE}
-    return MirrorState(frozenset(done), frozenset(under_way))
+    return MirrorState(frozenset(there), frozenset(settled), frozenset(under_way))
 
 
 def _parse(line: bytes) -> dict[str, Any]:

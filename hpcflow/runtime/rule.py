@@ -147,7 +147,7 @@ def for_mirror(
     """
     needed: dict[int, str] = {}
     most = rule.last + rule.best
-    due_steps = {each.train_step for each in _best_when_made(whole, rule)} - mirror.done
+    due_steps = {each.train_step for each in _best_when_made(whole, rule)} - mirror.settled
     for train_step in (each.train_step for each in rest):
         if train_step in mirror.under_way:
             needed[train_step] = BEING_MIRRORED

@@ -67,6 +67,21 @@ def test_a_run_is_judged_by_its_own_checkpoints(desk: Desk) -> None:
     assert "take 13.0 MiB more: 4 of 5.0 MiB, of which 7.0 MiB are there" in said
 
 
+def test_what_is_being_written_has_its_room_already(desk: Desk) -> None:
+    run_dir = RunDir(desk.launch().run_dir)
+    for train_step in (100, 200, 300, 400):
+        checkpoint(run_dir, train_step, 3 * MIB)
+    run = read_run(run_dir)
+    ballast = desk.folder / "scratch" / "ballast"
+    ballast.write_bytes(bytes(2 * MIB))
+    assert shortage(run, desk.settings) is not None
+    half = run_dir.checkpoints / ".000000500.00aa.tmp"
+    half.mkdir()
+    (half / "model.pt").write_bytes(bytes(MIB + MIB // 2))
+    ballast.unlink()
+    assert shortage(run, desk.settings) is None
+
+
 def test_a_new_run_is_judged_by_the_last_one_of_its_name(desk: Desk) -> None:
     earlier = RunDir(desk.launch().run_dir)
     checkpoint(earlier, 100, 5 * MIB)

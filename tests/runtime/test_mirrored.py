@@ -29,10 +29,26 @@ def test_a_run_without_a_mirror_has_nothing_mirrored(tmp_path: Path) -> None:
     assert read_mirror(tmp_path) == MirrorState()
 
 
-def test_what_was_mirrored_stays_so(tmp_path: Path) -> None:
-    seen = state(tmp_path, said("began", 100), said("mirrored", 100), said("failed", 100))
-    assert seen == MirrorState(done=frozenset({100}))
+def steps(*train_steps: int) -> frozenset[int]:
+    return frozenset(train_steps)
+
+
+def test_what_was_mirrored_is_there(tmp_path: Path) -> None:
+    seen = state(tmp_path, said("began", 100), said("mirrored", 100))
+    assert seen == MirrorState(there=steps(100), settled=steps(100))
     assert mirrored(tmp_path) == {100}
+
+
+def test_what_was_removed_from_the_store_is_not_there_and_not_due_again(tmp_path: Path) -> None:
+    seen = state(tmp_path, said("mirrored", 100), said("removed", 100))
+    assert seen == MirrorState(settled=steps(100))
+    assert mirrored(tmp_path) == set()
+
+
+def test_what_failed_is_tried_again_unless_it_is_damaged(tmp_path: Path) -> None:
+    damaged = said("failed", 200).replace("}", ', "is_final": true}')
+    seen = state(tmp_path, said("began", 100), said("failed", 100), said("began", 200), damaged)
+    assert seen == MirrorState(settled=steps(200))
 
 
 def test_an_upload_is_under_way_until_it_ends_well_or_not(tmp_path: Path) -> None:
@@ -69,4 +85,4 @@ def test_one_of_which_nothing_was_heard_for_hours_has_died(tmp_path: Path) -> No
 )
 def test_a_line_that_says_nothing_is_passed_over(tmp_path: Path, line: str) -> None:
     seen = state(tmp_path, said("mirrored", 7), line, "\n", said("began", 8))
-    assert seen == MirrorState(frozenset({7}), frozenset({8}))
+    assert seen == MirrorState(steps(7), steps(7), steps(8))

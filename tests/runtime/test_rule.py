@@ -47,7 +47,7 @@ class Row:
 
 
 def mirror(done: Iterable[int] = (), under_way: Iterable[int] = ()) -> MirrorState:
-    return MirrorState(frozenset(done), frozenset(under_way))
+    return MirrorState(frozenset(done), frozenset(done), frozenset(under_way))
 
 
 #: Losses that fall without end: each checkpoint was the best when it was made.
@@ -235,7 +235,10 @@ RULES = st.builds(
 
 
 MIRRORS = st.builds(
-    MirrorState, st.frozensets(STEPS, max_size=10), st.frozensets(STEPS, max_size=3)
+    MirrorState,
+    st.just(frozenset()),
+    st.frozensets(STEPS, max_size=10),
+    st.frozensets(STEPS, max_size=3),
 )
 
 
