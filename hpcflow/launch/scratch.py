@@ -1,6 +1,7 @@
 """What lies on scratch of all runs of a user: how much, when it is purged, what is not mirrored.
 
-Only names, sizes and times are read. The ledger is not needed.
+Of the checkpoints only the manifests are read, so that looking is no access that would keep a purge
+away. The ledger is not needed.
 """
 
 from __future__ import annotations
