@@ -29,6 +29,7 @@ class Job:
 
     Attributes:
         run_dir: what paths in events are relative to.
+        has_mirror: whether checkpoints are copied to an object store from outside.
         attempt_dir: where the word "send me again" is left.
         events: the file that events are appended to.
         notice: exists once the job was told to save and leave.
@@ -42,7 +43,6 @@ class Job:
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.
         keep: which checkpoints stay; None: nothing is ever removed.
-        has_mirror: whether checkpoints are copied to an object store from outside.
         exit_code: what a process that leaves on notice exits with.
         rank: index of this process among all, from 0.
         world_size: number of processes.
@@ -51,6 +51,7 @@ class Job:
     run_id: str | None = None
     attempt: int | None = None
     run_dir: Path | None = None
+    has_mirror: bool = False
     attempt_dir: Path | None = None
     events: Path | None = None
     notice: Path | None = None
@@ -63,7 +64,6 @@ class Job:
     every_train_steps: int | None = None
     skip_when_busy: bool = False
     keep: Rule | None = None
-    has_mirror: bool = False
     exit_code: int = RESUBMIT_EXIT_CODE
     rank: int = 0
     world_size: int = 1
@@ -89,6 +89,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         run_id=environ.get("HPCFLOW_RUN_ID"),
         attempt=_number(environ, "HPCFLOW_ATTEMPT"),
         run_dir=path("HPCFLOW_RUN_DIR"),
+        has_mirror=_choice(environ, "HPCFLOW_MIRROR", ("0", "1")) == "1",
         attempt_dir=path("HPCFLOW_ATTEMPT_DIR"),
         events=path("HPCFLOW_EVENTS"),
         notice=path("HPCFLOW_NOTICE"),
@@ -101,7 +102,6 @@ def job_from(environ: Mapping[str, str]) -> Job:
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
         skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
         keep=_rule(environ, "HPCFLOW_CHECKPOINT_KEEP"),
-        has_mirror=_choice(environ, "HPCFLOW_MIRROR", ("0", "1")) == "1",
         exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
         rank=_number(environ, "RANK") or 0,
         world_size=_number(environ, "WORLD_SIZE") or 1,

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hpcflow.runtime import room
 from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
 from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify, write_manifest
-from hpcflow.runtime.room import require_room
 from hpcflow.runtime.warn import warn
 
 _COMPLETE = re.compile(r"\d{9,18}", re.ASCII)
@@ -49,17 +49,18 @@ class CheckpointStore:
         """Create the hidden folder.
 
         Args:
-            size_bytes: what is to be written into it; if None, as much as the last time, if that
-                is known.
+            size_bytes: what is to be written into it; if None, as much as the newest checkpoint
+                has, if there is one.
 
         Raises:
             OSError: the disk is full or gone, or has no room for as much.
         """
         # Nothing above it: a run directory that was deleted does not come back as a part of one.
         self.folder.mkdir(exist_ok=True)
-        expected_bytes = self._last_bytes if size_bytes is None else size_bytes
-        if expected_bytes is not None:
-            require_room(self.folder, expected_bytes)
+        if size_bytes is None:
+            size_bytes = self._newest_bytes()
+        if size_bytes is not None:
+            room.require_room(self.folder, size_bytes)
         path = self.staging_path(train_step, token)
         path.mkdir()
         return path
@@ -125,7 +126,6 @@ class CheckpointStore:
         if self.path(checkpoint.train_step) != path:
             raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
         self._known_good.add(checkpoint.train_step)
-        self._last_bytes = checkpoint.size_bytes
         return checkpoint
 
     def _candidates(self) -> list[Path]:
@@ -137,6 +137,12 @@ class CheckpointStore:
             yield from list(self.folder.iterdir())
         except OSError:
             return
+
+    def _newest_bytes(self) -> int | None:
+        if self._last_bytes is None:
+            newest = next(iter(self._candidates()), None)
+            self._last_bytes = None if newest is None else room.size_by_manifest(newest)
+        return self._last_bytes
 
     def _hidden(self, stem: str, suffix: str) -> Path:
         return self.folder / f".{stem}.{secrets.token_hex(8)}.{suffix}"

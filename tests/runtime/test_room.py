@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.manifest import verify
-from hpcflow.runtime.room import needed_bytes, require_room
+from hpcflow.runtime.room import needed_bytes, require_room, size_by_manifest
 from hpcflow.runtime.store import CheckpointStore
 from tests.cluster_fixture import small_disk
 from tests.runtime.harness import RunFolder, start
@@ -55,12 +55,22 @@ def test_the_last_checkpoint_says_how_much_is_needed(small: RunFolder) -> None:
         publish(small.checkpoints, 1, {"model.bin": bytes(1 << 20)})
         store = CheckpointStore(small.checkpoints)
         ballast = fill(small.checkpoints, 512 << 10)
-        assert store.newest() is not None
         with pytest.raises(OSError, match=r"1\.0 MiB, and 512\.0 KiB are free"):
             store.stage(2, 2)
         assert [path.name for path in small.checkpoints.glob("*[0-9]*")] == ["000000001"]
         ballast.unlink()
         store.stage(2, 2)
+
+
+@pytest.mark.parametrize(
+    "manifest", ["", "{}", '{"format": 1, "files": 7}', '{"format": 1, "files": {"a": {}}}']
+)
+def test_a_manifest_that_says_nothing_holds_no_save_up(tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "manifest.json").write_text(manifest)
+    assert size_by_manifest(tmp_path) is None
+    assert size_by_manifest(tmp_path / "gone") is None
+    publish(tmp_path / "checkpoints", 5, {"a": b"12345", "b": b"67"})
+    assert size_by_manifest(tmp_path / "checkpoints" / "000000005") == 7
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
