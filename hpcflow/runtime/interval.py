@@ -19,19 +19,24 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections import deque
+from collections.abc import Callable
 
 #: The interval before anything was measured: that of a config which says nothing.
 FIRST_S = 600.0
 SHORTEST_S = 60.0
 LONGEST_S = 3600.0
 
-#: What a training is taken to lose of the time that its checkpoint is written behind it. Nobody
-#: measures it: an assumption, and the root makes little of an error in it.
-SLOWDOWN = 0.1
-
 #: Of so many saves the middle one counts: the first takes longer, and so does one now and then.
-_REMEMBERED = 5
+_SAVES = 5
+
+#: Of so many train steps the middle one tells how long they take while nothing is written.
+_TRAIN_STEPS = 31
+
+#: What takes so many times as long as usual is no train step that was slowed down: there was an
+#: evaluation in it, for instance.
+_OUTLIER = 3
 
 
 def optimum_s(cost_s: float, mtbf_s: float) -> float:
@@ -48,7 +53,10 @@ def optimum_s(cost_s: float, mtbf_s: float) -> float:
 
 
 class AutoInterval:
-    """The interval of one attempt, from what its saves have cost.
+    """The interval of one attempt, from what its saves have cost the training.
+
+    That is the time that the train loop was held, and the time that train steps took longer than
+    usual while the checkpoint was written behind them.
 
     Never below the time that writing takes, for at most one checkpoint is written at a time; and
     between :data:`SHORTEST_S` and :data:`LONGEST_S`: what was observed of a partition may be wrong,
@@ -58,18 +66,42 @@ class AutoInterval:
         interval_s: for the next save.
     """
 
-    def __init__(self, mtbf_s: float) -> None:
+    def __init__(self, mtbf_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._mtbf_s = mtbf_s
-        self._costs_s: deque[float] = deque(maxlen=_REMEMBERED)
+        self._monotonic = monotonic
+        self._costs_s: deque[float] = deque(maxlen=_SAVES)
+        self._usual_s: deque[float] = deque(maxlen=_TRAIN_STEPS)
+        self._began: float | None = None
+        self._lost_s = 0.0
         self.interval_s = FIRST_S
 
+    def train_step_begins(self) -> None:
+        """The program has the word; :meth:`train_step_ends` when it gives it back."""
+        self._began = self._monotonic()
+
+    def train_step_ends(self, *, is_writing: bool) -> None:
+        """A train step was done.
+
+        Args:
+            is_writing: whether a checkpoint was being written meanwhile.
+        """
+        if self._began is None:
+            return
+        took_s = self._monotonic() - self._began
+        if not is_writing:
+            self._usual_s.append(took_s)
+        elif self._usual_s:
+            usual_s = statistics.median(self._usual_s)
+            self._lost_s += min(took_s, _OUTLIER * usual_s) - usual_s
+
     def measured(self, held_s: float, write_s: float) -> None:
-        """A checkpoint was made.
+        """A checkpoint was made. May be called by another thread than the training's.
 
         Args:
             held_s: how long the train loop was held.
             write_s: how long it was then written, while the training went on.
         """
-        self._costs_s.append(held_s + SLOWDOWN * write_s)
+        lost_s, self._lost_s = self._lost_s, 0.0
+        self._costs_s.append(held_s + min(max(lost_s, 0.0), write_s))
         best_s = optimum_s(statistics.median(self._costs_s), self._mtbf_s)
         self.interval_s = min(max(best_s, SHORTEST_S, write_s), max(LONGEST_S, write_s))

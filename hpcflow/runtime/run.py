@@ -212,6 +212,14 @@ class Run:
         """The boundary between two train steps: the only place where ranks save and leave."""
         if self._saving is None:
             return
+        if self._auto is not None:
+            self._auto.train_step_ends(is_writing=self._saving.is_under_way)
+        self._settle_train_step()
+        if self._auto is not None:
+            self._auto.train_step_begins()
+
+    def _settle_train_step(self) -> None:
+        assert self._saving is not None
         self._keeper.say()
         if self.train_step == self._total:
             # Whoever gets a notice now finishes: there is nothing left to be sent again for.

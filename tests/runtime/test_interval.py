@@ -13,7 +13,6 @@ from hpcflow.runtime.interval import (
     FIRST_S,
     LONGEST_S,
     SHORTEST_S,
-    SLOWDOWN,
     AutoInterval,
     optimum_s,
 )
@@ -59,10 +58,47 @@ def test_before_anything_is_measured_it_is_ten_minutes() -> None:
     assert AutoInterval(DAY_S).interval_s == FIRST_S
 
 
-def test_what_counts_is_the_hold_and_a_part_of_the_writing() -> None:
-    auto = AutoInterval(DAY_S)
-    auto.measured(held_s=1.0, write_s=20.0)
-    assert auto.interval_s == pytest.approx(optimum_s(1.0 + SLOWDOWN * 20.0, DAY_S))
+class Training:
+    """Train steps of a second each, on a clock that stands still in between."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.auto = AutoInterval(DAY_S, self.clock.monotonic)
+
+    def train(self, steps: int, step_s: float = 1.0, *, is_writing: bool = False) -> Training:
+        for _ in range(steps):
+            self.auto.train_step_begins()
+            self.clock.advance(step_s)
+            self.auto.train_step_ends(is_writing=is_writing)
+            self.clock.advance(100)  # between two train steps: not theirs
+        return self
+
+
+def test_what_counts_is_the_hold_and_what_train_steps_lose_to_the_writing() -> None:
+    training = Training().train(40)
+    training.train(20, 1.1, is_writing=True).auto.measured(held_s=1.0, write_s=22.0)
+    assert training.auto.interval_s == pytest.approx(optimum_s(1.0 + 20 * 0.1, DAY_S))
+    for _ in range(9):
+        training.train(20).auto.measured(held_s=1.0, write_s=22.0)
+    assert training.auto.interval_s == pytest.approx(optimum_s(1.0, DAY_S)), "no more slowed down"
+
+
+def test_an_evaluation_that_falls_into_the_writing_is_no_slowdown() -> None:
+    training = Training().train(40).train(9, is_writing=True)
+    training.train(1, 600.0, is_writing=True).auto.measured(held_s=1.0, write_s=609.0)
+    assert training.auto.interval_s <= optimum_s(1.0 + 2.0, DAY_S)
+
+
+def test_train_steps_that_are_faster_give_nothing_back() -> None:
+    training = Training().train(40).train(20, 0.5, is_writing=True)
+    training.auto.measured(held_s=2.0, write_s=10.0)
+    assert training.auto.interval_s == pytest.approx(optimum_s(2.0, DAY_S))
+
+
+def test_where_nobody_knows_how_long_train_steps_take_the_hold_counts() -> None:
+    training = Training().train(20, is_writing=True)
+    training.auto.measured(held_s=2.0, write_s=10.0)
+    assert training.auto.interval_s == pytest.approx(optimum_s(2.0, DAY_S))
 
 
 def test_it_stays_between_a_minute_and_an_hour_and_above_the_writing() -> None:
@@ -82,14 +118,11 @@ def test_one_save_that_took_long_changes_nothing() -> None:
     auto = AutoInterval(DAY_S)
     auto.measured(30.0, 10.0)  # the first: its memory had to be had
     for _ in range(2):
-        auto.measured(0.2, 10.0)
-    usual_s = auto.interval_s
-    assert usual_s == pytest.approx(optimum_s(1.2, DAY_S))
-    auto.measured(100.0, 10.0)
-    assert auto.interval_s >= usual_s
-    for _ in range(3):
-        auto.measured(0.2, 10.0)
-    assert auto.interval_s == usual_s
+        auto.measured(1.2, 10.0)
+    assert auto.interval_s == pytest.approx(optimum_s(1.2, DAY_S))
+    for held_s in (100.0, 1.2, 1.2, 1.2):
+        auto.measured(held_s, 10.0)
+    assert auto.interval_s == pytest.approx(optimum_s(1.2, DAY_S))
 
 
 def test_a_disk_that_becomes_slow_is_followed() -> None:
