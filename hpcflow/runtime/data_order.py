@@ -8,6 +8,7 @@ The state of a rank in a checkpoint, as JSON values::
 
 To go on, the random numbers are put back to where the epoch began, the loader is opened as it was
 then, 17 batches are read and dropped, and the random numbers are put to where the train step ended.
+A loader that keeps its place itself, as torchdata's does, was put there: nothing is dropped.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class DataOrder:
         self._is_opened = False
         self._loader: Any = None
         self._to_restore: dict[str, Any] | None = None
+        self._placed: list[Any] = []
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of this rank."""
@@ -41,7 +43,7 @@ class DataOrder:
             "epoch_began": self._began,
         }
 
-    def resume(self, shared: dict[str, Any], own: dict[str, Any] | None) -> None:
+    def resume(self, shared: dict[str, Any], own: dict[str, Any] | None, placed: list[Any]) -> None:
         """Take over the place in the data that all ranks share, and this rank's random numbers.
 
         They are put back when the loop begins: what the program does before it is not disturbed.
@@ -49,6 +51,7 @@ class DataOrder:
         Args:
             shared: the state of rank 0.
             own: the state of this rank; None where it left none.
+            placed: loaders that are at their place in the data already.
 
         Raises:
             CheckpointError: this is not what :meth:`state` gave.
@@ -59,6 +62,7 @@ class DataOrder:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"its place in the data makes no sense: {error!r}") from error
         self._to_restore = own
+        self._placed = placed
 
     def enter_loop(self) -> None:
         """Put the random numbers to where the train step ended, unless that was done."""
@@ -102,13 +106,20 @@ class DataOrder:
         return self._counted(self._advanced(loader, self.position.batch))
 
     def _advanced(self, loader: Iterable[Any], done: int) -> Iterator[Any]:
+        is_placed = any(loader is each for each in self._placed)
         # torch's sampler draws from a loader's own generator once more when it is exhausted, so
-        # such a loader is read to its end even if nothing of the epoch is left.
-        is_read = done != self.position.batches or getattr(loader, "generator", None) is not None
+        # such a loader is read to its end even if nothing of the epoch is left. One that keeps its
+        # place must find out by itself that nothing is.
+        is_read = (
+            done != self.position.batches
+            or getattr(loader, "generator", None) is not None
+            or is_placed
+        )
         iterator = iter(loader) if is_read else iter(())
-        if is_read:
+        if is_read and not is_placed:
             for _ in range(done):
                 next(iterator, None)
+        self._placed = [each for each in self._placed if each is not loader]
         if done:
             self.enter_loop()
         self._to_restore = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -26,6 +27,8 @@ FORMAT = 1
 
 #: A larger manifest is not one of ours. A file of each of 100,000 ranks still fits.
 _MAX_BYTES = 64 << 20
+
+_OF_RANK = re.compile(r"\brank-(\d{1,9})\.", re.ASCII)
 
 
 class CheckpointError(Exception):
@@ -55,8 +58,30 @@ def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> 
     return sum(file.size_bytes for file in files.values())
 
 
-def verify(folder: Path) -> Checkpoint:
+@dataclass(frozen=True)
+class Share:
+    """The files that rank ``rank`` of ``world_size`` reads: its own, where it has such.
+
+    What it has just verified it is about to load, and then it is in its memory already.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    def has(self, number: int, name: str) -> bool:
+        """Whether file number ``number`` of the manifest, called ``name``, is among them."""
+        own = _OF_RANK.search(name)
+        return (int(own.group(1)) if own else number) % self.world_size == self.rank
+
+
+ALL, NOTHING = Share(), Share(-1)
+
+
+def verify(folder: Path, share: Share = ALL) -> Checkpoint:
     """The checkpoint in ``folder``, once every file of it was read and found as it was written.
+
+    Args:
+        share: the files to look at; others may be anything.
 
     Raises:
         CheckpointError: it is not complete, or not whole; the text says what is wrong.
@@ -65,7 +90,13 @@ def verify(folder: Path) -> Checkpoint:
     train_step, files = manifest.get("train_step"), manifest.get("files")
     if not isinstance(train_step, int) or train_step < 0 or not isinstance(files, dict):
         raise CheckpointError("its manifest lacks train_step or files")
-    size_bytes = sum(_check_file(folder, name, entry) for name, entry in files.items())
+    size_bytes = 0
+    for number, (name, entry) in enumerate(files.items()):
+        if not isinstance(entry, dict) or not isinstance(entry.get("size_bytes"), int):
+            raise CheckpointError(f"its manifest says nothing of {name!r}")
+        if share.has(number, name):
+            _check_file(folder, name, entry)
+        size_bytes += entry["size_bytes"]
     epoch, metrics = manifest.get("epoch"), manifest.get("metrics")
     return Checkpoint(
         path=folder,
@@ -125,10 +156,8 @@ def parts_of(name: str) -> list[str]:
     return parts
 
 
-def _check_file(folder: Path, name: str, entry: object) -> int:
+def _check_file(folder: Path, name: str, entry: dict[str, Any]) -> None:
     parts = parts_of(name)
-    if not isinstance(entry, dict):
-        raise CheckpointError(f"its manifest says nothing of {name!r}")
     path = folder
     try:
         for part in parts:
@@ -146,4 +175,3 @@ def _check_file(folder: Path, name: str, entry: object) -> int:
             raise CheckpointError(f"{name} is not what was written: its checksum differs")
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error
-    return size_bytes

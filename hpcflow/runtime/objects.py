@@ -1,12 +1,15 @@
 """The program's objects in a checkpoint: how each kind is written and read back.
 
-=========================================  =========================================
+=========================================  ======================================================
 kind                                       in the checkpoint
-=========================================  =========================================
+=========================================  ======================================================
 ``state_dict()`` and ``load_state_dict()``  ``NAME.pt``, by torch.save
+the same, of a data loader                 ``NAME.rank-00000.pt`` of every rank
+the same, sharded over the ranks           tensors in ``rank-00000.shards`` of every rank, what is
+                                           no tensor in ``NAME.values.pt``: see shard_files.py
 a dict of JSON values                      ``NAME.json``
 ``save(folder)`` and ``load(folder)``      the folder ``NAME/``
-=========================================  =========================================
+=========================================  ======================================================
 
 An object is captured first, which holds the training up, and written then, which does not. One that
 saves itself is saved while it is captured, for nobody else knows its state.
@@ -25,11 +28,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpcflow.runtime.files import NewFile, Written, files_below, sha256_of, sync
-from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.tensor_tree import split
 
-#: Names of torch's classes; importing them would cost a second and a process group.
-_SHARDED = frozenset({"FullyShardedDataParallel", "FlatParameter", "DTensor", "ShardedTensor"})
+#: Names of torch's older classes for sharding, whose state_dict() is a collective call.
+_UNKNOWN_SHARDS = frozenset({"FullyShardedDataParallel", "FlatParameter", "ShardedTensor"})
 
 
 def check_object(name: str, obj: object) -> None:
@@ -38,28 +41,51 @@ def check_object(name: str, obj: object) -> None:
     Raises:
         TypeError: it cannot; the text says what could.
     """
-    if name == "manifest" and isinstance(obj, dict):
-        raise TypeError("a dict cannot be called manifest: manifest.json is taken")
+    if name in ("manifest", "shards") and isinstance(obj, dict):
+        raise TypeError(f"a dict cannot be called {name}: {name}.json is taken")
     if isinstance(obj, dict):
         if json.loads(json.dumps(obj)) != obj:
             raise TypeError(f"{name}: JSON changes this dict; use text as keys and no tuples")
-    elif not _has(obj, "state_dict", "load_state_dict") and not _has(obj, "save", "load"):
+    elif not has_state(obj) and not _has(obj, "save", "load"):
         raise TypeError(
             f"{name}: {type(obj).__name__} has neither state_dict() and load_state_dict(), "
             "nor save(folder) and load(folder), and is no dict"
         )
-    elif _is_sharded(obj):
+    elif not _UNKNOWN_SHARDS.isdisjoint(_kinds(obj)):
         raise TypeError(
-            f"{name}: {type(obj).__name__} is sharded over the ranks (FSDP, tensor parallel), "
-            "and a checkpoint holds what rank 0 has; use DistributedDataParallel"
+            f"{name}: {type(obj).__name__} is sharded by FullyShardedDataParallel, which cannot "
+            "be saved; use fully_shard of torch.distributed.fsdp"
         )
 
 
-def file_name(name: str, obj: object) -> str:
-    """What ``obj`` is called inside a checkpoint."""
+def has_state(obj: object) -> bool:
+    """Whether torch.save takes its state, and torch.load gives it back."""
+    return not isinstance(obj, dict) and _has(obj, "state_dict", "load_state_dict")
+
+
+def is_of_data(obj: object) -> bool:
+    """Whether ``obj`` gives out data, of which every rank has its own part and place."""
+    torch = sys.modules.get("torch")
+    if torch is None or not has_state(obj):
+        return False
+    data = torch.utils.data
+    return isinstance(obj, (data.DataLoader, data.Dataset, data.Sampler)) or any(
+        kind.__module__.split(".")[0] == "torchdata" for kind in type(obj).__mro__
+    )
+
+
+def is_sharded(obj: object) -> bool:
+    """Whether of some tensors of ``obj`` this process has a part only, or may have."""
+    return "DTensor" in _kinds(obj)
+
+
+def file_name(name: str, obj: object, rank: int = 0) -> str:
+    """What ``obj`` is called inside a checkpoint, where it is not sharded."""
     if isinstance(obj, dict):
         return f"{name}.json"
-    return f"{name}.pt" if _has(obj, "state_dict", "load_state_dict") else name
+    if not has_state(obj):
+        return name
+    return f"{name}.rank-{rank:05d}.pt" if is_of_data(obj) else f"{name}.pt"
 
 
 class Part(Protocol):
@@ -122,91 +148,69 @@ class FolderPart:
         return files
 
 
-def capture_object(name: str, obj: Any, folder: Path, copies: HostCopies | None) -> Part:
-    """``obj`` as it is now, to be written into the checkpoint that is being made in ``folder``.
+def save_folder(name: str, obj: Any, folder: Path) -> FolderPart:
+    """Let ``obj`` save itself into the checkpoint that is being made in ``folder``.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    (folder / name).mkdir()
+    obj.save(folder / name)
+    return FolderPart(name)
+
+
+def read_json(path: Path) -> Any:
+    """What the file says.
+
+    Raises:
+        CheckpointError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+
+
+def read_weights(path: Path, *, is_mapped: bool = False) -> Any:
+    """The state that torch.save wrote.
 
     Args:
-        copies: what copies tensors, so that the object may change while it is written; None when
-            it will not change. They are whole once these were settled.
+        is_mapped: read tensors from the disk only where they are used, for who copies parts.
 
     Raises:
-        OSError: the disk is full or gone, or there is not enough host memory.
-        TypeError: it is sharded over the ranks.
+        CheckpointError: it holds anything that would have to be executed.
     """
-    path = folder / file_name(name, obj)
-    if isinstance(obj, dict):
-        return JsonPart(path.name, json.dumps(obj))
-    if path.suffix == ".pt":
-        if _is_sharded(obj):  # since restore() looked at it
-            raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
-        state = _bare(obj).state_dict()
-        return TorchPart(path.name, copies.take(state) if copies else lambda: state)
-    path.mkdir()
-    obj.save(path)
-    return FolderPart(path.name)
-
-
-def load_object(name: str, obj: Any, folder: Path) -> None:
-    """Read ``obj`` back from the checkpoint in ``folder``, which was verified.
-
-    Raises:
-        CheckpointError: the checkpoint does not hold it, or holds something else.
-    """
-    path = folder / file_name(name, obj)
-    if not path.exists():
-        there = ", ".join(sorted(entry.name for entry in folder.iterdir()))
-        raise CheckpointError(f"checkpoint {folder} has no {path.name}; it has {there}")
-    if isinstance(obj, dict):
-        obj.clear()
-        obj.update(json.loads(path.read_bytes()))
-    elif path.suffix == ".pt":
-        _bare(obj).load_state_dict(_read_weights(path))
-    else:
-        obj.load(path)
-
-
-def _read_weights(path: Path) -> Any:
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+        return torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)
+    except (pickle.UnpicklingError, RuntimeError) as error:
         raise CheckpointError(
             f"{path} holds more than tensors and plain values, which hpcflow does not load: {error}"
         ) from error
 
 
-def _bare(obj: Any) -> Any:
-    """``obj`` without DistributedDataParallel and torch.compile around it.
+def _kinds(obj: object) -> set[str]:
+    """The names of the types that ``obj`` consists of, as far as sharding shows in them.
 
-    Their names would stand in every key, and the checkpoint could only be loaded with them.
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(obj, torch.nn.parallel.DistributedDataParallel):
-        return _bare(obj.module)
-    if hasattr(obj, "_orig_mod"):
-        return _bare(obj._orig_mod)
-    return obj
-
-
-def _is_sharded(obj: Any) -> bool:
-    """Whether a module or an optimizer has but a part of its tensors in this process.
-
-    ``state_dict()`` is not asked: that of FSDP is a collective call.
+    Modules are not asked for their state, which may be a collective call. Of classes names are
+    enough: importing them would cost a second and a process group.
     """
     torch = sys.modules.get("torch")
     if torch is None:
-        return False
+        return set()
+    kinds: set[str] = set()
+    groups = getattr(obj, "param_groups", None)
     if isinstance(obj, torch.nn.Module):
         tensors = [*obj.parameters(), *obj.buffers()]
         kinds = {type(module).__name__ for module in obj.modules()}
-    else:
-        groups = getattr(obj, "param_groups", None)
-        groups = groups if isinstance(groups, list) else []
+    elif isinstance(groups, list):
         tensors = [tensor for group in groups for tensor in group.get("params", ())]
-        kinds = set()
-    kinds.update(type(tensor).__name__ for tensor in tensors)
-    return not kinds.isdisjoint(_SHARDED)
+    elif has_state(obj) and not is_of_data(obj):
+        tensors = list(split(obj.state_dict())[0].values())  # type: ignore[attr-defined]
+    else:
+        tensors = []
+    return kinds | {type(tensor).__name__ for tensor in tensors}
 
 
 def _has(obj: object, *methods: str) -> bool:

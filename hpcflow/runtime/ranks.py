@@ -33,6 +33,14 @@ class Ranks(Protocol):
         """The maximum of ``value`` over all ranks, at once; also a barrier."""
         ...
 
+    def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
+        """The answer of rank 0 to this rank: ``decide`` makes of all values an answer for each.
+
+        Raises:
+            Exception: what ``decide`` raised, on all ranks.
+        """
+        ...
+
     def leave(self) -> None:
         """The process is about to exit on purpose."""
         ...
@@ -52,6 +60,9 @@ class Alone:
 
     def max(self, value: int) -> int:
         return value
+
+    def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
+        return decide([value])[0]
 
     def leave(self) -> None:
         return None
@@ -73,6 +84,9 @@ class OtherRanks:
 
     def max(self, value: int) -> int:
         return int(self._maximum(value))
+
+    def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:  # noqa: ARG002
+        raise TypeError("torch tensors sharded over ranks that are not torch's cannot be saved")
 
     def leave(self) -> None:
         return None
@@ -105,6 +119,21 @@ class TorchRanks:
         tensor = self._torch.tensor([value], dtype=self._torch.int64)
         self._dist.all_reduce(tensor, op=self._dist.ReduceOp.MAX, group=self._group)
         return int(tensor.item())
+
+    def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        self._dist.gather_object(value, values, dst=0, group=self._group)
+        answers: list[Any] | None = None
+        if values is not None:
+            try:
+                answers = decide(values)
+            except Exception as error:  # or the others would wait for an answer
+                answers = [error] * self.world_size
+        mine: list[Any] = [None]
+        self._dist.scatter_object_list(mine, answers, src=0, group=self._group)
+        if isinstance(mine[0], Exception):
+            raise mine[0]
+        return mine[0]
 
     def leave(self) -> None:
         # Not now: a `finally` of the program may do it too, and torch calls the second time an

@@ -89,7 +89,7 @@ class Run:
         if restored is not None:
             self.train_step = restored.train_step
             self._resumed_from = self._job.relative(restored.path)
-            self._order.resume(restored.shared_state, restored.rank_state)
+            self._order.resume(restored.shared_state, restored.rank_state, restored.placed)
         return self.train_step
 
     def train_steps(self, total: int) -> Iterator[int]:

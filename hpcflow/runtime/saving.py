@@ -1,10 +1,11 @@
 """Saving and restoring on all ranks together.
 
 Between two train steps every rank captures what it has to save: rank 0 the program's objects, each
-rank its random number generators and place in the data. A thread of its own then writes this part
-of the checkpoint, while the training goes on. Threads never talk to other ranks. The training does,
-in the integer that the ranks exchange at the end of every train step anyway: is my part written?
-When all are, rank 0 publishes, again on its thread; when any failed, nothing becomes visible.
+rank its shards of them, its random number generators and place in the data. A thread of its own
+then writes this part of the checkpoint, while the training goes on. Threads never talk to other
+ranks. The training does, in the integer that the ranks exchange at the end of every train step
+anyway: is my part written? When all are, rank 0 publishes, again on its thread; when any failed,
+nothing becomes visible.
 
 ::
 
@@ -38,17 +39,12 @@ from hpcflow.runtime.background import Background
 from hpcflow.runtime.files import Written, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify
+from hpcflow.runtime.manifest import Checkpoint, CheckpointError
 from hpcflow.runtime.notice import BUSY, FAILED, NOTHING
-from hpcflow.runtime.objects import (
-    JsonPart,
-    Part,
-    capture_object,
-    check_object,
-    file_name,
-    load_object,
-)
+from hpcflow.runtime.objects import JsonPart, Part
+from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.restoring import Restored, choose, rank_file, read_rank_state
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.warn import warn
 
@@ -99,21 +95,6 @@ class _Flight:
     is_heard: bool = False
 
 
-@dataclass(frozen=True)
-class Restored:
-    """What the program goes on from.
-
-    Attributes:
-        shared_state: the state of rank 0; empty when there is none.
-        rank_state: the state of this rank; None when there is none, or the ranks were others.
-    """
-
-    path: Path
-    train_step: int
-    shared_state: dict[str, Any]
-    rank_state: dict[str, Any] | None
-
-
 class Saving:
     """The checkpoints of this run, and the objects that go into them.
 
@@ -139,26 +120,22 @@ class Saving:
         self._announce = announce
         self._tell_failed = tell_failed
         self._store = CheckpointStore(folder)
-        self._objects: dict[str, Any] = {}
+        self._state = ProgramState({}, ranks)
         self._copies = HostCopies()
         self._flight: _Flight | None = None
         self.saved_at: int | None = None
 
     def register(self, objects: dict[str, Any]) -> None:
-        """What every checkpoint from now on holds.
+        """What every checkpoint from now on holds. All ranks call it together.
 
         Raises:
             TypeError: an object is of no kind that can be saved.
         """
-        for name, obj in objects.items():
-            check_object(name, obj)
-        self._objects = dict(objects)
+        self._state = ProgramState(objects, self._ranks)
 
     def model_path(self, train_step: int) -> Path:
         """What to call the model: the file of the object ``model``, or else the checkpoint."""
-        path = self._store.path(train_step)
-        model = self._objects.get("model")
-        return path if model is None else path / file_name("model", model)
+        return self._state.path("model", self._store.path(train_step))
 
     @property
     def is_under_way(self) -> bool:
@@ -262,41 +239,27 @@ class Saving:
         Raises:
             CheckpointError: the checkpoint does not hold these objects.
         """
-        path = self._choose()
+        if self._ranks.rank == 0:
+            self._store.clean()
+        path = choose(self._store, self._job.resume_from, self._ranks)
         if path is None:
             return None
-        for name, obj in self._objects.items():
-            load_object(name, obj, path)
         train_step = json.loads((path / "manifest.json").read_bytes())["train_step"]
-        shared = _read_rank_file(path, 0) or {}
-        own = _read_rank_file(path, self._ranks.rank)
+        shared = read_rank_state(path, 0) or {}
+        own = read_rank_state(path, self._ranks.rank)
         saved_by = shared.get("world_size", self._ranks.world_size)
-        if saved_by != self._ranks.world_size:
+        is_by_as_many = saved_by == self._ranks.world_size
+        if not is_by_as_many:
             if self._ranks.rank == 0:
                 warn(
                     f"saved by {saved_by} ranks, resumed by {self._ranks.world_size}: training "
                     "goes on from there, but its random numbers are others"
                 )
             own = None
+        placed = self._state.load(path, is_by_as_many=is_by_as_many)
         if path == self._store.path(train_step):
             self.saved_at = train_step
-        return Restored(path, train_step, shared, own)
-
-    def _choose(self) -> Path | None:
-        """The checkpoint that rank 0 verified, on all ranks."""
-        hint = self._job.resume_from
-        choice = 0
-        if self._ranks.rank == 0:
-            self._store.clean()
-            newest = self._store.newest()
-            if newest is not None:
-                choice = 2 + newest.train_step
-            elif hint is not None and _is_whole(hint):
-                choice = 1
-        choice = self._ranks.max(choice)
-        if choice == 0:
-            return None
-        return hint if choice == 1 else self._store.path(choice - 2)
+        return Restored(path, train_step, shared, own, placed)
 
     def _stage(self, train_step: int, facts: dict[str, Any]) -> _Flight | None:
         """Finish what is under way, and create the hidden folder; None if there is nothing to do.
@@ -332,18 +295,15 @@ class Saving:
         self, flight: _Flight, rank_state: dict[str, Any], copies: HostCopies | None
     ) -> list[Part]:
         """This rank's part as it is now, copied if the training is to go on."""
-        rank = self._ranks.rank
         state = {**rank_state, "world_size": self._ranks.world_size}
-        parts: list[Part] = [JsonPart(_rank_file(rank), json.dumps(state))]
-        if rank == 0:
-            self._copies.restart()
-            try:
-                for name, obj in self._objects.items():
-                    parts.append(capture_object(name, obj, flight.staged, copies))
-            except OSError as error:
-                return [_Refused(str(error))]
-            finally:
-                self._copies.settle()
+        parts: list[Part] = [JsonPart(rank_file(self._ranks.rank), json.dumps(state))]
+        self._copies.restart()
+        try:
+            parts += self._state.capture(flight.staged, copies)
+        except OSError as error:
+            return [_Refused(str(error))]
+        finally:
+            self._copies.settle()
         return parts
 
     def _write(self, flight: _Flight, parts: list[Part]) -> None:
@@ -416,29 +376,3 @@ class _Refused:
 
 def _part_file(rank: int) -> str:
     return f"rank-{rank:05d}.part"
-
-
-def _rank_file(rank: int) -> str:
-    return f"rank-{rank:05d}.json"
-
-
-def _read_rank_file(folder: Path, rank: int) -> dict[str, Any] | None:
-    path = folder / _rank_file(rank)
-    if not path.exists():
-        return None
-    try:
-        state = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return state
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        verify(path)
-    except CheckpointError as error:
-        warn(f"cannot begin from {path}: {error}")
-        return False
-    return True

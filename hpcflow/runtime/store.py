@@ -22,7 +22,7 @@ from typing import Any
 
 from hpcflow.runtime import room
 from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
-from hpcflow.runtime.manifest import Checkpoint, CheckpointError, verify, write_manifest
+from hpcflow.runtime.manifest import ALL, Checkpoint, CheckpointError, Share, verify, write_manifest
 from hpcflow.runtime.warn import warn
 
 _COMPLETE = re.compile(r"\d{9,18}", re.ASCII)
@@ -69,7 +69,7 @@ class CheckpointStore:
         """Whether a whole checkpoint of ``train_step`` exists; reads it, unless that was done."""
         if train_step not in self._known_good:
             try:
-                self._check(self.path(train_step))
+                self.check(self.path(train_step))
             except CheckpointError:
                 return False
         return True
@@ -102,10 +102,31 @@ class CheckpointStore:
         """The newest checkpoint that is whole; each newer one that is not gets a warning."""
         for path in self._candidates():
             try:
-                return self._check(path)
+                return self.check(path)
             except CheckpointError as error:  # noqa: PERF203 - one torn among a few
                 warn(f"skipped checkpoint {path}: {error}")
         return None
+
+    def train_steps(self) -> Iterator[int]:
+        """Of what checkpoints there seem to be, newest first; none of them was looked at."""
+        return (int(path.name) for path in self._candidates())
+
+    def check(self, path: Path, share: Share = ALL) -> Checkpoint:
+        """The checkpoint at ``path``, once the files of ``share`` were read and found whole.
+
+        Raises:
+            CheckpointError: it is not complete, or not whole, or not of this train step.
+        """
+        checkpoint = verify(path, share)
+        if self.path(checkpoint.train_step) != path:
+            raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
+        if share == ALL:
+            self.trust(checkpoint.train_step)
+        return checkpoint
+
+    def trust(self, train_step: int) -> None:
+        """The checkpoint of ``train_step`` is whole: all shares of it were checked."""
+        self._known_good.add(train_step)
 
     def clean(self) -> None:
         """Remove what a killed save left behind.
@@ -120,13 +141,6 @@ class CheckpointStore:
                 except OSError:
                     continue
                 remove_tree(doomed)
-
-    def _check(self, path: Path) -> Checkpoint:
-        checkpoint = verify(path)
-        if self.path(checkpoint.train_step) != path:
-            raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
-        self._known_good.add(checkpoint.train_step)
-        return checkpoint
 
     def _candidates(self) -> list[Path]:
         names = (path for path in self._entries() if _COMPLETE.fullmatch(path.name))

@@ -1,0 +1,151 @@
+"""The state of a module or an optimizer with a name for every parameter, and the way back.
+
+torch numbers the parameters of an optimizer. In a checkpoint that can be read by other numbers of
+ranks, and by a model that is sharded in another way or not at all, they go by their names:
+``model.h.0.weight`` is ``h.0.weight`` of the object called ``model``. One that is in none of the
+objects goes by its place in the optimizer, ``0.3``: number 3 of parameter group 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.stored import Stored, StoredTensor
+from hpcflow.runtime.tensor_tree import join, spell, split
+
+_SOME = 3
+
+
+def bare(obj: Any) -> Any:
+    """``obj`` without DistributedDataParallel and torch.compile around it.
+
+    Their names would stand in every key, and the checkpoint could only be loaded with them.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.nn.parallel.DistributedDataParallel):
+        return bare(obj.module)
+    if hasattr(obj, "_orig_mod"):
+        return bare(obj._orig_mod)
+    return obj
+
+
+def is_optimizer(obj: Any) -> bool:
+    """Whether ``obj`` is an optimizer of torch's kind."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(obj, torch.optim.Optimizer)
+
+
+def parameter_names(objects: Mapping[str, Any]) -> dict[int, str]:
+    """``id`` of every parameter of the modules among ``objects`` -> its name."""
+    import torch
+
+    names: dict[int, str] = {}
+    for name, obj in objects.items():
+        if isinstance(bare(obj), torch.nn.Module):
+            for key, value in bare(obj).state_dict(keep_vars=True).items():
+                if isinstance(value, torch.nn.Parameter):
+                    names.setdefault(id(value), f"{name}.{key}")
+    return names
+
+
+def with_names(obj: Any, state: Any, names: Mapping[int, str]) -> Any:
+    """``state``, which ``obj`` gave or takes, with names for numbers; only optimizers have these.
+
+    Raises:
+        CheckpointError: it is of an optimizer with other parameters.
+    """
+    if not is_optimizer(obj):
+        return state
+    called = [name for group in _called(obj, names) for name in group]
+
+    def name(key: Any) -> Any:
+        return called[key] if type(key) is int else key  # some optimizers have names themselves
+
+    try:
+        return {
+            **state,
+            "state": {name(key): value for key, value in state["state"].items()},
+            "param_groups": [
+                {**group, "params": [name(key) for key in group["params"]]}
+                for group in state["param_groups"]
+            ],
+        }
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"it is the state of another optimizer: {error!r}") from error
+
+
+def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) -> None:
+    """Put ``obj``, which is called ``name``, into the state that was ``stored``.
+
+    An optimizer need not have done a train step.
+
+    Raises:
+        CheckpointError: something else was stored.
+    """
+    if is_optimizer(obj):
+        _load_optimizer(name, obj, _called(obj, names), stored)
+        return
+    state = bare(obj).state_dict()
+    targets, _ = split(state)
+    _compare(name, map(spell, targets), map(spell, stored.tensors))
+    stored.fill(targets)
+    # Into torch's own dict, which carries the versions of its modules.
+    state.update(join(stored.values, targets))
+    bare(obj).load_state_dict(state)
+
+
+def _load_optimizer(name: str, obj: Any, called: list[list[str]], stored: Stored) -> None:
+    parameters: dict[Any, Any] = {}
+    for group, names in zip(obj.param_groups, called):  # noqa: B905 - strict= came with 3.10
+        parameters.update(zip(names, group["params"]))  # noqa: B905
+    targets = {
+        place: _empty(tensor, parameters.get(place[1]) if place[0] == "state" else None)
+        for place, tensor in stored.tensors.items()
+    }
+    stored.fill(targets)
+    state = join(stored.values, targets)
+    groups = state["param_groups"]
+    _compare(f"{name}, parameter groups", range(len(called)), range(len(groups)))
+    numbered, number = {}, 0
+    for group, names in zip(groups, called):  # noqa: B905
+        _compare(name, names, group["params"])
+        # torch pairs the parameters of a group in their order, and that is ours here.
+        group["params"] = list(range(number, number + len(names)))
+        numbered.update({called: number + i for i, called in enumerate(names)})
+        number += len(names)
+    state["state"] = {numbered.get(key, key): value for key, value in state["state"].items()}
+    obj.load_state_dict(state)
+
+
+def _called(optimizer: Any, names: Mapping[int, str]) -> list[list[str]]:
+    """The names of the parameters in each group."""
+    return [
+        [names.get(id(each), f"{number}.{i}") for i, each in enumerate(group["params"])]
+        for number, group in enumerate(optimizer.param_groups)
+    ]
+
+
+def _empty(tensor: StoredTensor, parameter: Any) -> Any:
+    """Memory for a tensor of an optimizer, sharded as its parameter is if it has its shape."""
+    import torch
+
+    is_sharded = parameter is not None and hasattr(parameter, "device_mesh")
+    if is_sharded and tuple(parameter.shape) == tensor.shape:
+        return torch.empty_like(parameter.detach(), dtype=tensor.dtype)
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def _compare(name: str, here: Iterable[Any], there: Iterable[Any]) -> None:
+    ours, theirs = set(here), set(there)
+    if ours - theirs:
+        raise CheckpointError(f"{name}: not in the checkpoint: {_some(ours - theirs)}")
+    if theirs - ours:
+        raise CheckpointError(f"{name}: only in the checkpoint: {_some(theirs - ours)}")
+
+
+def _some(names: Collection[Any]) -> str:
+    shown = sorted(map(str, names))[:_SOME]
+    return ", ".join(shown) + (f" and {len(names) - _SOME} more" if len(names) > _SOME else "")

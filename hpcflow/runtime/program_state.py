@@ -1,0 +1,169 @@
+"""All that a program gave to ``run.restore``, captured and loaded by all ranks together.
+
+What is whole on every rank is written by rank 0. What is sharded, and what gives out data, is
+written by every rank: its own part.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime import shard_files
+from hpcflow.runtime.host_copy import HostCopies
+from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.named_state import bare, load_named, parameter_names, with_names
+from hpcflow.runtime.objects import (
+    JsonPart,
+    Part,
+    TorchPart,
+    check_object,
+    file_name,
+    has_state,
+    is_of_data,
+    is_sharded,
+    read_json,
+    read_weights,
+    save_folder,
+)
+from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.shard_files import ShardsPart, read_index
+from hpcflow.runtime.shard_plan import ShardPlanner, shard_file
+from hpcflow.runtime.stored import Stored, whole
+from hpcflow.runtime.tensor_tree import Place, split
+
+
+class ProgramState:
+    """The objects of a program, by their names. Made by all ranks together.
+
+    Raises:
+        TypeError: one is of no kind that can be saved.
+    """
+
+    def __init__(self, objects: dict[str, Any], ranks: Ranks) -> None:
+        for name, obj in objects.items():
+            check_object(name, obj)
+        self._objects = dict(objects)
+        self._ranks = ranks
+        self._planner = ShardPlanner(ranks)
+        self._sharded = {
+            name: obj for name, obj in objects.items() if ranks.max(int(is_sharded(obj)))
+        }
+
+    def path(self, name: str, checkpoint: Path) -> Path:
+        """Where the object is in a checkpoint; the checkpoint itself, where it is in many files."""
+        obj = self._objects.get(name)
+        if obj is None or name in self._sharded:
+            return checkpoint
+        return checkpoint / file_name(name, obj, self._ranks.rank)
+
+    def capture(self, folder: Path, copies: HostCopies | None) -> list[Part]:
+        """This rank's part of the state as it is now, to be written into ``folder``.
+
+        Args:
+            copies: what copies tensors, so that the objects may change while they are written; None
+                when they will not change. They are whole once these were settled.
+
+        Raises:
+            OSError: the disk is full or gone, or there is not enough host memory.
+            TypeError: an object was sharded since it was given to ``run.restore``.
+        """
+        parts = self._capture_shards(copies) if self._sharded else []
+        for name, obj in self._objects.items():
+            if name not in self._sharded and (self._ranks.rank == 0 or is_of_data(obj)):
+                parts.append(self._capture_whole(name, obj, folder, copies))
+        return parts
+
+    def load(self, folder: Path, *, is_by_as_many: bool) -> list[Any]:
+        """Put all objects into the state that the checkpoint in ``folder``, verified, has of them.
+
+        Args:
+            is_by_as_many: whether it was saved by as many ranks as there are; else what gives out
+                data keeps its state.
+
+        Returns:
+            What gives out data and now goes on by itself.
+
+        Raises:
+            CheckpointError: the checkpoint does not hold one of them, or holds something else.
+        """
+        index = read_index(folder)
+        names = parameter_names(self._objects) if index or self._sharded else {}
+        placed = []
+        for name, obj in self._objects.items():
+            if is_of_data(obj):
+                if is_by_as_many:
+                    obj.load_state_dict(read_weights(self._find(name, obj, folder)))
+                    placed.append(obj)
+                continue
+            values = folder / _values_file(name)
+            if has_state(obj) and values.exists():
+                tensors = {place[1:]: tensor for place, tensor in index.items() if place[0] == name}
+                load_named(name, obj, names, Stored(tensors, read_weights(values)))
+            elif name in self._sharded:
+                state = read_weights(self._find(name, obj, folder), is_mapped=True)
+                load_named(name, obj, names, whole(with_names(obj, state, names)))
+            else:
+                self._load_whole(obj, self._find(name, obj, folder))
+        return placed
+
+    def _capture_shards(self, copies: HostCopies | None) -> list[Part]:
+        names = parameter_names(self._objects)
+        tensors: dict[Place, Any] = {}
+        values = {}
+        for name, obj in self._sharded.items():
+            own, values[name] = split(with_names(obj, bare(obj).state_dict(), names))
+            tensors.update({(name, *place): tensor for place, tensor in own.items()})
+        # Before anything that can fail on one rank alone: in here all exchange what they have.
+        share = self._planner.share(tensors)
+        mine = {place: _local(tensors[place]) for place, _ in share.begins}
+        rank = self._ranks.rank
+        parts: list[Part] = [
+            ShardsPart(shard_file(rank), copies.take(mine) if copies else lambda: mine, share)
+        ]
+        if rank == 0:
+            parts.append(JsonPart(shard_files.INDEX, shard_files.index_text(share)))
+            for name, each in values.items():
+                parts.append(_torch_part(_values_file(name), each, copies))
+        return parts
+
+    def _capture_whole(self, name: str, obj: Any, folder: Path, copies: HostCopies | None) -> Part:
+        file = file_name(name, obj, self._ranks.rank)
+        if isinstance(obj, dict):
+            return JsonPart(file, json.dumps(obj))
+        if not has_state(obj):
+            return save_folder(name, obj, folder)
+        if is_sharded(obj):  # since restore() looked at it
+            raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
+        return _torch_part(file, bare(obj).state_dict(), copies)
+
+    def _load_whole(self, obj: Any, path: Path) -> None:
+        if isinstance(obj, dict):
+            obj.clear()
+            obj.update(read_json(path))
+        elif has_state(obj):
+            bare(obj).load_state_dict(read_weights(path))
+        else:
+            obj.load(path)
+
+    def _find(self, name: str, obj: Any, folder: Path) -> Path:
+        path = folder / file_name(name, obj, self._ranks.rank)
+        if not path.exists():
+            there = ", ".join(sorted(entry.name for entry in folder.iterdir()))
+            raise CheckpointError(f"checkpoint {folder} has no {path.name}; it has {there}")
+        return path
+
+
+def _torch_part(file: str, state: Any, copies: HostCopies | None) -> TorchPart:
+    return TorchPart(file, copies.take(state) if copies else lambda: state)
+
+
+def _values_file(name: str) -> str:
+    return f"{name}.values.pt"
+
+
+def _local(tensor: Any) -> Any:
+    """What this rank has of it, as a plain tensor without a graph."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

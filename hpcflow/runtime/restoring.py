@@ -1,0 +1,102 @@
+"""Which checkpoint to go on from, and what it says of each rank.
+
+Rank 0 names one, newest first, and all ranks read it, each its share of the files: a checkpoint of
+many ranks is more than one of them could read in reasonable time. If any finds something wrong, the
+one before is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.manifest import NOTHING, CheckpointError, Share, verify
+from hpcflow.runtime.objects import read_json
+from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.warn import warn
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What the program goes on from.
+
+    Attributes:
+        shared_state: the state of rank 0; empty when there is none.
+        rank_state: the state of this rank; None when there is none, or the ranks were others.
+        placed: what gives out data, and was put to its place in it.
+    """
+
+    path: Path
+    train_step: int
+    shared_state: dict[str, Any]
+    rank_state: dict[str, Any] | None
+    placed: list[Any]
+
+
+def choose(store: CheckpointStore, hint: Path | None, ranks: Ranks) -> Path | None:
+    """The newest whole checkpoint in ``store``, or else ``hint`` if that is whole.
+
+    All ranks call it together, and get the same.
+    """
+    candidates = _candidates(store, hint) if ranks.rank == 0 else iter(())
+    while True:
+        choice = ranks.max(next(candidates, _NONE))
+        if choice == _NONE:
+            return None
+        is_torn = not _is_whole(store, hint, choice, Share(ranks.rank, ranks.world_size))
+        if not ranks.max(int(is_torn)):
+            if choice >= _FIRST:
+                store.trust(choice - _FIRST)
+            return hint if choice == _HINT else store.path(choice - _FIRST)
+
+
+def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:
+    """What rank number ``rank`` has left in the checkpoint, if there was one.
+
+    Raises:
+        CheckpointError: that makes no sense.
+    """
+    path = folder / rank_file(rank)
+    if not path.exists():
+        return None
+    state = read_json(path)
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return state
+
+
+def rank_file(rank: int) -> str:
+    """What the file is called that a rank keeps its random numbers and its place in the data in."""
+    return f"rank-{rank:05d}.json"
+
+
+#: What ranks tell each other: no checkpoint, the one given to begin from, or one by its train step.
+_NONE, _HINT, _FIRST = range(3)
+
+
+def _candidates(store: CheckpointStore, hint: Path | None) -> Iterator[int]:
+    choices = [_FIRST + train_step for train_step in store.train_steps()]
+    if hint is not None:
+        choices.append(_HINT)
+    # What has no manifest is not worth asking all ranks.
+    return (choice for choice in choices if _is_whole(store, hint, choice, NOTHING))
+
+
+def _is_whole(store: CheckpointStore, hint: Path | None, choice: int, share: Share) -> bool:
+    """Whether it is, as far as ``share`` shows; a warning says why it is not."""
+    path = hint if choice == _HINT else store.path(choice - _FIRST)
+    what = "cannot begin from" if choice == _HINT else "skipped checkpoint"
+    try:
+        if path is None:
+            raise CheckpointError("HPCFLOW_RESUME_FROM is not set on all ranks")
+        if choice == _HINT:
+            verify(path, share)
+        else:
+            store.check(path, share)
+    except CheckpointError as error:
+        warn(f"{what} {path}: {error}")
+        return False
+    return True

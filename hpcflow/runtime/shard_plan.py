@@ -1,0 +1,125 @@
+"""Which rank writes which part of which tensor, and where in its file.
+
+Every rank has parts of the sharded tensors, and some parts lie on several: what is replicated. So
+rank 0 hears once what each has, and tells each what to write, such that every part is written by
+one rank and all write about as much. That is computed by torch.distributed.checkpoint. As long as
+no rank has anything else than before, it stays so, and nobody needs to be asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.tensor_tree import Place, spell
+
+#: Where a tensor may begin in a file: a line of a processor's cache, and any type's alignment.
+ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank writes: which of its tensors, each from which byte on, one after the other.
+
+    ``index`` says on rank 0 where everything is; None on others.
+    """
+
+    begins: list[tuple[Place, int]]
+    index: list[dict[str, Any]] | None
+
+
+class ShardPlanner:
+    """Knows the shares from one checkpoint to the next."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._layout: list[Any] | None = None
+        self._share: Share | None = None
+
+    def share(self, tensors: Mapping[Place, Any]) -> Share:
+        """What this rank writes of ``tensors``; its file is ``shard_file(rank)``.
+
+        All ranks call it together, and never while anything else is exchanged.
+
+        Raises:
+            TypeError: a tensor is of a kind that has no plain bytes.
+            ValueError: what the ranks have does not make up whole tensors.
+        """
+        layout = [_layout(place, tensor) for place, tensor in tensors.items()]
+        is_new = self._share is None or layout != self._layout
+        if self._ranks.max(int(is_new)) or self._share is None:
+            self._share = self._ranks.consult(_offer(tensors), _shares)
+            self._layout = layout
+        return self._share
+
+
+def shard_file(rank: int) -> str:
+    """What the file of a rank's shards is called."""
+    return f"rank-{rank:05d}.shards"
+
+
+def _layout(place: Place, tensor: Any) -> tuple[Any, ...]:
+    """What decides upon the share: compared in every save, so it must be had quickly."""
+    sharded = getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
+    return (place, tensor.dtype, tuple(tensor.shape), *sharded)
+
+
+def _offer(tensors: Mapping[Place, Any]) -> Any:
+    """What this rank could write: a plan of torch's."""
+    from torch.distributed.checkpoint.default_planner import create_default_local_save_plan
+
+    for place, tensor in tensors.items():
+        _check(place, tensor)
+    return create_default_local_save_plan(
+        {json.dumps(place): tensor for place, tensor in tensors.items()}, False
+    )
+
+
+def _check(place: Place, tensor: Any) -> None:
+    import torch
+
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if type(local) not in (torch.Tensor, torch.nn.Parameter) or local.layout != torch.strided:
+        kind = type(local).__name__ if type(local) is not torch.Tensor else str(local.layout)
+        raise TypeError(f"{spell(place)} is {kind}, which cannot be saved in shards")
+    if local.is_quantized:
+        raise TypeError(f"{spell(place)} is quantized, which cannot be saved in shards")
+
+
+def _shares(offers: list[Any]) -> list[Share]:
+    """The share of every rank, given what each could write."""
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+
+    planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    plans, _ = planner.create_global_plan(offers)
+    index: dict[str, dict[str, Any]] = {}
+    begins: list[list[tuple[Place, int]]] = []
+    for rank, plan in enumerate(plans):
+        begins.append([])
+        end = 0
+        for item in plan.items:
+            data = item.tensor_data
+            entry = index.setdefault(
+                item.index.fqn,
+                {
+                    "place": json.loads(item.index.fqn),
+                    "dtype": str(data.properties.dtype).split(".")[-1],
+                    "shape": list(data.size),
+                    "pieces": [],
+                },
+            )
+            size_bytes = prod(data.chunk.sizes) * data.properties.dtype.itemsize
+            if not size_bytes:
+                continue
+            begin = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            end = begin + size_bytes
+            begins[rank].append((tuple(entry["place"]), begin))
+            box = list(data.chunk.offsets), list(data.chunk.sizes)
+            entry["pieces"].append([*box, rank, begin])
+    shares = [Share(mine, None) for mine in begins]
+    shares[0] = Share(begins[0], list(index.values()))
+    return shares

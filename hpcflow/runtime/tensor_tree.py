@@ -1,0 +1,68 @@
+"""The tensors of a nested state, each by its place in it.
+
+::
+
+    {"state": {"wte": {"exp_avg": T, "rule": "x"}}, "lr": 0.1}
+
+    tensors   ("state", "wte", "exp_avg"): T
+    values    {"state": {"wte": {"exp_avg": None, "rule": "x"}}, "lr": 0.1}
+
+Tensors are written as bytes by whoever has them, the values are few and small, and the same on all
+ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    #: Keys and indices from the outermost container inwards: text and whole numbers.
+    Place = tuple[Any, ...]
+else:
+    Place = tuple
+
+
+def split(state: Any) -> tuple[dict[Place, Any], Any]:
+    """The tensors in ``state``, in its order, and ``state`` with None in their places.
+
+    Raises:
+        TypeError: a tensor is under a key that is neither text nor a whole number.
+    """
+    import torch
+
+    tensors: dict[Place, Any] = {}
+
+    def walk(value: Any, place: Place) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not all(type(part) in (str, int) for part in place):
+                raise TypeError(f"no text and no whole number: the keys {place}")
+            tensors[place] = value
+            return None
+        if isinstance(value, dict):
+            return {key: walk(item, (*place, key)) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(walk(item, (*place, i)) for i, item in enumerate(value))
+        return value
+
+    return tensors, walk(state, ())
+
+
+def join(values: Any, tensors: Mapping[Place, Any]) -> Any:
+    """The inverse of :func:`split`; dicts of other types come back as plain ones."""
+
+    def walk(value: Any, place: Place) -> Any:
+        if place in tensors:
+            return tensors[place]
+        if isinstance(value, dict):
+            return {key: walk(item, (*place, key)) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(walk(item, (*place, i)) for i, item in enumerate(value))
+        return value
+
+    return walk(values, ())
+
+
+def spell(place: Place) -> str:
+    """A place as people read it."""
+    return ".".join(map(str, place))
