@@ -2,8 +2,8 @@
 
 Everything that must come back after a resume takes part in its weights: shuffled data, dropout,
 Python's and numpy's random numbers, a scheduler that steps once per epoch, a counter of its own.
-The environment says what happens: ``HURT`` is a list of ``rank:train_step:what``, and with
-``PATIENT`` it waits for whatever is being written.
+The environment says what happens: ``HURT`` is a list of ``rank:train_step:what``, with ``PATIENT``
+it waits for whatever is being written, and with ``STATEFUL`` its loader keeps its place itself.
 """
 
 from __future__ import annotations
@@ -45,13 +45,19 @@ def train() -> None:
     change_disk()
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(8 * world_size * BATCHES, 6))
-    workers = int(os.environ.get("WORKERS", 0))
+    workers, kind, placed = int(os.environ.get("WORKERS", 0)), DataLoader, {}
+    if os.environ.get("STATEFUL"):
+        from torchdata import stateful_dataloader
+
+        kind = stateful_dataloader.StatefulDataLoader
     if world_size > 1:
         sampler = DistributedSampler(data, world_size, rank)
-        loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=workers)
+        loader = kind(data, batch_size=8, sampler=sampler, num_workers=workers)
     else:
         own = torch.Generator().manual_seed(5) if os.environ.get("GENERATOR") else None
-        loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=workers, generator=own)
+        loader = kind(data, batch_size=8, shuffle=True, num_workers=workers, generator=own)
+    if os.environ.get("STATEFUL"):
+        placed = {"loader": loader}
     model: nn.Module = nn.Sequential(
         nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 6), nn.Linear(6, 6)
     )
@@ -63,7 +69,7 @@ def train() -> None:
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(100 + rank)
 
-    run.restore(model=model, optimizer=optimizer, scheduler=scheduler, count=count)
+    run.restore(model=model, optimizer=optimizer, scheduler=scheduler, count=count, **placed)
     for epoch in run.epochs(run.params.epochs):
         if world_size > 1:
             sampler.set_epoch(epoch)
