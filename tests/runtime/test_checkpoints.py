@@ -21,7 +21,7 @@ from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
-from tests.runtime.harness import RunFolder, context, differing, run, start, weights
+from tests.runtime.harness import RunFolder, context, differing, rewritten, run, start, weights
 from tests.runtime.program import BATCHES, EPOCHS
 from tests.runtime.published import publish
 
@@ -224,13 +224,7 @@ def test_no_file_of_a_checkpoint_is_ever_executed(folder: RunFolder, by_torch: b
     path, crater = folder.checkpoint(10), folder.path / "crater"
     with (path / "model.pt").open("wb") as file:
         (torch.save if by_torch else pickle.dump)(Bomb(crater), file)
-    manifest = json.loads((path / "manifest.json").read_text())
-    size_bytes = (path / "model.pt").stat().st_size
-    manifest["files"]["model.pt"] = {
-        "size_bytes": size_bytes,
-        "sha256": sha256_of(path / "model.pt"),
-    }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    rewritten(path, "model.pt")
 
     training = start(folder)
 
@@ -245,11 +239,7 @@ def test_random_numbers_that_make_no_sense_are_refused(folder: RunFolder) -> Non
     state = json.loads((path / "rank-00000.json").read_text())
     state["rng"]["python"] = [3, ["a"], None]
     (path / "rank-00000.json").write_text(json.dumps(state))
-    manifest = json.loads((path / "manifest.json").read_text())
-    entry = manifest["files"]["rank-00000.json"]
-    entry["size_bytes"] = (path / "rank-00000.json").stat().st_size
-    entry["sha256"] = sha256_of(path / "rank-00000.json")
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    rewritten(path, "rank-00000.json")
 
     training = start(folder)
 
