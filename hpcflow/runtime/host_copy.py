@@ -3,7 +3,9 @@
 While the copy is written, the training goes on and changes the tensors. What is no tensor is copied
 by pickling it. The memory behind the tensors is copied once, however many of them share it: tied
 weights are as tied in the file as in the model. From GPUs all copies go into pinned memory, are
-started one after the other, and waited for once.
+started one after the other, and waited for once. On the CPU several threads copy, for one does not
+make use of all of the memory's speed, and by the C library's memmove, which writes large pieces
+without reading first what they replace.
 
 The memory is kept for the next copy, for to get it anew from the system takes longer than the
 copying itself. There is never more of it than one copy of the state.
@@ -11,10 +13,21 @@ copying itself. There is never more of it than one copy of the state.
 
 from __future__ import annotations
 
+import ctypes
 import io
+import os
 import pickle
+from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+from hpcflow.runtime.background import Background
+
+#: What a thread copies before it takes the next piece.
+_PIECE_BYTES = 8 << 20
+
+#: More threads than that do not make memory faster, and other ranks copy at the same time.
+_MOST_THREADS = 4
 
 
 class HostCopies:
@@ -25,11 +38,13 @@ class HostCopies:
         self._used = 0
         self._sources: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._streams: dict[Any, Any] = {}
+        self._pieces: deque[tuple[int, int, int]] = deque()
 
     def restart(self) -> None:
         """Begin a new copy; what was taken before is no longer used by anybody."""
         self._used = 0
         self._sources, self._streams = {}, {}
+        self._pieces.clear()
 
     def take(self, state: Any) -> Callable[[], Any]:
         """Copy ``state``, which may change once :meth:`settle` returns.
@@ -66,6 +81,7 @@ class HostCopies:
 
     def settle(self) -> None:
         """Return when everything that was taken is in host memory."""
+        self._copy_pieces()
         for stream in self._streams.values():
             stream.synchronize()
         self._streams = {}
@@ -109,12 +125,29 @@ class HostCopies:
         if key not in self._sources:
             source = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             target = self._buffer(storage.nbytes(), is_pinned=tensor.is_cuda)
-            target.copy_(source, non_blocking=True)
-            if tensor.is_cuda and tensor.device not in self._streams:
+            if tensor.is_cuda:
+                target.copy_(source, non_blocking=True)
                 self._streams[tensor.device] = torch.cuda.current_stream(tensor.device)
+            else:
+                self._pieces.extend(_pieces(target, source))
             # The source is held, lest another tensor gets its address before this copy is whole.
             self._sources[key] = (source, target.untyped_storage())
         return self._sources[key][1]
+
+    def _copy_pieces(self) -> None:
+        def copy() -> None:
+            while True:
+                try:
+                    target, source, size_bytes = self._pieces.popleft()
+                except IndexError:
+                    return
+                ctypes.memmove(target, source, size_bytes)  # the other threads run meanwhile
+
+        threads = min(len(self._pieces), _MOST_THREADS, len(os.sched_getaffinity(0)))
+        helpers = [Background(copy) for _ in range(threads - 1)]
+        copy()
+        for helper in helpers:
+            helper.wait()
 
     def _buffer(self, size_bytes: int, *, is_pinned: bool) -> Any:
         """Memory of this size: that of the last copy, where that was as large."""
@@ -129,3 +162,12 @@ class HostCopies:
         new = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=is_pinned)
         self._buffers[index : index + 1] = [new]
         return new
+
+
+def _pieces(target: Any, source: Any) -> list[tuple[int, int, int]]:
+    """To copy ``source`` to ``target``: their addresses, and numbers of bytes."""
+    to, of, size_bytes = target.data_ptr(), source.data_ptr(), source.numel()
+    return [
+        (to + at, of + at, min(_PIECE_BYTES, size_bytes - at))
+        for at in range(0, size_bytes, _PIECE_BYTES)
+    ]

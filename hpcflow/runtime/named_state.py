@@ -77,6 +77,27 @@ def with_names(obj: Any, state: Any, names: Mapping[int, str]) -> Any:
         raise CheckpointError(f"it is the state of another optimizer: {error!r}") from error
 
 
+def check_optimizer(
+    name: str, obj: Any, names: Mapping[int, str], tensors: Collection[Any]
+) -> None:
+    """Make sure that the state of an optimizer can be made again before its first train step.
+
+    Args:
+        tensors: (place, tensor) of it.
+
+    Raises:
+        TypeError: a tensor is sharded otherwise than the parameter that it belongs to.
+    """
+    parameters = _parameters(obj, _called(obj, names))
+    for place, tensor in tensors:
+        parameter = parameters.get(place[1]) if place[0] == "state" else None
+        if hasattr(tensor, "placements") and tensor.shape != getattr(parameter, "shape", None):
+            raise TypeError(
+                f"{name}: {spell(place)} is sharded, and has another shape than its parameter: "
+                f"{type(obj).__name__} cannot be resumed when its parameters are sharded"
+            )
+
+
 def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) -> None:
     """Put ``obj``, which is called ``name``, into the state that was ``stored``.
 
@@ -98,9 +119,7 @@ def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) ->
 
 
 def _load_optimizer(name: str, obj: Any, called: list[list[str]], stored: Stored) -> None:
-    parameters: dict[Any, Any] = {}
-    for group, names in zip(obj.param_groups, called):  # noqa: B905 - strict= came with 3.10
-        parameters.update(zip(names, group["params"]))  # noqa: B905
+    parameters = _parameters(obj, called)
     targets = {
         place: _empty(tensor, parameters.get(place[1]) if place[0] == "state" else None)
         for place, tensor in stored.tensors.items()
@@ -110,7 +129,7 @@ def _load_optimizer(name: str, obj: Any, called: list[list[str]], stored: Stored
     groups = state["param_groups"]
     _compare(f"{name}, parameter groups", range(len(called)), range(len(groups)))
     numbered, number = {}, 0
-    for group, names in zip(groups, called):  # noqa: B905
+    for group, names in zip(groups, called):  # noqa: B905 - strict= came with 3.10
         _compare(name, names, group["params"])
         # torch pairs the parameters of a group in their order, and that is ours here.
         group["params"] = list(range(number, number + len(names)))
@@ -126,6 +145,13 @@ def _called(optimizer: Any, names: Mapping[int, str]) -> list[list[str]]:
         [names.get(id(each), f"{number}.{i}") for i, each in enumerate(group["params"])]
         for number, group in enumerate(optimizer.param_groups)
     ]
+
+
+def _parameters(optimizer: Any, called: list[list[str]]) -> dict[Any, Any]:
+    parameters: dict[Any, Any] = {}
+    for group, names in zip(optimizer.param_groups, called):  # noqa: B905 - strict= came with 3.10
+        parameters.update(zip(names, group["params"]))  # noqa: B905
+    return parameters
 
 
 def _empty(tensor: StoredTensor, parameter: Any) -> Any:

@@ -79,6 +79,15 @@ def is_sharded(obj: object) -> bool:
     return "DTensor" in _kinds(obj)
 
 
+def outline(obj: object) -> str:
+    """Names and shapes of all that a module has; nothing of other objects."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(obj, torch.nn.Module):
+        return ""
+    tensors = [*obj.named_parameters(), *obj.named_buffers()]
+    return json.dumps([(name, list(tensor.shape)) for name, tensor in tensors])
+
+
 def file_name(name: str, obj: object, rank: int = 0) -> str:
     """What ``obj`` is called inside a checkpoint, where it is not sharded."""
     if isinstance(obj, dict):

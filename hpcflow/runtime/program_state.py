@@ -7,13 +7,21 @@ written by every rank: its own part.
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime import shard_files
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.named_state import bare, load_named, parameter_names, with_names
+from hpcflow.runtime.named_state import (
+    bare,
+    check_optimizer,
+    is_optimizer,
+    load_named,
+    parameter_names,
+    with_names,
+)
 from hpcflow.runtime.objects import (
     JsonPart,
     Part,
@@ -23,6 +31,7 @@ from hpcflow.runtime.objects import (
     has_state,
     is_of_data,
     is_sharded,
+    outline,
     read_json,
     read_weights,
     save_folder,
@@ -44,6 +53,11 @@ class ProgramState:
     def __init__(self, objects: dict[str, Any], ranks: Ranks) -> None:
         for name, obj in objects.items():
             check_object(name, obj)
+            if ranks.world_size > 1 and not _is_same(ranks, outline(obj)):
+                raise TypeError(
+                    f"{name} is not the same on all ranks, as in pipeline parallel trainings: "
+                    "these cannot be saved"
+                )
         self._objects = dict(objects)
         self._ranks = ranks
         self._planner = ShardPlanner(ranks)
@@ -114,6 +128,8 @@ class ProgramState:
         values = {}
         for name, obj in self._sharded.items():
             own, values[name] = split(with_names(obj, bare(obj).state_dict(), names))
+            if is_optimizer(obj):
+                check_optimizer(name, obj, names, own.items())
             tensors.update({(name, *place): tensor for place, tensor in own.items()})
         # Before anything that can fail on one rank alone: in here all exchange what they have.
         share = self._planner.share(tensors)
@@ -153,6 +169,13 @@ class ProgramState:
             there = ", ".join(sorted(entry.name for entry in folder.iterdir()))
             raise CheckpointError(f"checkpoint {folder} has no {path.name}; it has {there}")
         return path
+
+
+def _is_same(ranks: Ranks, text: str) -> bool:
+    """Whether all ranks say ``text``; all call it together."""
+    most = (1 << 31) - 1  # what the ranks of any framework can exchange
+    digest = zlib.crc32(text.encode()) & most
+    return ranks.max(digest) == most - ranks.max(most - digest)
 
 
 def _torch_part(file: str, state: Any, copies: HostCopies | None) -> TorchPart:

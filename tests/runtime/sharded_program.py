@@ -78,6 +78,8 @@ def sharded(model: Net, layout: str, world_size: int) -> Any:
         mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("copies", "shards"))
         fully_shard(model, mesh=mesh)
         return model, world_size
+    if layout == "pipeline":
+        return nn.ModuleDict({f"stage {dist.get_rank()}": model}), 1
     return model, 1
 
 

@@ -228,6 +228,23 @@ def test_what_has_no_plain_bytes_is_refused(tmp_path: Path) -> None:
         ProgramState({"sums": Sums()}, Alone()).capture(tmp_path, None)
 
 
+def test_an_optimizer_that_could_not_be_made_again_is_refused_when_it_is_saved(
+    tmp_path: Path,
+) -> None:
+    model = model_and_optimizer()["model"]
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def closure() -> torch.Tensor:
+        loss = model(torch.ones(2, 4)).pow(2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    state = ProgramState({"model": model, "optimizer": optimizer}, Alone())
+    with pytest.raises(TypeError, match="LBFGS cannot be resumed when its parameters are sharded"):
+        state.capture(tmp_path, None)
+
+
 Index = dict[str, Any]
 
 

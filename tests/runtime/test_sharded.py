@@ -274,3 +274,12 @@ def test_a_disk_that_is_full_for_one_rank_fails_the_save_on_all(folder: RunFolde
     assert folder.complete() == [10, TRAIN_STEPS]
     assert training.log().count("training goes on: another rank could not write") == 2
     assert not list(folder.checkpoints.glob(".*"))
+
+
+def test_ranks_with_parts_of_the_model_that_have_other_names_are_refused(
+    folder: RunFolder,
+) -> None:
+    training = begin(folder, ("pipeline", 2))
+
+    assert training.exit_codes() == [1, 1]
+    assert training.log().count("TypeError: model is not the same on all ranks") == 2
