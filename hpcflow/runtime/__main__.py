@@ -29,6 +29,7 @@ from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
 from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
 #: Exit code for "it looked, and there is none": no crash of Python or of this program has it.
@@ -83,6 +84,7 @@ def _checkpoint(
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
         facts.update(run_id=job.run_id, attempt=job.attempt)
         try:
+            require_no_successor(job)
             made = _make(store, given, facts)
         except OSError as error:
             events.append("checkpoint_failed", train_step=given.train_step, why=str(error))

@@ -46,6 +46,7 @@ from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.restoring import Restored, choose, rank_file, read_rank_state
 from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
 _EXISTS = 1
@@ -274,8 +275,9 @@ class Saving:
         token, refused = 0, None
         if self._ranks.rank == 0:
             try:
+                require_no_successor(self._job)
                 token = _EXISTS
-                if not self._store.has(train_step):
+                if not self._store.knows(train_step):
                     token += 1 + secrets.randbits(30)  # some frameworks have 32 bits only
                     self._store.stage(train_step, token)
             except OSError as error:
@@ -329,6 +331,7 @@ class Saving:
             except (AttributeError, TypeError, ValueError) as error:
                 raise OSError(f"{path} is not what rank {rank} wrote: {error}") from error
             path.unlink()
+        require_no_successor(self._job)  # the write may have taken long
         made = self._store.publish(flight.staged, flight.train_step, flight.files, **flight.facts)
         now = time.monotonic()
         held_s = now - flight.began if flight.held_s is None else flight.held_s

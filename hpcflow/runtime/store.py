@@ -74,6 +74,13 @@ class CheckpointStore:
                 return False
         return True
 
+    def knows(self, train_step: int) -> bool:
+        """Whether this process has made, or verified, the checkpoint of ``train_step``.
+
+        One that appeared since is of an attempt that should be over, and gives way to ours.
+        """
+        return train_step in self._known_good
+
     def publish(
         self, staged: Path, train_step: int, files: Mapping[str, Written], **facts: Any
     ) -> Checkpoint:

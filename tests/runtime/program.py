@@ -167,6 +167,12 @@ def _flag() -> None:
     time.sleep(1.0)  # it is looked for once a second, and all of this training takes less
 
 
+def _be_succeeded() -> None:
+    claim = Path(os.environ["HPCFLOW_RUN_DIR"], "attempts", "0002", "claim")
+    claim.parent.mkdir()
+    claim.write_text("7\n")
+
+
 def _wait_for_notice() -> None:
     while not RUNS[-1]._notice.seen():
         time.sleep(0.01)
@@ -174,6 +180,7 @@ def _wait_for_notice() -> None:
 
 RUNS: list[runtime.Run] = []
 HURTS: dict[str, Callable[[], None]] = {
+    "STOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "KILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "TERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "USR2": lambda: os.kill(os.getpid(), signal.SIGUSR2),
@@ -184,6 +191,7 @@ HURTS: dict[str, Callable[[], None]] = {
     "disk_full": _no_more_disk,
     "disk_free": _disk_again,
     "TERM_PARENT": lambda: os.kill(os.getppid(), signal.SIGTERM),
+    "be_succeeded": _be_succeeded,
     "wait_for_notice": _wait_for_notice,
 }
 
