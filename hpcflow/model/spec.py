@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, model_validator
 
+from hpcflow.model.adopt import Adopt
 from hpcflow.model.kinds import (
     Count,
     CountOrAll,
@@ -324,6 +325,34 @@ class Checkpoint(Section):
         "on: for looking back.",
         examples=[10_000],
     )
+    adopt: Adopt | None = Field(
+        None, description=Adopt.__doc__, examples=[{"like": "huggingface", "folder": "out"}]
+    )
+
+    @model_validator(mode="after")
+    def _one_saver(self) -> Checkpoint:
+        if self.adopt is None:
+            return self
+        default = type(self).model_fields["interval_s"].default
+        given = {
+            "every_train_steps": self.every_train_steps is not None,
+            "when_busy": self.when_busy is not WhenBusy.WAIT,
+            "interval": self.interval_s not in (None, default),
+        }
+        for key, is_given in given.items():
+            if is_given:
+                raise WrongKey(
+                    "says when hpcflow.runtime saves, but `adopt` says that the program does so by "
+                    "itself; take one of the two away",
+                    key,
+                )
+        if self.keep_best is not None:
+            raise WrongKey(
+                "adopted checkpoints carry no metrics to find the best by; take it away, or use "
+                "`keep_every`",
+                "keep_best",
+            )
+        return self
 
     @property
     def keep(self) -> str | None:
@@ -476,6 +505,13 @@ class RunSpec(Section):
         "`{{ run.dir }}` are filled in; put such an item in quotes.",
         examples=[["--lr", "{{ params.lr }}"]],
     )
+    resume_args: Words = Field(
+        default_factory=list,
+        description="Arguments that follow `args` when there is a checkpoint to go on from, and "
+        "only then. In them `{{ resume.path }}` is filled in, too: the checkpoint, or, of one that "
+        "was adopted, the file or folder as the program wrote it.",
+        examples=[["--resume", "{{ resume.path }}"]],
+    )
     params: Params = Field(
         default_factory=dict,
         description="Parameters: in `runtime.params`, in the file that $HPCFLOW_PARAMS names, "
@@ -510,11 +546,12 @@ class RunSpec(Section):
         return ["python3", "-u", self.script]
 
 
-#: Section -> names of its fields whose YAML carries a unit, for :func:`thaw`.
+#: Way to a section -> names of its fields whose YAML carries a unit, for :func:`thaw`.
 _WITH_UNIT: Final = {
-    "resources": ("mem_mb", "time_limit_min"),
-    "checkpoint": ("interval_s", "notice_s"),
-    "retry": ("backoff_s", "backoff_max_s", "stall_after_s", "deadline_s"),
+    ("resources",): ("mem_mb", "time_limit_min"),
+    ("checkpoint",): ("interval_s", "notice_s"),
+    ("checkpoint", "adopt"): ("stable_s",),
+    ("retry",): ("backoff_s", "backoff_max_s", "stall_after_s", "deadline_s"),
 }
 
 
@@ -529,12 +566,17 @@ def thaw(data: dict[str, Any]) -> RunSpec:
     Raises:
         pydantic.ValidationError: the data was not written by :func:`frozen`.
     """
-    copy = dict(data)
-    for section, names in _WITH_UNIT.items():
-        values = copy.get(section)
-        if isinstance(values, dict):
-            copy[section] = {
-                name: parsed(value) if name in names and type(value) is int else value
-                for name, value in values.items()
-            }
-    return RunSpec.model_validate(copy)
+    for way, names in _WITH_UNIT.items():
+        data = _marked(data, way, names)
+    return RunSpec.model_validate(data)
+
+
+def _marked(data: dict[str, Any], way: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
+    """``data`` with those numbers of one section marked as being in their units already."""
+    if way:
+        inner = data.get(way[0])
+        return {**data, way[0]: _marked(inner, way[1:], names)} if isinstance(inner, dict) else data
+    return {
+        name: parsed(value) if name in names and type(value) is int else value
+        for name, value in data.items()
+    }

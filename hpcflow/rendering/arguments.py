@@ -3,6 +3,9 @@
 A word may hold ``{{ params.NAME }}`` (and below a mapping ``{{ params.NAME.KEY }}``),
 ``{{ run.id }}``, ``{{ run.name }}`` and ``{{ run.dir }}``: names and dots, nothing else. There are
 no expressions, so there is nothing to escape from, and what is filled in is not looked at again.
+
+``{{ resume.path }}`` is known to nobody before the job has started. A word of ``resume_args`` that
+holds it comes in parts, between which the job script puts the path.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from hpcflow.errors import SpecError, Where
 from hpcflow.model.run import Run
 
 _HOLE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_RESUME_PATH: Final = re.compile(r"\{\{\s*resume\.path\s*\}\}", re.ASCII)
 _NAMES: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*", re.ASCII)
 
 
@@ -27,22 +31,43 @@ def program_argv(run: Run) -> list[str]:
         SpecError: a word asks for a name that does not exist, or for more than a name.
     """
     spec = run.spec
-    names = {
-        "params": spec.params,
-        "run": {"id": run.run_id, "name": spec.name, "dir": run.run_dir},
-    }
-    file = run.provenance.config_path
     program = [
-        _fill_in(word, names, Where(file=file, key=f"command[{index}]"))
-        if spec.command is not None
-        else word
+        filled_in(word, run, f"command[{index}]") if spec.command is not None else word
         for index, word in enumerate(spec.program)
     ]
-    args = [
-        _fill_in(word, names, Where(file=file, key=f"args[{index}]"))
-        for index, word in enumerate(spec.args)
+    return program + [
+        filled_in(word, run, f"args[{index}]") for index, word in enumerate(spec.args)
     ]
-    return program + args
+
+
+def resume_argv(run: Run) -> list[tuple[str, ...]]:
+    """The words that follow when there is a checkpoint; its path belongs between their parts.
+
+    Raises:
+        SpecError: as for :func:`program_argv`.
+    """
+    return [
+        tuple(
+            filled_in(part, run, f"resume_args[{index}]") for part in _RESUME_PATH.split(str(word))
+        )
+        for index, word in enumerate(run.spec.resume_args)
+    ]
+
+
+def filled_in(text: str, run: Run, key: str) -> str:
+    """``text`` with the names in it filled in.
+
+    Args:
+        key: where it stands in the config.
+
+    Raises:
+        SpecError: as for :func:`program_argv`.
+    """
+    names = {
+        "params": run.spec.params,
+        "run": {"id": run.run_id, "name": run.spec.name, "dir": run.run_dir},
+    }
+    return _fill_in(text, names, Where(file=run.provenance.config_path, key=key))
 
 
 def _fill_in(word: str, names: Mapping[str, Any], where: Where) -> str:
@@ -58,6 +83,12 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
             where=where,
             next_action="write {{ params.NAME }}; a text that itself holds braces can be a "
             "parameter, for what is filled in is not looked at again",
+        )
+    if match[1] == "resume.path":
+        raise SpecError(
+            "{{ resume.path }} is known in resume_args alone: at first there is no checkpoint",
+            where=where,
+            next_action='write it there: resume_args: ["--resume", "{{ resume.path }}"]',
         )
     value: Any = names
     path: list[str] = []

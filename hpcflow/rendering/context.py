@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.model.run import Run
 from hpcflow.model.spec import Launcher
 from hpcflow.model.state import RESUBMIT_EXIT_CODE
-from hpcflow.rendering.arguments import program_argv
+from hpcflow.rendering.arguments import filled_in, program_argv, resume_argv
 from hpcflow.rendering.containers import JobContainer, container_of
 from hpcflow.rendering.directives import directives, kept_variables, notice_s
 from hpcflow.sites.placement import Placement
@@ -53,6 +54,10 @@ class Job:
         directives: options of sbatch, each to stand after ``#SBATCH``.
         kept_variables: ``SLURM_*`` variables that stay because an option of ours sets them.
         argv: the words of the program, not quoted yet.
+        resume_argv: those that follow when there is a checkpoint, each in parts with the path of
+            the checkpoint between them.
+        adopt: how checkpoints look that the program writes by itself, as JSON; None where it does
+            not.
         is_slurm: False where jobs run on this machine.
         uses_srun: whether the program is started as a job step.
         tasks_per_node: Slurm's tasks on every node: one for torchrun, one per rank for srun.
@@ -70,6 +75,8 @@ class Job:
     directives: tuple[str, ...]
     kept_variables: tuple[str, ...]
     argv: tuple[str, ...]
+    resume_argv: tuple[tuple[str, ...], ...]
+    adopt: str | None
     is_slurm: bool
     uses_srun: bool
     tasks_per_node: int
@@ -124,6 +131,8 @@ def make_job(
         directives=tuple(options),
         kept_variables=tuple(kept_variables(site, options)),
         argv=tuple(program_argv(run)),
+        resume_argv=tuple(resume_argv(run)),
+        adopt=_adopt(run),
         is_slurm=is_slurm,
         uses_srun=is_slurm and (placement.launcher is not Launcher.NONE or is_pyxis),
         tasks_per_node=tasks_per_node,
@@ -140,6 +149,15 @@ def make_job(
         standby=standby,
         mtbf_s=mtbf_s,
     )
+
+
+def _adopt(run: Run) -> str | None:
+    """What the job is told to adopt; the folder as the program sees it that works there."""
+    adopt = run.spec.checkpoint.adopt
+    if adopt is None:
+        return None
+    folder = filled_in(adopt.get("folder"), run, "checkpoint.adopt.folder")
+    return adopt.rule(str(PurePosixPath(run.working_dir, folder)))
 
 
 def _check_place(run: Run, placement: Placement, *, is_slurm: bool) -> None:

@@ -33,6 +33,7 @@ interval.py
 room.py                whether the disk has room for it
 mirrored.py            what an object store has of it already
 events.py, metrics.py  what is reported
+adoption/              checkpoints that programs write in their own way
 job.py                 the environment that the job script sets
 =====================  =============================================================
 """

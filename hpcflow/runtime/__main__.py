@@ -10,6 +10,7 @@
 
 A program that has saved on notice leaves by itself, with the exit code in
 ``$HPCFLOW_RESUBMIT_EXIT_CODE``. Only rank 0 reports: on others, what reports does nothing.
+``adopt`` is for the job script; see hpcflow/runtime/adoption.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hpcflow.runtime.adoption import command as adoption
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
 from hpcflow.runtime.job import Job, job_from
@@ -50,6 +52,8 @@ def _run(given: argparse.Namespace, job: Job) -> int:
         return _resume_path(job)
     if given.command == "noticed":
         return 0 if job.notice is not None and job.notice.exists() else 1
+    if given.command == "adopt":
+        return _adopt(given, job)
     if job.rank != 0:
         return 0
     events, metrics = EventLog(job.events), dict(given.metrics)
@@ -76,9 +80,24 @@ def _resume_path(job: Job) -> int:
     return _NONE
 
 
+def _adopt(given: argparse.Namespace, job: Job) -> int:
+    if given.what == "begin":
+        newest = adoption.begin(job)
+        if newest is None:
+            return _NONE
+        print(newest)
+    elif given.what == "watch":
+        adoption.watch(job)
+    else:
+        adoption.end(job, given.exit_code)
+    return 0
+
+
 def _checkpoint(
     given: argparse.Namespace, job: Job, events: EventLog, metrics: dict[str, float]
 ) -> int:
+    if job.adopt is not None:
+        raise ValueError("this run adopts what its program writes: take checkpoint.adopt away")
     store = _store(job)
     if not store.has(given.train_step):
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
@@ -158,6 +177,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("resume-path", help="print the newest whole checkpoint; exit 3: none")
     commands.add_parser("noticed", help="exit 0 once the job was told to save and leave")
+    adopt = commands.add_parser("adopt", help="for the job script: checkpoints of other programs")
+    whats = adopt.add_subparsers(dest="what", required=True)
+    whats.add_parser("begin", help="adopt what is left, and print the newest; exit 3: none")
+    whats.add_parser("watch", help="adopt what appears, until told to stop")
+    whats.add_parser("end", help="the last look").add_argument("exit_code", type=int)
     progress = commands.add_parser("progress", help="report metrics")
     progress.add_argument("--total-train-steps", type=_count)
     checkpoint = commands.add_parser("checkpoint", help="make a folder of files a checkpoint")

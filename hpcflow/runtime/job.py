@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from hpcflow.runtime.adoption.rule import AdoptRule, parse_adopt_rule
 from hpcflow.runtime.rule import Rule, parse_rule
 
 #: "Checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
@@ -21,6 +22,8 @@ RESUBMIT_EXIT_CODE = 75
 
 #: How often something ends a job of which nobody knows more.
 _A_DAY_S = 24 * 3600
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Job:
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.
         keep: which checkpoints stay; None: nothing is ever removed.
+        adopt: how checkpoints look that the program writes by itself; then nothing else saves.
         exit_code: what a process that leaves on notice exits with.
         rank: index of this process among all, from 0.
         world_size: number of processes.
@@ -64,6 +68,7 @@ class Job:
     every_train_steps: int | None = None
     skip_when_busy: bool = False
     keep: Rule | None = None
+    adopt: AdoptRule | None = None
     exit_code: int = RESUBMIT_EXIT_CODE
     rank: int = 0
     world_size: int = 1
@@ -101,7 +106,8 @@ def job_from(environ: Mapping[str, str]) -> Job:
         mtbf_s=(_number(environ, "HPCFLOW_MTBF_S") or _A_DAY_S) if is_auto else None,
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
         skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
-        keep=_rule(environ, "HPCFLOW_CHECKPOINT_KEEP"),
+        keep=_parsed(environ, "HPCFLOW_CHECKPOINT_KEEP", parse_rule),
+        adopt=_parsed(environ, "HPCFLOW_ADOPT", parse_adopt_rule),
         exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
         rank=_number(environ, "RANK") or 0,
         world_size=_number(environ, "WORLD_SIZE") or 1,
@@ -140,11 +146,11 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     return text
 
 
-def _rule(environ: Mapping[str, str], name: str) -> Rule | None:
+def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:
     text = environ.get(name)
     if not text:
         return None
     try:
-        return parse_rule(text)
+        return parse(text)
     except ValueError as error:
         raise ValueError(f"{name}={text!r}: {error}") from None

@@ -53,7 +53,7 @@ class Run:
         self._schedule = Schedule(interval_s if is_first else None, job.every_train_steps)
         self._order = DataOrder()
         self._saving: Saving | None = None
-        if job.checkpoint_dir is not None:
+        if job.checkpoint_dir is not None and job.adopt is None:
             self._saving = Saving(job, job.checkpoint_dir, ranks, self._report, self._report_failed)
             self._notice.listen()
         self._epochs: int | None = None
@@ -76,7 +76,13 @@ class Run:
         Raises:
             TypeError: an object is of none of these kinds.
             CheckpointError: the checkpoint holds other objects than these.
+            RuntimeError: the run's config says that the program saves by itself.
         """
+        if self._job.adopt is not None:
+            raise RuntimeError(
+                "run.restore() saves and resumes, but this run adopts what its program writes by "
+                "itself: take checkpoint.adopt out of its config, or this call out of the program"
+            )
         if self._has_begun or self._is_restored:
             raise RuntimeError("call run.restore() once, before the training loop")
         self._is_restored = True

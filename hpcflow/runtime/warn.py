@@ -11,3 +11,15 @@ def warn(text: str) -> None:
         print(f"hpcflow: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
+
+
+class WarnOnce:
+    """:func:`warn`, for what is found again and again."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            warn(text)

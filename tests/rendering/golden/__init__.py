@@ -43,6 +43,13 @@ def cases() -> dict[str, Callable[[], str]]:
         command=["./simulate"],
         launch={},
     )
+    found["devcluster-adopt.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.TORCHRUN,
+        checkpoint={"adopt": {"like": "huggingface", "folder": "{{ run.dir }}/artifacts"}},
+        resume_args=["--verbose", "--resume={{ resume.path }}", "{{ params.lr }}"],
+    )
     found["devcluster-standby.sbatch"] = partial(
         _script,
         resource_dir("site_configs") / "devcluster.yaml",

@@ -1,0 +1,191 @@
+"""Checkpoints that an unmodified program writes: what a config says of how they look.
+
+The job gets what is said here as JSON (:meth:`Adopt.rule`), and acts on it in
+:mod:`hpcflow.runtime.adoption`.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, model_validator
+
+from hpcflow.model.kinds import Kind, Matching, Path, Seconds, Section, WrongKey, without_nul
+
+
+class Writer(str, Enum):
+    """Whose way of saving is known."""
+
+    HUGGINGFACE = "huggingface"
+    LIGHTNING = "lightning"
+    NANOGPT = "nanogpt"
+
+
+_UNKNOWN: Final[dict[str, Any]] = {
+    "folder": ".",
+    "marker": None,
+    "renamed": False,
+    "stable_s": 30,
+    "train_step": "name",
+    "put_back": False,
+}
+
+#: What the programs do. transformers' Trainer writes trainer_state.json when the other files of
+#: rank 0 are there; other ranks may be writing their random numbers still. Lightning moves a file
+#: from the node's own /tmp, which on another file system is a copy and no rename. nanoGPT writes
+#: over its one file, and looks for it nowhere else.
+WRITERS: Final[dict[Writer, dict[str, Any]]] = {
+    Writer.HUGGINGFACE: {
+        "folder": "trainer_output",
+        "pattern": "checkpoint-*",
+        "marker": "trainer_state.json",
+        "stable_s": 10,
+    },
+    Writer.LIGHTNING: {
+        "folder": "lightning_logs",
+        "pattern": "*/checkpoints/*.ckpt",
+        "stable_s": 10,
+    },
+    Writer.NANOGPT: {
+        "folder": "out",
+        "pattern": "ckpt.pt",
+        "stable_s": 10,
+        "train_step": "count",
+        "put_back": True,
+    },
+}
+
+
+def _check_below(path: str) -> str:
+    without_nul(path)
+    parts = path.split("/")
+    if "" in parts or "." in parts or ".." in parts:
+        raise ValueError("must be below the folder: no / at its ends, no //, no . and no ..")
+    return path
+
+
+def _check_pattern(pattern: str) -> str:
+    _check_below(pattern)
+    if any(part.startswith(".") for part in pattern.split("/")):
+        raise ValueError("hidden names are never adopted: programs write under them what is half")
+    if "**" in pattern:
+        raise ValueError("`**` is not known; write a `*` for each folder, such as */checkpoints/*")
+    return pattern
+
+
+def _check_folder(folder: str) -> str:
+    if folder.startswith("~"):
+        raise ValueError("`~` is not filled in here; write the whole path")
+    return folder
+
+
+class Adopt(Section):
+    """Checkpoints that the program writes in its own way, and hpcflow makes its own.
+
+    Whatever is complete is copied into the run's `checkpoints/`, with checksums, and kept, mirrored
+    and resumed from like any other. See [unmodified.md](unmodified.md#adopting).
+    """
+
+    like: Writer | None = Field(
+        None,
+        description="Fills the other keys in as they are right for a well-known program: the "
+        "Trainer of `huggingface` transformers, PyTorch `lightning`, `nanogpt`. What is given "
+        "besides wins.",
+        examples=["huggingface"],
+    )
+    folder: Annotated[Path, AfterValidator(_check_folder)] | None = Field(
+        None,
+        description="Where the program saves, as seen from its working directory, which is the "
+        "config's folder. `{{ run.dir }}`, `{{ run.id }}` and `{{ params.NAME }}` are filled in: "
+        "runs that go on at the same time must not share it. Default: the working directory.",
+        examples=["{{ run.dir }}/artifacts/out"],
+    )
+    pattern: (
+        Annotated[str, AfterValidator(_check_pattern), Field(min_length=1), Kind("pattern")] | None
+    ) = Field(
+        None,
+        description="What its checkpoints are called, below `folder`: files or folders; `*`, `?` "
+        "and `[…]` as in a shell. Hidden names, links, and names with a word such as `tmp` or "
+        "`partial` are passed over.",
+        examples=["step-*"],
+    )
+    marker: (
+        Annotated[str, AfterValidator(_check_below), Field(min_length=1), Kind("file name")] | None
+    ) = Field(
+        None,
+        description="A file that the program writes last: inside of a checkpoint that is a folder; "
+        "beside one that is a file, and then this is what its name has more, such as `.done`.",
+        examples=["trainer_state.json"],
+    )
+    stable_s: Seconds | None = Field(
+        None,
+        alias="stable",
+        description="A checkpoint is complete when nothing in it has changed for so long (and its "
+        "`marker` is there). Default: 30s.",
+        examples=["1m"],
+    )
+    renamed: bool | None = Field(
+        None,
+        description="Whether the program writes under another name, renames when all is written, "
+        "and never changes it afterwards. Then it is complete at once, and needs no second copy "
+        "on the same file system. Default: false.",
+        examples=[True],
+    )
+    train_step: (
+        Annotated[
+            str,
+            Matching(
+                r"name|count|(?!/)[^:\x00]+:[^:\x00]+",
+                "not `name`, `count`, or FILE:KEY such as trainer_state.json:global_step",
+            ),
+            Kind("`name`, `count` or FILE:KEY"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Where its train step stands. `name`: in its name; the number after `step` if "
+        "there is one, else the last whole number; a name without any is passed over. `count`: "
+        "nowhere, so they are counted. `FILE:KEY`: in a JSON file in it. Default: `name`.",
+        examples=["trainer_state.json:global_step"],
+    )
+    put_back: bool | None = Field(
+        None,
+        description="Whether to put the newest checkpoint back to where the program wrote it, "
+        "before it starts, if that is gone, torn or another one: for programs that look nowhere "
+        "else. Default: false.",
+        examples=[True],
+    )
+
+    @model_validator(mode="after")
+    def _is_enough(self) -> Adopt:
+        if self.like is None and self.pattern is None:
+            raise ValueError(
+                "which files? give a `pattern`, or say `like: huggingface`, `like: lightning` or "
+                "`like: nanogpt`"
+            )
+        if self.renamed and self.marker is not None:
+            raise WrongKey("renamed or marked: which one makes it complete?", "renamed")
+        if self.stable_s == 0:
+            raise WrongKey("unchanged for no time at all says nothing; write 10s or more", "stable")
+        return self
+
+    def get(self, key: str) -> Any:
+        """What holds for a key: what the config says, what the known program does, the default."""
+        given = getattr(self, key)
+        if given is not None:
+            return given
+        known = WRITERS[self.like] if self.like is not None else {}
+        if key == "marker" and self.renamed:
+            return None
+        return known.get(key, _UNKNOWN.get(key))
+
+    def rule(self, folder: str) -> str:
+        """All of it as the job gets it: JSON, see `hpcflow/runtime/adoption/rule.py`.
+
+        Args:
+            folder: where to look, absolute, with nothing left to be filled in.
+        """
+        keys = ("pattern", "marker", "stable_s", "renamed", "train_step", "put_back")
+        return json.dumps({"folder": folder, **{key: self.get(key) for key in keys}})

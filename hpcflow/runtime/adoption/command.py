@@ -1,0 +1,66 @@
+"""``python3 -m hpcflow.runtime adopt begin | watch | end EXIT_CODE``, as job scripts call it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from hpcflow.runtime.adoption.adopter import Adopter
+from hpcflow.runtime.adoption.rule import AdoptRule
+from hpcflow.runtime.job import Job
+
+#: How often to look, at most and at least.
+_LOOK_EVERY_S = (0.2, 5.0)
+#: Told by the job script: finish what is being copied, and leave.
+_STOP = signal.SIGUSR1
+
+
+def begin(job: Job) -> Path | None:
+    """Adopt what is left of the attempt before; the newest checkpoint, if there is any.
+
+    Raises:
+        OSError: see :meth:`Adopter.begin`.
+        ValueError: this is no job with something to adopt.
+    """
+    return _adopter(job)[0].begin()
+
+
+def watch(job: Job) -> None:
+    """Adopt what is complete, beside the program, until told to stop.
+
+    Raises:
+        ValueError: this is no job with something to adopt.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {_STOP})
+    adopter, rule = _adopter(job)
+    adopter.watch()
+    os.nice(10)  # the training goes first
+    script = os.getppid()
+    while not signal.sigtimedwait({_STOP}, _look_every_s(rule)):
+        if os.getppid() != script or not (job.run_dir and job.run_dir.is_dir()):
+            return  # whoever comes next adopts what is there; without a run there is nobody
+        adopter.look()
+
+
+def end(job: Job, exit_code: int) -> None:
+    """Adopt what the program has left.
+
+    Args:
+        exit_code: of the job.
+
+    Raises:
+        ValueError: this is no job with something to adopt.
+    """
+    _adopter(job)[0].end(is_well=exit_code in (0, job.exit_code))
+
+
+def _adopter(job: Job) -> tuple[Adopter, AdoptRule]:
+    if job.adopt is None or job.run_dir is None or job.checkpoint_dir is None:
+        raise ValueError("HPCFLOW_ADOPT is not set: this job has nothing to adopt")
+    return Adopter(job, job.run_dir, job.checkpoint_dir, job.adopt), job.adopt
+
+
+def _look_every_s(rule: AdoptRule) -> float:
+    least, most = _LOOK_EVERY_S
+    return 1.0 if rule.renamed else min(most, max(least, rule.stable_s / 3))

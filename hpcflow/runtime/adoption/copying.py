@@ -1,0 +1,105 @@
+"""Copying what the program has written, checksums and all, and putting it back."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from hpcflow.runtime.files import (
+    NewFile,
+    Written,
+    files_below,
+    remove_tree,
+    sha256_of,
+    sync,
+    sync_folders,
+)
+
+_CHUNK_BYTES = 1 << 20
+
+
+def take(source: Path, staged: Path, name: str, *, link: bool) -> dict[str, Written]:
+    """Copy ``source``, a file or a folder, to ``staged / name``; its files by their names there.
+
+    Args:
+        link: where the file system is the same, give the files a second name instead: for what is
+            never written to again.
+
+    Raises:
+        OSError: it went away, holds a link, or the disk is full; what is there is of no use.
+    """
+    files = files_below(source) if source.is_dir() else [("", source)]
+    taken = {}
+    for below, path in files:
+        full = f"{name}/{below}" if below else name
+        target = staged / full
+        target.parent.mkdir(parents=True, exist_ok=True)
+        taken[full] = (_link(path, target) if link else None) or copy_file(path, target)
+    return taken
+
+
+def copy_file(source: Path, target: Path) -> Written:
+    """Copy one file to a new one, on disk when this returns.
+
+    Raises:
+        OSError: as for :func:`take`.
+    """
+    # Should somebody put a link in its place in this moment, it leads nowhere; a FIFO does not
+    # hold us.
+    descriptor = os.open(str(source), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as opened:
+        copy = NewFile(target)
+        try:
+            shutil.copyfileobj(opened, copy, _CHUNK_BYTES)
+        finally:
+            written = copy.close()
+    return written
+
+
+def put_back(source: Path, target: Path) -> None:
+    """Make ``target`` a copy of ``source``, a file or a folder, all at once.
+
+    A folder in its place is moved aside first; killed in between, the next attempt puts it back.
+
+    Raises:
+        OSError: the disk is full or gone; ``target`` is as it was.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(8)
+    copy = target.with_name(f".hpcflow-{token}.tmp")
+    old = target.with_name(f".hpcflow-{token}.old")
+    try:
+        if source.is_dir():
+            copy.mkdir()
+            for below, path in files_below(source):
+                (copy / below).parent.mkdir(parents=True, exist_ok=True)
+                copy_file(path, copy / below)
+            sync_folders(copy)
+        else:
+            copy_file(source, copy)
+        if target.is_dir() or copy.is_dir():
+            _move_aside(target, old)
+        copy.replace(target)
+    finally:
+        copy.unlink() if copy.is_file() else remove_tree(copy)
+    sync(target.parent)
+    old.unlink() if old.is_file() else remove_tree(old)
+
+
+def _move_aside(path: Path, aside: Path) -> None:
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+
+
+def _link(source: Path, target: Path) -> Written | None:
+    """A second name for ``source``; None where the file system gives none."""
+    try:
+        os.link(str(source), str(target), follow_symlinks=False)
+    except OSError:
+        return None
+    sync(target)  # its writer need not have done that
+    return Written(target.stat().st_size, sha256_of(target))

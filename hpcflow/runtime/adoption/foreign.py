@@ -1,0 +1,153 @@
+"""Finding what the program has written: names, train steps, and whether anything has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
+
+#: Names that programs write under what they will rename.
+_UNFINISHED = re.compile(r"(^|[._-])(tmp|temp|part|partial|incomplete)([._-]|\d|$)|~$", re.I)
+_AFTER_STEP = re.compile(r"step[ =_.-]*(\d+)", re.I | re.ASCII)
+#: No part of a number such as 0.32.
+_WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!\d)(?!\.\d)", re.ASCII)
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
+_MAX_DIGITS = 18
+_MAX_JSON_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Something that the program has written under the name of a checkpoint.
+
+    Attributes:
+        name: its path below the rule's folder.
+        state: a text that is another one once anything in it was changed.
+        changed_ns: when the last of its files was changed, in ns since 1970.
+        is_empty: whether there is no file in it.
+    """
+
+    path: Path
+    name: str
+    state: str
+    changed_ns: int
+    is_empty: bool
+
+
+def find(rule: AdoptRule) -> list[Path]:
+    """What has the name of a checkpoint now; nothing where the folder is not there (yet)."""
+    return sorted(_matches(rule.folder, rule.pattern.split("/")))
+
+
+def look(path: Path, rule: AdoptRule) -> Foreign:
+    """What is at ``path``, as it looks from outside: no file is read.
+
+    Raises:
+        OSError: it is gone, or holds something that is neither a plain file nor a folder.
+    """
+    digest = hashlib.sha256()
+    changed_ns, files = 0, 0
+    for name, status in _below(path, ""):
+        # A link to it, such as we make of what is never changed, changes its ctime.
+        ctime_ns = 0 if rule.renamed else status.st_ctime_ns
+        is_file = S_ISREG(status.st_mode)
+        size_bytes = status.st_size if is_file else 0
+        files += is_file
+        facts = (status.st_ino, size_bytes, status.st_mtime_ns, ctime_ns)
+        digest.update(os.fsencode(name) + b"\0" + repr(facts).encode())
+        changed_ns = max(changed_ns, status.st_mtime_ns)
+    name = path.relative_to(rule.folder).as_posix()
+    return Foreign(path, name, digest.hexdigest(), changed_ns, is_empty=not files)
+
+
+def train_step_of(path: Path, rule: AdoptRule) -> int | None:
+    """The train step of what is at ``path``; None where it is said nowhere.
+
+    Raises:
+        OSError: it stands in a file that cannot be read.
+        ValueError: it stands in a file that says none.
+    """
+    if rule.train_step == BY_COUNT:
+        return None
+    if rule.train_step == BY_NAME:
+        return number_in(path.name)
+    file, _, key = rule.train_step.partition(":")
+    value = read_json(path / file)
+    number = value.get(key) if isinstance(value, dict) else None
+    if type(number) is not int or not 0 <= number < 10**_MAX_DIGITS:
+        raise ValueError(f"{path / file} has no train step under {key!r}")
+    return number
+
+
+def number_in(name: str) -> int | None:
+    """The number after ``step`` in a file's name, else the last whole number in it.
+
+    ``checkpoint-500`` is 500, ``epoch=3-step=100-v1.ckpt`` 100, ``epoch=2-loss=0.32.ckpt`` 2.
+    """
+    stem = _SUFFIX.sub("", name)
+    numbers = _AFTER_STEP.findall(stem) or _WHOLE_NUMBER.findall(stem)[-1:]
+    if not numbers or len(numbers[-1]) > _MAX_DIGITS:
+        return None
+    return int(numbers[-1])
+
+
+def read_json(path: Path) -> object:
+    """What is in a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not one, or not all of one.
+    """
+    if path.stat().st_size > _MAX_JSON_BYTES:
+        raise ValueError(f"{path} is too large")
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+def _matches(folder: Path, parts: list[str]) -> Iterator[Path]:
+    part, rest = parts[0], parts[1:]
+    if any(sign in part for sign in "*?["):
+        paths = _matching(folder, part)
+    else:
+        # As it is called: there may be a million other files, and a link may lead to it.
+        paths = [folder / part] if rest or not (folder / part).is_symlink() else []
+    for path in paths:
+        if rest:
+            yield from _matches(path, rest)
+        elif os.path.lexists(str(path)) and not _UNFINISHED.search(path.name):
+            yield path
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    try:
+        with os.scandir(str(folder)) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if fnmatchcase(entry.name, pattern)
+                and not entry.name.startswith(".")
+                and not entry.is_symlink()
+            ]
+    except OSError:
+        return []
+    return [folder / name for name in names]
+
+
+def _below(path: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    status = path.lstat()
+    if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
+        raise OSError(f"{path} is neither a plain file nor a folder")
+    yield name, status
+    if S_ISDIR(status.st_mode):
+        for inner in sorted(path.iterdir()):
+            yield from _below(inner, f"{name}/{inner.name}")

@@ -1,0 +1,152 @@
+"""Making one checkpoint of the run of what the program has written."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from hpcflow.runtime.adoption.copying import take
+from hpcflow.runtime.adoption.foreign import Foreign, look
+from hpcflow.runtime.adoption.rule import AdoptRule
+from hpcflow.runtime.adoption.signs import is_superseded
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.files import Written, remove_tree
+from hpcflow.runtime.job import Job
+from hpcflow.runtime.keeping import Keeper, named
+from hpcflow.runtime.manifest import CheckpointError, read_manifest
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.warn import WarnOnce
+
+#: Folder in a checkpoint that holds what was adopted, under its own name.
+FOLDER = "adopted"
+#: How long after a failure the same one is not tried again: a disk stays full for a while.
+_PAUSE_S = 60.0
+#: After so many copies in a row that were thrown away somebody should know.
+_MANY_CHANGES = 3
+
+
+class Maker:
+    """Copies, publishes, reports; and removes old checkpoints, as whoever makes one does.
+
+    Args:
+        run_dir: that of ``job``.
+        monotonic: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        run_dir: Path,
+        store: CheckpointStore,
+        rule: AdoptRule,
+        say: WarnOnce,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job = job
+        self._run_dir = run_dir
+        self._store = store
+        self._rule = rule
+        self._say = say
+        self._monotonic = monotonic
+        self._events = EventLog(job.events)
+        self._keeper = Keeper(job, self._events)
+        self._not_before: dict[str, float] = {}
+        self._changes: dict[str, int] = {}
+
+    def make(self, foreign: Foreign, train_step: int | None, newest: int) -> int | None:
+        """Adopt it; None if that did not work, which is said where people should know.
+
+        Args:
+            train_step: its own; None if it says none, and is counted.
+            newest: train step of the newest checkpoint there is; negative: there is none.
+
+        Returns:
+            The train step of the checkpoint that it is now, or was before.
+        """
+        if self._monotonic() < self._not_before.get(foreign.name, 0.0):
+            return None
+        staged = None
+        try:
+            self._refuse_if_superseded()
+            number = self._next_number() if train_step is None else train_step
+            staged = self._store.stage(number, secrets.randbits(62))
+            made = self._make(foreign, number, staged, newest if train_step is None else None)
+        except OSError as error:
+            made = None
+            self._has_failed(foreign, error)
+        finally:
+            if staged is not None:
+                remove_tree(staged)  # it is not there any more once it was published
+        return made
+
+    def say(self) -> None:
+        """Print the warnings of the keeper."""
+        self._keeper.say()
+
+    def _make(
+        self, foreign: Foreign, number: int, staged: Path, maybe_same_as: int | None
+    ) -> int | None:
+        began = self._monotonic()
+        name = f"{FOLDER}/{foreign.path.name}"
+        files = take(foreign.path, staged, name, link=self._rule.renamed)
+        if look(foreign.path, self._rule).state != foreign.state:
+            self._has_changed(foreign)
+            return None
+        self._changes.pop(foreign.name, None)
+        if maybe_same_as is not None and self._are_those_of(maybe_same_as, files):
+            return maybe_same_as
+        self._refuse_if_superseded()
+        made = self._store.publish(
+            staged,
+            number,
+            files,
+            metrics={},
+            run_id=self._job.run_id,
+            attempt=self._job.attempt,
+            adopted={"name": foreign.name, "changed_ns": foreign.changed_ns},
+        )
+        self._events.append(
+            "checkpoint",
+            train_step=number,
+            path=self._job.relative(made.path),
+            size_bytes=made.size_bytes,
+            write_s=round(self._monotonic() - began, 3),
+        )
+        self._keeper.tidy(number)
+        return number
+
+    def _next_number(self) -> int:
+        """One more than any checkpoint has, whole or not."""
+        if not self._store.folder.exists():
+            return 1
+        return max((int(path.name) for path in named(self._store.folder)), default=0) + 1
+
+    def _are_those_of(self, train_step: int, files: dict[str, Written]) -> bool:
+        """Whether that checkpoint has these files, byte for byte."""
+        try:
+            entries = read_manifest(self._store.path(train_step)).get("files")
+        except CheckpointError:
+            return False
+        return entries == {name: asdict(written) for name, written in files.items()}
+
+    def _refuse_if_superseded(self) -> None:
+        attempt = is_superseded(self._run_dir, self._job.attempt or 0)
+        if attempt is not None:
+            raise OSError(f"attempt {attempt} has begun, and adopts what is there")
+
+    def _has_changed(self, foreign: Foreign) -> None:
+        count = self._changes[foreign.name] = self._changes.get(foreign.name, 0) + 1
+        if count == _MANY_CHANGES:
+            self._say(
+                f"{foreign.name!r} was changed {count} times while it was being copied; have the "
+                "program save less often"
+            )
+
+    def _has_failed(self, foreign: Foreign, error: OSError) -> None:
+        if isinstance(error, FileNotFoundError) and not foreign.path.exists():
+            return  # the program has removed it
+        self._not_before[foreign.name] = self._monotonic() + _PAUSE_S
+        self._say(f"{foreign.name!r} is not adopted, the training goes on: {error}")

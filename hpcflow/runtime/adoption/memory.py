@@ -1,0 +1,61 @@
+"""``adoption.json``: what is not to be adopted, or not again.
+
+::
+
+    {"format": 1, "known": {"out/ckpt.pt": {"state": "9f86…", "train_step": 7}, …}}
+
+``state`` is that of :class:`hpcflow.runtime.adoption.foreign.Foreign`: once it is another one, the
+program has written there. ``train_step`` is null for what was there before the run, and for what
+its writer may have left half. It is a memory and no fact: whoever loses it adopts one twice.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.files import sync, write_new
+
+NAME = "adoption.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Known:
+    """How something looked when it was adopted as ``train_step``, or passed over."""
+
+    state: str
+    train_step: int | None = None
+
+
+def read_memory(path: Path) -> dict[str, Known] | None:
+    """Name -> what is known of it; None when nothing was ever written down."""
+    try:
+        said: Any = json.loads(path.read_bytes())
+        if said["format"] != _FORMAT:
+            return None
+        return {name: Known(**entry) for name, entry in said["known"].items()}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return None
+
+
+def write_memory(path: Path, known: Mapping[str, Known]) -> None:
+    """Write ``known`` down, all at once.
+
+    Raises:
+        OSError: the disk is full or gone; the old one stays.
+    """
+    entries = {name: asdict(known[name]) for name in sorted(known)}
+    text = json.dumps({"format": _FORMAT, "known": entries}, indent=1)
+    half = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        write_new(half, text.encode())
+        half.replace(path)
+    finally:
+        if half.exists():
+            half.unlink()
+    sync(path.parent)

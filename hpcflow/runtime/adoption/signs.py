@@ -1,0 +1,68 @@
+"""What the files of the attempts say of who is alive, by the clock of their disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+_STARTED = b'"event": "started"'
+
+
+def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | None:
+    """When the program of the attempt before ``attempt`` was certainly alive, in ns since 1970.
+
+    None: it ended by itself, with 0 or with ``exit_code``. 0: no program was ever started.
+    """
+    for number, folder in sorted(_attempts(run_dir), reverse=True):
+        if number < attempt and (folder / "program").exists():
+            end_ns, code = end_of_program(folder)
+            if code in (0, exit_code) or (folder / "resubmit").exists():
+                return None
+            return end_ns or _last_word_ns(folder)
+    return 0
+
+
+def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
+    """When the program of an attempt ended, in ns since 1970, and its exit code.
+
+    0 and None where nobody lived to write that down.
+    """
+    path = attempt_dir / "program"
+    try:
+        _, code = path.read_bytes().split()
+        return path.stat().st_mtime_ns, int(code)
+    except (OSError, ValueError):
+        return 0, None
+
+
+def is_superseded(run_dir: Path, attempt: int) -> int | None:
+    """The attempt after ``attempt`` that was begun; None: there is none.
+
+    A node that Slurm has given up may live on, while the run goes on elsewhere.
+    """
+    for number, folder in _attempts(run_dir):
+        if number > attempt:
+            try:
+                with (folder / "events.jsonl").open("rb") as events:
+                    if _STARTED in events.read(1 << 16):
+                        return number
+            except OSError:
+                continue
+    return None
+
+
+def _attempts(run_dir: Path) -> Iterator[tuple[int, Path]]:
+    for folder in (run_dir / "attempts").glob("*"):
+        if folder.name.isdecimal():
+            yield int(folder.name), folder
+
+
+def _last_word_ns(attempt_dir: Path) -> int:
+    """When it, or what belongs to its job, has written anything for the last time."""
+    last = 0
+    for name in ("program", "out.log", "events.jsonl"):
+        try:
+            last = max(last, (attempt_dir / name).stat().st_mtime_ns)
+        except OSError:  # noqa: PERF203 - three files
+            continue
+    return last

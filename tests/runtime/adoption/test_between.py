@@ -1,0 +1,249 @@
+"""After the program has ended, and before the next attempt's starts: what is adopted then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.adoption.bench import Bench, archive
+
+LONG_AGO_S = 3600.0
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_a_program_that_left_by_itself_has_finished_what_it_wrote(bench: Bench, code: int) -> None:
+    bench.watching()
+    bench.write("step-1", b"x")
+    bench.write("step-2", b"y")
+    bench.end(code)
+    assert bench.adopted() == {2: b"y"}, "the newest is what the run goes on from"
+
+
+@pytest.mark.parametrize("code", [1, 137, 143])
+def test_what_a_killed_program_wrote_last_may_be_half(
+    bench: Bench, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.watching()
+    bench.write("step-1", b"whole", age_s=60)
+    bench.write("step-2", b"ha")
+    bench.end(code)
+    assert bench.adopted() == {1: b"whole"}
+    assert "'step-2' is not adopted: nobody knows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_half_a_file_is_not_adopted_later_because_nobody_changes_it(
+    bench: Bench, is_watched: bool
+) -> None:
+    bench.watching()
+    bench.write("step-1", b"ha", age_s=5)
+    bench.program_ended(143 if is_watched else None)
+    if is_watched:
+        bench.adopter().end(is_well=False)
+    for _ in range(3):
+        bench.next_attempt()
+        adopter = bench.watching()
+        bench.pass_by(adopter, 1000)
+        bench.program_ended(None)
+        assert bench.adopted() == {}
+
+    bench.next_attempt()
+    adopter = bench.watching()
+    bench.write("step-1", b"half")
+    bench.pass_by(adopter, 10)
+    assert bench.adopted() == {1: b"half"}
+
+
+def test_what_proves_itself_is_adopted_whoever_was_killed(bench: Bench) -> None:
+    """The end of an archive is written last, as a marker is; and a name is given last."""
+    whole = archive("weights")
+    bench.rule = {"pattern": "*.ckpt"}
+    bench.watching()
+    bench.write("step=1.ckpt", whole)
+    bench.write("step=2.ckpt", whole[:-1])
+    bench.end(137)
+    assert bench.adopted() == {1: whole}
+
+    bench.next_attempt()
+    bench.begin()
+    bench.write("step=3.ckpt", whole)
+    bench.write("step=4.ckpt", whole[:-1])
+    bench.program_ended(None)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(3)
+
+
+@pytest.mark.parametrize("rule", [{"marker": "done"}, {"renamed": True}])
+def test_so_do_a_marker_and_a_new_name(bench: Bench, rule: dict[str, object]) -> None:
+    bench.rule = rule
+    bench.watching()
+    bench.write("step-1", {"model": b"x", "done": b""})
+    bench.program_ended(None)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1)
+
+
+def test_the_log_says_how_long_the_program_had_lived_on(bench: Bench) -> None:
+    """Everybody was killed at once, the watcher with them, or before them."""
+    bench.begin()
+    bench.write("step-1", b"whole", age_s=100)
+    bench.write("step-2", b"ha", age_s=65)
+    (bench.folder.attempt_dir / "out.log").write_text("loss 0.3\n")
+    bench.program_ended(None, ago_s=60)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1)
+    assert bench.adopted() == {1: b"whole"}
+
+
+def test_a_program_that_left_by_itself_and_nobody_looked(bench: Bench) -> None:
+    bench.begin()
+    bench.write("step-1", b"whole")
+    bench.program_ended(0)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1)
+
+
+def test_a_damaged_one_is_made_again(bench: Bench) -> None:
+    adopter = bench.watching()
+    for step in (1, 2):
+        bench.write(f"step-{step}", b"x")
+        bench.pass_by(adopter, 10)
+    own = bench.folder.checkpoint(2) / "adopted" / "step-2"
+    own.write_bytes(b"y")
+    bench.program_ended(None)
+
+    bench.next_attempt()
+    adopter = bench.watching()
+    assert bench.resumed == bench.folder.checkpoint(1)
+    bench.write("step-2", b"again")
+    bench.pass_by(adopter, 10)
+
+    assert bench.adopted() == {1: b"x", 2: b"again"}
+
+
+def test_a_memory_that_was_lost_costs_nothing(bench: Bench) -> None:
+    bench.rule = {"pattern": "ckpt.pt", "train_step": "count"}
+    adopter = bench.watching()
+    bench.write("ckpt.pt", b"first", age_s=50)
+    bench.pass_by(adopter, 10)
+    (bench.folder.path / "adoption.json").unlink()
+    bench.program_ended(0)
+
+    bench.next_attempt()
+    bench.begin()
+    assert bench.adopted() == {1: b"first"}, "it is the same, and no second one"
+
+    bench.program_ended(0)
+    (bench.folder.path / "adoption.json").write_text("[")
+    bench.write("ckpt.pt", b"second", age_s=40)
+    bench.next_attempt()
+    bench.begin()
+    assert bench.adopted() == {1: b"first", 2: b"second"}
+
+
+def test_the_same_bytes_are_not_counted_twice(bench: Bench) -> None:
+    """Killed between the publishing and the writing down."""
+    bench.rule = {"pattern": "ckpt.pt", "train_step": "count"}
+    adopter = bench.watching()
+    bench.write("ckpt.pt", b"first")
+    bench.pass_by(adopter, 10)
+    memory = bench.folder.path / "adoption.json"
+    memory.write_text(json.dumps({"format": 1, "known": {}}))
+    bench.end(0)
+    assert bench.adopted() == {1: b"first"}
+    assert "first" not in memory.read_text()
+    assert json.loads(memory.read_text())["known"]["ckpt.pt"]["train_step"] == 1
+
+
+# Put back
+
+
+@pytest.fixture
+def nanogpt(bench: Bench) -> Bench:
+    bench.rule = {"pattern": "ckpt.pt", "train_step": "count", "put_back": True}
+    return bench
+
+
+def saved(bench: Bench, content: bytes) -> Path:
+    adopter = bench.watching()
+    path = bench.write("ckpt.pt", content)
+    bench.pass_by(adopter, 10)
+    assert content in bench.adopted().values()
+    return path
+
+
+def test_what_is_whole_and_known_stays_as_it_is(nanogpt: Bench) -> None:
+    path = saved(nanogpt, archive("first"))
+    inode = path.stat().st_ino
+    nanogpt.program_ended(137)
+    nanogpt.next_attempt()
+    nanogpt.begin()
+    assert path.stat().st_ino == inode
+    assert len(nanogpt.adopted()) == 1
+
+
+@pytest.mark.parametrize("torn", [None, b"", b"PK\x03\x04 half"])
+def test_what_is_gone_or_torn_is_put_back(
+    nanogpt: Bench, torn: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = archive("first")
+    path = saved(nanogpt, whole)
+    if torn is None:
+        path.unlink()
+        path.parent.rmdir()
+    else:
+        path.write_bytes(torn)
+    nanogpt.program_ended(137)
+
+    nanogpt.next_attempt()
+    assert nanogpt.begin() == nanogpt.folder.checkpoint(1)
+
+    assert path.read_bytes() == whole
+    assert [each.name for each in path.parent.iterdir()] == ["ckpt.pt"]
+    assert "is the checkpoint of train step 1 again" in capsys.readouterr().err
+    adopter = nanogpt.adopter()
+    adopter.watch()
+    nanogpt.pass_by(adopter, 10)
+    assert list(nanogpt.adopted()) == [1], "what was put back is no new one"
+    own = nanogpt.folder.checkpoint(1) / "adopted" / "ckpt.pt"
+    assert not own.samefile(path), "the program writes over it"
+
+
+def test_a_newer_one_that_is_whole_is_adopted_and_stays(nanogpt: Bench) -> None:
+    first, second = archive("first"), archive("second")
+    path = saved(nanogpt, first)
+    path.write_bytes(second)
+    nanogpt.program_ended(137)
+    nanogpt.next_attempt()
+    assert nanogpt.begin() == nanogpt.folder.checkpoint(2)
+    assert path.read_bytes() == second
+    assert nanogpt.adopted() == {1: first, 2: second}
+
+
+def test_a_folder_is_put_back_too(bench: Bench) -> None:
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-1", {"model": b"x", "sub/more": b"y"})
+    bench.pass_by(adopter, 10)
+    (path / "model").write_bytes(b"ha")
+    (path / "sub" / "more").unlink()
+    bench.program_ended(137)
+    bench.next_attempt()
+    bench.begin()
+    assert (path / "model").read_bytes() == b"x"
+    assert (path / "sub" / "more").read_bytes() == b"y"
+    assert [each.name for each in bench.out.iterdir()] == ["step-1"]
+
+
+def test_a_manifest_does_not_say_where_else_to_write(nanogpt: Bench, tmp_path: Path) -> None:
+    saved(nanogpt, b"x").unlink()
+    manifest = nanogpt.folder.checkpoint(1) / "manifest.json"
+    said = json.loads(manifest.read_text())
+    for name in ("../owned", str(tmp_path / "owned"), "a/../../owned", "", 7):
+        said["adopted"]["name"] = name
+        manifest.write_text(json.dumps(said))
+        nanogpt.next_attempt()
+        nanogpt.begin()
+        assert not list(tmp_path.rglob("owned"))
