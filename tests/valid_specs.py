@@ -41,6 +41,15 @@ def _some(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=keys)
 
 
+_ADOPT = st.sampled_from(
+    [
+        {"like": "nanogpt"},
+        {"like": "huggingface", "folder": "{{ run.dir }}/out", "stable": "1m"},
+        {"pattern": "step-*", "renamed": True, "train_step": "state.json:step"},
+        {"pattern": "*/x", "marker": ".done", "put_back": True, "train_step": "count"},
+    ]
+)
+
 _SECTIONS = {
     "resources": _some(
         nodes=COUNTS,
@@ -83,6 +92,9 @@ _SECTIONS = {
             optional={"count": st.integers(1, 100)},
         ),
         keep_every=st.integers(1, 10**12),
+    )
+    | st.fixed_dictionaries(
+        {"adopt": _ADOPT}, optional={"keep_last": st.integers(1, 10**6), "notice": DURATIONS}
     ),
     "retry": _some(
         resubmit_exit_codes=st.lists(st.integers(1, 255), max_size=3),
@@ -103,6 +115,7 @@ CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     optional={
         "project": NAMES,
         "args": st.lists(TEXTS, max_size=3),
+        "resume_args": st.lists(TEXTS | st.just("{{ resume.path }}"), max_size=3),
         "params": st.dictionaries(
             st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True), JSON, max_size=4
         ),

@@ -87,7 +87,7 @@ def _adopt(given: argparse.Namespace, job: Job) -> int:
             return _NONE
         print(newest)
     elif given.what == "watch":
-        adoption.watch(job)
+        adoption.watch(job, given.script)
     else:
         adoption.end(job, given.exit_code)
     return 0
@@ -180,7 +180,8 @@ def _parser() -> argparse.ArgumentParser:
     adopt = commands.add_parser("adopt", help="for the job script: checkpoints of other programs")
     whats = adopt.add_subparsers(dest="what", required=True)
     whats.add_parser("begin", help="adopt what is left, and print the newest; exit 3: none")
-    whats.add_parser("watch", help="adopt what appears, until told to stop")
+    watch = whats.add_parser("watch", help="adopt what appears, until the script ends or says so")
+    watch.add_argument("script", type=int)
     whats.add_parser("end", help="the last look").add_argument("exit_code", type=int)
     progress = commands.add_parser("progress", help="report metrics")
     progress.add_argument("--total-train-steps", type=_count)

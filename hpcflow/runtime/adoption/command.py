@@ -1,4 +1,4 @@
-"""``python3 -m hpcflow.runtime adopt begin | watch | end EXIT_CODE``, as job scripts call it."""
+"""``python3 -m hpcflow.runtime adopt begin | watch PID | end EXIT_CODE``, for job scripts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ def begin(job: Job) -> Path | None:
     return _adopter(job)[0].begin()
 
 
-def watch(job: Job) -> None:
+def watch(job: Job, script: int) -> None:
     """Adopt what is complete, beside the program, until told to stop.
+
+    Args:
+        script: process id of the job script, which has started this.
 
     Raises:
         ValueError: this is no job with something to adopt.
@@ -36,7 +39,6 @@ def watch(job: Job) -> None:
     adopter, rule = _adopter(job)
     adopter.watch()
     os.nice(10)  # the training goes first
-    script = os.getppid()
     while not signal.sigtimedwait({_STOP}, _look_every_s(rule)):
         if os.getppid() != script or not (job.run_dir and job.run_dir.is_dir()):
             return  # whoever comes next adopts what is there; without a run there is nobody

@@ -19,7 +19,8 @@ _UNFINISHED = re.compile(r"(^|[._-])(tmp|temp|part|partial|incomplete)([._-]|\d|
 _AFTER_STEP = re.compile(r"step[ =_.-]*(\d+)", re.I | re.ASCII)
 #: No part of a number such as 0.32.
 _WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!\d)(?!\.\d)", re.ASCII)
-_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
+#: What is behind the name: .ckpt, and the -v1 of Lightning where a name was taken.
+_SUFFIX = re.compile(r"(-v\d+)?(\.[A-Za-z][A-Za-z0-9]*)?\Z", re.ASCII)
 _MAX_DIGITS = 18
 _MAX_JSON_BYTES = 64 << 20
 
@@ -92,7 +93,7 @@ def number_in(name: str) -> int | None:
 
     ``checkpoint-500`` is 500, ``epoch=3-step=100-v1.ckpt`` 100, ``epoch=2-loss=0.32.ckpt`` 2.
     """
-    stem = _SUFFIX.sub("", name)
+    stem = _SUFFIX.sub("", name, count=1)
     numbers = _AFTER_STEP.findall(stem) or _WHOLE_NUMBER.findall(stem)[-1:]
     if not numbers or len(numbers[-1]) > _MAX_DIGITS:
         return None

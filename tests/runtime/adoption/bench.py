@@ -134,15 +134,25 @@ class Bench:
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "hpcflow.runtime", "adopt", *words]
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """``python3 -m hpcflow.runtime adopt …`` as the job script starts it."""
-        return subprocess.Popen(
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """``python3 -m hpcflow.runtime adopt …``, to its end."""
+        return subprocess.run(
             self.command(*words),
-            env={**os.environ, "PYTHONPATH": str(ROOT), **self.environ()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            env=self._for_a_process(),
+            capture_output=True,
             text=True,
+            timeout=60,
+            check=False,
         )
+
+    def watcher(self) -> subprocess.Popen[bytes]:
+        """The same with ``watch``, as the job script starts it; it speaks into a file."""
+        with (self.folder.attempt_dir / "watch.log").open("ab") as log:
+            command = self.command("watch", str(os.getpid()))
+            return subprocess.Popen(command, env=self._for_a_process(), stderr=log)
+
+    def _for_a_process(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(ROOT), **self.environ()}
 
     def _date(self, path: Path, age_s: float) -> None:
         moment = time.time() - age_s
