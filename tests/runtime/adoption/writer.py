@@ -1,5 +1,7 @@
 """A training that has never heard of hpcflow: ``writer.py STYLE FOLDER COUNT [--resume PATH]``.
 
+As nanoGPT does, with ``--init_from=resume`` it looks for its one file itself.
+
 It counts, and saves each number, slowly: in the style of nanoGPT (one archive, overwritten), of
 transformers (a folder, a marker last), or under another name that is then changed. What it resumes
 from has to be exactly what it wrote, or it fails.
@@ -69,8 +71,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("count", type=int)
     parser.add_argument("--resume", type=Path)
+    parser.add_argument("--init_from")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.init_from == "resume":
+        given.resume = given.folder / "ckpt.pt"
     begin = load(given.style, given.resume) if given.resume else 0
     print(f"begins at {begin}", flush=True)
     for number in range(begin + 1, given.count + 1):
