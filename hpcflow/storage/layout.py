@@ -7,6 +7,7 @@
       params.json                              its parameters, for the program
       journal.jsonl                            what the login side intended, submitted, saw, decided
       submit.lock                              held by whoever may be creating a job right now
+      adoption.json                            what of the program's own files is not to be adopted
       cancel                                   exists once somebody asked the run to stop for good
       attempts/0001/
         job.sbatch  out.log                    what was sent; what it printed
