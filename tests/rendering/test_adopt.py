@@ -112,7 +112,7 @@ def training(bench: Bench, style: str, count: int) -> Bench:
     )
 
 
-@pytest.mark.parametrize("style", ADOPT)
+@pytest.mark.parametrize("style", ["overwritten", "renamed"])
 def test_a_program_that_is_stopped_goes_on(runtime: Bench, style: str) -> None:
     job = training(runtime, style, 1000).start()
     poll(lambda: "saved 3" in runtime.log(), 60, runtime.log)

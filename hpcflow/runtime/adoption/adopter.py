@@ -73,6 +73,8 @@ class Adopter:
         known = read_memory(self._memory)
         self._known = self._first_known(found) if known is None else known
         alive_ns = last_sign_of_life_ns(self._run_dir, self._attempt, self._job.exit_code)
+        if known is None:  # the files may be copies, whose times say nothing
+            alive_ns = 0
         failed = self._adopt_newest(found, alive_ns)
         # What was not adopted is so for good, until it is changed: it will not be half any longer,
         # once the program lives again, only because nothing changes it.

@@ -70,7 +70,7 @@ class Completeness:
         """Whether nothing says that something is missing of it."""
         if foreign.is_empty or self._torn.get(foreign.name) == foreign.state:
             return False
-        if self._rule.marker is not None and not _is_marked(foreign.path, self._rule.marker):
+        if self._rule.marker is not None and not self._is_marked(foreign, self._rule.marker):
             return False
         if self._rule.renamed:
             return True
@@ -83,16 +83,20 @@ class Completeness:
             self._say(f"{str(torn)!r} begins as an archive and has no end: not adopted")
         return torn is None
 
+    def _is_marked(self, foreign: Foreign, marker: str) -> bool:
+        """Whether its marker is there, and of this save; one in JSON has to be all there.
 
-def _is_marked(path: Path, marker: str) -> bool:
-    """Whether its marker is there; one in JSON has to be all there."""
-    file = path / marker if path.is_dir() else path.with_name(path.name + marker)
-    try:
-        if file.suffix == ".json":
-            read_json(file)
-        return file.is_file()
-    except (OSError, ValueError):
-        return False
+        In a folder that is written over, the marker of the save before lies there still.
+        """
+        path = foreign.path
+        file = path / marker if path.is_dir() else path.with_name(path.name + marker)
+        try:
+            if file.suffix == ".json":
+                read_json(file)
+            late_ns = foreign.changed_ns - file.stat().st_mtime_ns
+            return file.is_file() and late_ns <= self._rule.stable_s * 1e9
+        except (OSError, ValueError):
+            return False
 
 
 def _torn_in(path: Path) -> Path | None:

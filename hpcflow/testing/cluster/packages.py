@@ -21,6 +21,7 @@ _PROGRAMS = {
     "mariadbd": "mariadb-server",
     "useradd": "passwd",
     "cron": "cron",
+    "mkfs.xfs": "xfsprogs",
 }
 """A program that must be found, and the package that brings it."""
 

@@ -137,10 +137,18 @@ def test_a_memory_that_was_lost_costs_nothing(bench: Bench) -> None:
 
     bench.program_ended(0)
     (bench.folder.path / "adoption.json").write_text("[")
-    bench.write("ckpt.pt", b"second", age_s=40)
+    bench.write("ckpt.pt", b"half, or not", age_s=40)
     bench.next_attempt()
     bench.begin()
-    assert bench.adopted() == {1: b"first", 2: b"second"}
+    assert bench.adopted() == {1: b"first"}, "the times are those of a copy, maybe"
+
+    bench.program_ended(0)
+    (bench.folder.path / "adoption.json").unlink()
+    second = archive("second")
+    bench.write("ckpt.pt", second, age_s=30)
+    bench.next_attempt()
+    bench.begin()
+    assert bench.adopted() == {1: b"first", 2: second}
 
 
 def test_the_same_bytes_are_not_counted_twice(bench: Bench) -> None:

@@ -248,3 +248,19 @@ def test_an_attempt_that_is_not_the_newest_any_more_adopts_nothing(
     bench.pass_by(adopter, 10)
     assert bench.adopted() == {}
     assert "attempt 2 has begun" in capsys.readouterr().err
+
+
+def test_the_marker_of_the_save_before_is_none(bench: Bench) -> None:
+    """One folder, written over; nobody removes its marker first."""
+    bench.rule = {"pattern": "last", "marker": "done", "train_step": "count"}
+    adopter = bench.watching()
+    bench.write("last", {"model": b"first", "done": b""}, age_s=500)
+    bench.pass_by(adopter, 10)
+    assert len(bench.adopted()) == 1
+    bench.write("last", {"model": b"sec"})
+    bench.pass_by(adopter, 1000)
+    bench.end(137)
+    assert len(bench.adopted()) == 1
+    bench.write("last", {"model": b"second", "done": b""})
+    bench.end(137)
+    assert bench.adopted()[2]["model"] == b"second"

@@ -17,8 +17,8 @@ import zipfile
 from pathlib import Path
 
 PAUSE_S = 0.02
-BETWEEN_S = 0.25
-PIECES = 8
+BETWEEN_S = 0.2
+PIECES = 6
 SIZE_BYTES = 200_000
 
 

@@ -1,0 +1,101 @@
+"""Scripts that never heard of hpcflow, preempted on a real cluster, go on from what they wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.cluster import User, poll
+from tests.e2e.conftest import Hpcflow
+from tests.e2e.counted import Counted, take_all_nodes, watch
+from tests.runtime.adoption import writer
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+#: As one would write it for nanoGPT, and for the Trainer of transformers.
+CONFIGS = {
+    "overwritten": {
+        "resume_args": ["--init_from=resume"],
+        "checkpoint": {"adopt": {"like": "nanogpt", "folder": "{{ run.dir }}/artifacts"}},
+    },
+    "marked": {
+        "resume_args": ["--resume", "{{ resume.path }}"],
+        "checkpoint": {
+            "adopt": {"like": "huggingface", "folder": "{{ run.dir }}/artifacts", "stable": "1s"}
+        },
+    },
+}
+COUNT = 40
+
+
+def start(hpcflow: Hpcflow, style: str) -> Counted:
+    program = hpcflow.write_config("writer.py", Path(writer.__file__).read_text())
+    config: dict[str, Any] = {
+        "name": style,
+        "command": ["python3", str(program), style, "{{ run.dir }}/artifacts", str(COUNT)],
+        "launch": {"framework": "none", "launcher": "srun"},
+        "resources": {
+            "partition": "spot",
+            "cpus_per_task": 1,
+            "mem": "200M",
+            "time_limit": "10m",
+        },
+        "retry": {"backoff": "1s"},
+        **CONFIGS[style],
+    }
+    path = hpcflow.write_config(f"{style}.yaml", json.dumps(config))
+    done = hpcflow.json("run", path, "--site", "devcluster")
+    return Counted(done["run_id"], Path(done["run_dir"]))
+
+
+def begins(run: Counted, attempt: int) -> int:
+    """Where the program of an attempt has begun, as it said so; -1 before it has."""
+    path = RunDir(run.path).attempt(attempt).log
+    text = path.read_text() if path.exists() else ""
+    return int(text.split("begins at ")[1].split()[0]) if "begins at " in text else -1
+
+
+def wait_saved(run: Counted, attempt: int, count: int) -> None:
+    """Wait until that attempt has saved so often."""
+
+    def log() -> str:
+        path = RunDir(run.path).attempt(attempt).log
+        return path.read_text() if path.exists() else ""
+
+    poll(lambda: log().count("saved ") >= count, 90, log)
+
+
+@pytest.mark.parametrize("style", CONFIGS)
+def test_preempted_it_goes_on_from_what_was_adopted(
+    hpcflow: Hpcflow, grace: User, style: str
+) -> None:
+    run = start(hpcflow, style)
+    wait_saved(run, 1, 3)
+    take_all_nodes(grace)
+    poll(lambda: run.events(1, "exited"), 60, "it was not preempted")
+    # Nobody sends it again yet; meanwhile all that it has written itself is purged.
+    assert run.checkpoints(), "nothing was adopted before its job ended"
+    shutil.rmtree(run.path / "artifacts")
+    with watch(hpcflow):
+        wait_saved(run, 2, 2)
+        second = begins(run, 2)
+        assert second >= 2
+        take_all_nodes(grace)
+        wait_saved(run, 3, 1)
+        assert begins(run, 3) >= second
+        poll(lambda: run.causes[-1:] == ["completed"], 120, lambda: str(run.records[-3:]))
+    assert run.causes == ["preempted", "preempted", "completed"]
+    newest = RunDir(run.path).checkpoints / f"{run.checkpoints()[-1]:09d}"
+    (own,) = (newest / "adopted").iterdir()
+    assert writer.load(style, own) == COUNT
+    shown = hpcflow.json("show", run.run_id)["checkpoints"]
+    kept = [each["train_step"] for each in shown if each["complete"]]
+    assert kept == run.checkpoints()
+    assert len(kept) <= 4, "more than the newest three, and the one that it has resumed from"
+    assert hpcflow("checkpoint", "verify", run.run_id).returncode == 0
+    assert hpcflow("ledger", "check").returncode == 0
