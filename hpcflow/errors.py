@@ -9,6 +9,10 @@
     │   ├── NotFoundError           no such run, attempt, checkpoint
     │   └── ScratchError            no run directory can be made there: full, read-only, not yours
     ├── StorageError                the run directory, the journal, scratch
+    ├── MirrorError                 the object store said no, or holds something else
+    │   ├── MirrorUnavailable       it does not answer, or has trouble; asking again helps
+    │   ├── MissingObjectError      it has no object of that name
+    │   └── DamagedError            what it holds, or what was to be sent, is not what was written
     ├── LedgerError                 the database (never fatal for a training)
     │   └── LedgerVersionError      the database belongs to an older or a newer hpcflow
     └── SchedulerError
@@ -104,6 +108,24 @@ class ScratchError(InputError):
 
 class StorageError(HpcflowError):
     """The run directory, the journal or the scratch below them cannot be used."""
+
+
+class MirrorError(HpcflowError):
+    """The object store refuses, or holds something else than it should."""
+
+
+class MirrorUnavailable(MirrorError):
+    """The object store does not answer, or has trouble of its own: nothing is known."""
+
+    retryable = True
+
+
+class MissingObjectError(MirrorError):
+    """The object store has no object of that name."""
+
+
+class DamagedError(MirrorError):
+    """Bytes differ from the checksum that was taken when they were written."""
 
 
 class LedgerError(HpcflowError):

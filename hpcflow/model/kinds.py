@@ -218,6 +218,21 @@ def _count_or_all(value: object) -> object:
     raise ValueError(f"expected a whole number from 1 to {MAX_KEPT:,}, or `all`")
 
 
+def check_store_url(url: str) -> str:
+    """``url`` of a folder in an object store, or of a plain folder, without credentials in it.
+
+    Raises:
+        ValueError: it is none; the text does not repeat it.
+    """
+    if is_secret(url) or re.search(r"://[^/]*@", url):
+        raise ValueError("credentials do not belong into a URL; they come from the standard chain")
+    if not re.fullmatch(r"(?:[a-z][a-z0-9+.-]*://[^\s/?#][^\x00-\x20?#]*|/[^\x00]*)", url):
+        raise ValueError("not the URL of a store, such as s3://bucket/prefix, nor an absolute path")
+    if url.startswith("s3") and ".." in url.split("/"):
+        raise ValueError("'..' means nothing in an object store")
+    return url
+
+
 _DURATION: Final = {"type": "string", "pattern": DURATION_PATTERN}
 _LIKE: Final = "30m, 4h or 1d12h"
 

@@ -1,0 +1,160 @@
+"""A folder of any store that fsspec knows: plain folders, Google's and Microsoft's, memory, SSH."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from hpcflow.clock import Clock
+from hpcflow.errors import InputError, MirrorError, MirrorUnavailable, MissingObjectError
+from hpcflow.mirror.patience import patiently
+from hpcflow.mirror.remote import Entry, Remote
+
+_T = TypeVar("_T")
+#: There an object appears when all of it has come. Elsewhere it is written aside and renamed.
+_ATOMIC: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "s3", "s3a"})
+_ASIDE: Final = ".hpcflow-tmp"
+_LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+class FsspecRemote(Remote):
+    """A folder of a store that fsspec knows; without sending in parts."""
+
+    def __init__(self, url: str, *, clock: Clock, patience_s: float) -> None:
+        super().__init__(url)
+        self._clock, self._patience_s = clock, patience_s
+        self._fs, root = _file_system(url)
+        self._root = root.rstrip("/")
+        protocol = self._fs.protocol
+        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._is_atomic = not protocols.isdisjoint(_ATOMIC)
+
+    def names(self, prefix: str = "") -> dict[str, Entry]:
+        folder, _, _ = prefix.rpartition("/")
+
+        def look() -> dict[str, Any]:
+            self._fs.invalidate_cache()
+            found = self._fs.find(self._path(folder), detail=True)
+            return dict(found) if isinstance(found, dict) else {}
+
+        entries = {
+            self._name(path): _entry(info)
+            for path, info in self._call("list", folder, look).items()
+        }
+        return {
+            name: entries[name]
+            for name in sorted(entries)
+            if name.startswith(prefix) and not name.endswith(_ASIDE)
+        }
+
+    def folders(self, prefix: str = "") -> list[str]:
+        def look() -> list[str]:
+            self._fs.invalidate_cache()
+            with suppress(FileNotFoundError):
+                return sorted(
+                    info["name"].rstrip("/").rpartition("/")[2]
+                    for info in self._fs.ls(self._path(prefix), detail=True)
+                    if info["type"] == "directory"
+                )
+            return []
+
+        return self._call("list", prefix, look)
+
+    def stat(self, name: str) -> Entry | None:
+        def look() -> Any:
+            self._fs.invalidate_cache()
+            return self._fs.info(self._path(name))
+
+        try:
+            info = self._call("look at", name, look)
+        except MissingObjectError:
+            return None
+        return _entry(info) if info["type"] == "file" else None
+
+    def read_range(self, name: str, begin: int, end: int) -> bytes:
+        def read() -> bytes:
+            return bytes(self._fs.cat_file(self._path(name), start=begin, end=end))
+
+        return self._call("read", name, read) if end > begin else b""
+
+    def put_bytes(
+        self,
+        data: bytes | memoryview,
+        name: str,
+        *,
+        sha256: str | None = None,  # noqa: ARG002 - no store of these keeps one that we could trust
+    ) -> str | None:
+        path = self._path(name)
+
+        def send() -> None:
+            if self._is_atomic:
+                self._fs.pipe_file(path, bytes(data))
+                return
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            aside = f"{path}.{secrets.token_hex(4)}{_ASIDE}"
+            try:
+                self._fs.pipe_file(aside, bytes(data))
+                self._fs.mv(aside, path)
+            except BaseException:
+                with suppress(Exception):
+                    self._fs.rm_file(aside)
+                raise
+
+        self._call("send", name, send)
+        return None
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._call("delete", name, lambda name=name: self._remove(name))  # type: ignore[misc]
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+    def _name(self, path: str) -> str:
+        return path[len(self._root) :].lstrip("/")
+
+    def _call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
+        def once() -> _T:
+            try:
+                return do()
+            except Exception as error:
+                raise self._translated(error, f"{doing} {self.url_of(name)}") from error
+
+        return patiently(once, clock=self._clock, patience_s=self._patience_s)
+
+    def _translated(self, error: Exception, doing: str) -> MirrorError:
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, FileNotFoundError):
+            return MissingObjectError(f"cannot {doing}: there is no such object")
+        if isinstance(error, _LASTING) or not isinstance(error, OSError):
+            return MirrorError(
+                f"cannot {doing}: {said}",
+                next_action="see who may read and write there, and whether you are logged in",
+            )
+        return MirrorUnavailable(
+            f"cannot {doing}: {said}", next_action="nothing is lost, the mirror tries again"
+        )
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise InputError(
+            f"{url} cannot be used: {error}",
+            next_action="install fsspec's package for this kind of store, or correct the URL",
+        ) from None
+    return fs, str(root)
+
+
+def _entry(info: Any) -> Entry:
+    etag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
+    return Entry(int(info["size"] or 0), str(etag).strip('"') if etag else None)

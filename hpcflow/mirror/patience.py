@@ -1,0 +1,35 @@
+"""Waiting for a store that does not answer right now."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from hpcflow.clock import Clock
+from hpcflow.errors import MirrorUnavailable
+
+_T = TypeVar("_T")
+_FIRST_WAIT_S: Final = 0.2
+_LONGEST_WAIT_S: Final = 10.0
+
+
+def patiently(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
+    """What ``call`` returns, asked again while the store is unavailable, each time after longer.
+
+    Half of each wait is chance, so that many who wait for one server do not come back together.
+
+    Raises:
+        MirrorUnavailable: it still was after ``patience_s``.
+    """
+    deadline_s = clock.monotonic() + patience_s
+    wait_s = _FIRST_WAIT_S
+    while True:
+        try:
+            return call()
+        except MirrorUnavailable:  # noqa: PERF203 - asking again is the point
+            left_s = deadline_s - clock.monotonic()
+            if left_s <= 0:
+                raise
+            clock.sleep(min(left_s, wait_s * random.uniform(0.5, 1.0)))  # noqa: S311
+            wait_s = min(_LONGEST_WAIT_S, 2 * wait_s)

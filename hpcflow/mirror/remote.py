@@ -1,0 +1,222 @@
+"""One folder of an object store, as the mirror and restoring use it.
+
+All that differs between stores is behind :class:`Remote`: S3 in
+:mod:`hpcflow.mirror.s3_remote`, whatever else fsspec knows in :mod:`hpcflow.mirror.fsspec_remote`;
+both pass the same tests. An object appears as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcflow.clock import Clock, SystemClock
+from hpcflow.errors import InputError, MirrorError
+from hpcflow.model.kinds import check_store_url
+from hpcflow.storage.files import write_durably
+
+#: What is asked for with :meth:`Remote.read` is small: a spec, a journal, a manifest.
+MAX_READ_BYTES: Final = 1 << 30
+_LIKE: Final = "write it like s3://bucket/prefix or /an/absolute/folder"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a site says of its store, beside the URL. Credentials are never among it.
+
+    Attributes:
+        endpoint_url: of a store that speaks S3 and is not Amazon's; None for what the environment
+            and ``~/.aws/config`` say.
+        encryption: ``AES256`` or ``aws:kms``, done by the store; None for the bucket's default.
+        kms_key: the key for ``aws:kms``; None for the account's default.
+        storage_class: such as ``STANDARD_IA``; None for the bucket's default.
+    """
+
+    endpoint_url: str | None = None
+    encryption: str | None = None
+    kms_key: str | None = None
+    storage_class: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the store says of an object without sending it.
+
+    Attributes:
+        etag: changes when the content does; None where the store has no such thing.
+        sha256: 64 hexadecimal digits that were stored with it; None where nobody did, or where
+            only :meth:`Remote.stat` tells.
+    """
+
+    size_bytes: int
+    etag: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an object that is still being sent, as the store has it."""
+
+    number: int
+    size_bytes: int
+    etag: str
+
+
+class Parts(ABC):
+    """Objects that are sent in parts, which survive whoever sends them. Parts count from 1."""
+
+    @abstractmethod
+    def begin(self, name: str, sha256: str | None = None) -> str:
+        """Begin an object of parts; returns the id that the other calls take."""
+
+    @abstractmethod
+    def put(self, name: str, upload_id: str, number: int, data: bytes | memoryview) -> Part:
+        """Send one part. All but the last have the same size, at least 5 MiB."""
+
+    @abstractmethod
+    def done(self, name: str, upload_id: str) -> dict[int, Part] | None:
+        """The parts that the store has; None when it does not know this upload (any more)."""
+
+    @abstractmethod
+    def finish(self, name: str, upload_id: str, parts: Iterable[Part]) -> None:
+        """Make the parts the object ``name``, all at once."""
+
+    @abstractmethod
+    def abort(self, name: str, upload_id: str) -> None:
+        """Throw the parts away; nothing happens when they are gone already."""
+
+    @abstractmethod
+    def unfinished(self, prefix: str) -> list[tuple[str, str]]:
+        """Name and upload id of all objects below ``prefix`` that somebody began to send."""
+
+
+class Remote(ABC):
+    """A folder of a store. Names are relative to it, with ``/`` between their parts.
+
+    One object may be used by several threads. Each call waits out what passes by itself (a
+    connection refused, 500, 503) for ``patience_s``; then, and at once for everything else, it
+    raises :class:`~hpcflow.errors.MirrorError`, which says what to do next.
+    """
+
+    #: Sending in parts; None where the store, or fsspec's view of it, has none.
+    parts: Parts | None = None
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def url_of(self, name: str) -> str:
+        """Where ``name`` lies, for people."""
+        return f"{self.url}/{name}"
+
+    @abstractmethod
+    def names(self, prefix: str = "") -> dict[str, Entry]:
+        """All objects whose name begins with ``prefix``, at any depth, sorted by name.
+
+        ``checkpoints/`` is those of a folder. Nothing there: empty.
+        """
+
+    @abstractmethod
+    def folders(self, prefix: str = "") -> list[str]:
+        """The folders right below the folder ``prefix`` (``""`` or ending in ``/``), sorted.
+
+        One look at the store for up to a thousand of them, however much lies in them.
+        """
+
+    @abstractmethod
+    def stat(self, name: str) -> Entry | None:
+        """One object; None when it does not exist."""
+
+    @abstractmethod
+    def read_range(self, name: str, begin: int, end: int) -> bytes:
+        """Bytes ``begin`` to ``end`` (exclusive) of an object; fewer where it ends before.
+
+        Raises:
+            MissingObjectError: it does not exist.
+        """
+
+    @abstractmethod
+    def put_bytes(
+        self, data: bytes | memoryview, name: str, *, sha256: str | None = None
+    ) -> str | None:
+        """Make ``data`` the object ``name``; returns its ETag where there is one.
+
+        Args:
+            sha256: of ``data``, when it is known; the store checks and keeps it where it can.
+        """
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete these objects; those that are gone already are no error."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object ``name``."""
+        return self.stat(name) is not None
+
+    def read(self, name: str) -> bytes:
+        """All of a small object.
+
+        Raises:
+            MissingObjectError: it does not exist.
+        """
+        data = self.read_range(name, 0, MAX_READ_BYTES + 1)
+        if len(data) > MAX_READ_BYTES:
+            raise MirrorError(f"{self.url_of(name)} is too large to be read at once")
+        return data
+
+    def get(self, name: str, path: Path) -> None:
+        """Put a small object at ``path``, whole and on the disk, or leave ``path`` as it is.
+
+        Large ones, with their checksums: :func:`hpcflow.mirror.download.download`.
+
+        Raises:
+            MissingObjectError: it does not exist.
+            StorageError: it cannot be written here.
+        """
+        write_durably(path, self.read(name))
+
+    def put(self, path: Path, name: str) -> str | None:
+        """Send a small file as ``name``; returns its ETag where there is one.
+
+        Large ones, with their checksums: :mod:`hpcflow.mirror.upload`.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return self.put_bytes(path.read_bytes(), name)
+
+
+def open_remote(
+    url: str,
+    options: Options = Options(),
+    *,
+    clock: Clock | None = None,
+    patience_s: float = 60.0,
+) -> Remote:
+    """The folder that ``url`` names: ``s3://bucket/prefix``, ``/a/folder``, any URL of fsspec's.
+
+    Nothing is asked of the store yet.
+
+    Args:
+        patience_s: how long a call waits for a store that does not answer.
+
+    Raises:
+        InputError: no such kind of store, a URL with credentials in it, or a package is missing.
+    """
+    try:
+        check_store_url(url)
+    except ValueError as error:
+        raise InputError(f"{error}: {url[:200]!r}", next_action=_LIKE) from None
+    clock = clock or SystemClock()
+    if url.startswith(("s3://", "s3a://")):
+        from hpcflow.mirror.s3_remote import S3Remote
+
+        return S3Remote(url, options, clock=clock, patience_s=patience_s)
+    from hpcflow.mirror.fsspec_remote import FsspecRemote
+
+    return FsspecRemote(url, clock=clock, patience_s=patience_s)

@@ -1,0 +1,131 @@
+"""What botocore raises -> our errors: what is wrong, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from botocore import exceptions
+
+from hpcflow.errors import HpcflowError, InputError, MirrorError, MirrorUnavailable
+from hpcflow.errors import MissingObjectError as Missing
+
+_WHO_AM_I: Final = (
+    "see which credentials are used: aws sts get-caller-identity; they come from AWS_* variables, "
+    "AWS_PROFILE, ~/.aws, or the machine's role"
+)
+#: S3's code -> (what is wrong, what to do next). ``{bucket}`` and ``{endpoint}`` are filled in.
+_REFUSED: Final = {
+    "InvalidAccessKeyId": ("the store does not know the access key", _WHO_AM_I),
+    "SignatureDoesNotMatch": ("the secret key does not belong to the access key", _WHO_AM_I),
+    "ExpiredToken": ("the credentials have expired", "renew them, for instance: aws sso login"),
+    "InvalidToken": ("the session token is not valid", _WHO_AM_I),
+    "AccessDenied": (
+        "these credentials may not do that in the bucket {bucket}",
+        f"ask for s3:ListBucket, GetObject, PutObject and DeleteObject on it; or {_WHO_AM_I}",
+    ),
+    "NoSuchBucket": (
+        "there is no bucket {bucket} at {endpoint}",
+        "make it (aws s3 mb s3://{bucket}), or correct mirror.url in the site file or the config",
+    ),
+    "RequestTimeTooSkewed": (
+        "this machine's clock and the store's are too far apart, so it refuses every request",
+        "compare `date -u` with the store's, and have the clock set right (chronyc tracking)",
+    ),
+    "PermanentRedirect": (
+        "the bucket {bucket} is in another region",
+        "set AWS_REGION to the region of the bucket",
+    ),
+    "QuotaExceeded": ("the store's quota is used up", "delete something there, or ask for more"),
+    "InvalidStorageClass": (
+        "the store does not know this storage class",
+        "correct mirror.storage_class in the site file",
+    ),
+    "KMS.NotFoundException": (
+        "the store does not know this key",
+        "correct mirror.kms_key in the site file",
+    ),
+}
+#: A HEAD request is answered without a code.
+_BY_STATUS: Final = {"400": "AccessDenied", "401": "AccessDenied", "403": "AccessDenied"}
+_SAME: Final = {
+    "RequestExpired": "RequestTimeTooSkewed",
+    "AuthorizationHeaderMalformed": "PermanentRedirect",
+    "IllegalLocationConstraintException": "PermanentRedirect",
+    "InvalidSecurity": "AccessDenied",
+    "AllAccessDisabled": "AccessDenied",
+    "Forbidden": "AccessDenied",
+    "Unauthorized": "AccessDenied",
+    "ExpiredTokenException": "ExpiredToken",
+    "XMinioStorageFull": "QuotaExceeded",
+    "KMS.KMSInvalidStateException": "KMS.NotFoundException",
+}
+_TROUBLE: Final = frozenset({
+    "InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "Throttling",
+    "ThrottlingException", "RequestLimitExceeded", "BandwidthLimitExceeded", "OperationAborted",
+    "XMinioServerNotInitialized", "TooManyRequests", "BadDigest", "IncompleteBody",
+    "XAmzContentSHA256Mismatch",
+})  # fmt: skip
+_TEMPORARY: Final = (
+    exceptions.HTTPClientError,
+    exceptions.ConnectionError,
+    exceptions.IncompleteReadError,
+    exceptions.ResponseStreamingError,
+    exceptions.ReadTimeoutError,
+)
+
+
+def code_of(error: exceptions.ClientError) -> str:
+    """S3's word for what went wrong, or the HTTP status where it gives none."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def translated(error: Exception, doing: str, bucket: str, endpoint: str) -> HpcflowError:
+    """``error``, which botocore raised while ``doing`` something (``send s3://b/x``)."""
+    if isinstance(error, exceptions.ClientError):
+        return _refused(error.response, code_of(error), doing, bucket, endpoint)
+    if isinstance(error, exceptions.SSLError):
+        return MirrorError(
+            f"cannot {doing}: {endpoint} has no certificate that is trusted here: {error}",
+            next_action="name the certificates of your site in AWS_CA_BUNDLE",
+        )
+    if isinstance(error, _TEMPORARY):
+        return MirrorUnavailable(
+            f"cannot {doing}: {endpoint} does not answer: {error}",
+            next_action="nothing is lost, the mirror tries again; if it lasts, look at "
+            f"{endpoint} from this machine: curl -I {endpoint}",
+        )
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        return MirrorError(
+            f"cannot {doing}: no credentials for S3 were found",
+            next_action="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
+            "~/.aws/credentials; where a daemon runs, in its environment",
+        )
+    if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError)):
+        return MirrorError(f"cannot {doing}: {error}", next_action=_WHO_AM_I)
+    if isinstance(error, exceptions.ProfileNotFound):
+        return InputError(f"cannot {doing}: {error}", next_action="correct AWS_PROFILE")
+    return MirrorError(
+        f"cannot {doing}: {error}", next_action=f"correct the URL, or look at {endpoint}"
+    )
+
+
+def _refused(response: Any, code: str, doing: str, bucket: str, endpoint: str) -> MirrorError:
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code = _SAME.get(code, code)
+    if status in (429, 500, 502, 503, 504) or code in _TROUBLE:
+        return MirrorUnavailable(
+            f"cannot {doing}: {endpoint} has trouble ({code or status})",
+            next_action="nothing is lost, the mirror tries again; if it lasts, tell those who run "
+            "the store",
+        )
+    if code in ("NoSuchKey", "404", "NotFound"):
+        return Missing(f"cannot {doing}: there is no such object")
+    known = _REFUSED.get(code) or _REFUSED.get(_BY_STATUS.get(code, ""))
+    if known is None:
+        said = str(response.get("Error", {}).get("Message") or "").strip()
+        return MirrorError(
+            f"cannot {doing}: the store says {code or status}{': ' if said else ''}{said}",
+            next_action=f"look at the bucket: aws s3 ls s3://{bucket}",
+        )
+    wrong, next_action = (text.format(bucket=bucket, endpoint=endpoint) for text in known)
+    return MirrorError(f"cannot {doing}: {wrong} ({code})", next_action=next_action)

@@ -1,0 +1,291 @@
+"""A folder of a bucket.
+
+botocore signs and sends: it is what s3fs stands on, knows every way to credentials (variables,
+profile, SSO, role), and lets parts of an object be listed and sent again, which s3fs and obstore do
+not. docs/mirror.md has what was measured.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from hpcflow.clock import Clock
+from hpcflow.errors import InputError, MirrorError, MissingObjectError
+from hpcflow.mirror.patience import patiently
+from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote
+
+try:
+    from botocore import exceptions
+    from botocore.config import Config
+    from botocore.session import Session
+
+    from hpcflow.mirror.s3_errors import translated
+except ImportError as missing:
+    raise InputError(
+        f"a mirror in S3 needs a package that is not installed: {missing.name}",
+        next_action="pip install 'hpcflow[s3]'",
+    ) from None
+
+_T = TypeVar("_T")
+#: What a checksum is called among an object's metadata; rclone, s5cmd and people can read it.
+_SHA256: Final = "sha256"
+_CONNECTIONS: Final = 32
+_CONNECT_TIMEOUT_S: Final = 10
+#: Between two bytes, not for a whole request: a slow line is no fault.
+_READ_TIMEOUT_S: Final = 60
+_DELETED_AT_ONCE: Final = 1000
+
+
+class S3Remote(Remote):
+    """A folder of a bucket; several threads may use it."""
+
+    def __init__(self, url: str, options: Options, *, clock: Clock, patience_s: float) -> None:
+        super().__init__(url)
+        self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
+        self._prefix = prefix and f"{prefix}/"
+        self._options, self._clock, self._patience_s = options, clock, patience_s
+        self._endpoint = options.endpoint_url or "S3"
+        self._client = self._connect()
+        self._endpoint = str(self._client.meta.endpoint_url)
+        self.parts = S3Parts(self)
+
+    def names(self, prefix: str = "") -> dict[str, Entry]:
+        def look() -> dict[str, Entry]:
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=self.key(prefix)
+            )
+            return {
+                each["Key"][len(self._prefix) :]: Entry(each["Size"], _plain(each.get("ETag")))
+                for page in pages
+                for each in page.get("Contents", [])
+                if not each["Key"].endswith("/")  # what some tools make for a folder
+            }
+
+        return dict(sorted(self.call("list", prefix, look).items()))
+
+    def folders(self, prefix: str = "") -> list[str]:
+        def look() -> list[str]:
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=self.key(prefix), Delimiter="/"
+            )
+            begin = len(self.key(prefix))
+            return sorted(
+                each["Prefix"][begin:-1]
+                for page in pages
+                for each in page.get("CommonPrefixes", [])
+            )
+
+        return self.call("list", prefix, look)
+
+    def stat(self, name: str) -> Entry | None:
+        def look() -> Entry:
+            head = self._client.head_object(Bucket=self.bucket, Key=self.key(name))
+            sha256 = head.get("Metadata", {}).get(_SHA256)
+            return Entry(head["ContentLength"], _plain(head.get("ETag")), sha256)
+
+        try:
+            return self.call("look at", name, look)
+        except MissingObjectError:
+            return None
+
+    def read_range(self, name: str, begin: int, end: int) -> bytes:
+        def read() -> bytes:
+            try:
+                answer = self._client.get_object(
+                    Bucket=self.bucket, Key=self.key(name), Range=f"bytes={begin}-{end - 1}"
+                )
+            except exceptions.ClientError as error:
+                if error.response.get("Error", {}).get("Code") == "InvalidRange":
+                    return b""  # an empty object, or the end of one
+                raise
+            with answer["Body"] as body:
+                return bytes(body.read())
+
+        return self.call("read", name, read) if end > begin else b""
+
+    def put_bytes(
+        self, data: bytes | memoryview, name: str, *, sha256: str | None = None
+    ) -> str | None:
+        more = self.about_new(sha256)
+        if sha256 is not None:
+            more["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
+
+        def send() -> str | None:
+            answer = self._client.put_object(
+                Bucket=self.bucket, Key=self.key(name), Body=data, **more
+            )
+            return _plain(answer.get("ETag"))
+
+        return self.call("send", name, send)
+
+    def delete(self, names: Iterable[str]) -> None:
+        todo = [{"Key": self.key(name)} for name in names]
+        for begin in range(0, len(todo), _DELETED_AT_ONCE):
+            some = {"Objects": todo[begin : begin + _DELETED_AT_ONCE], "Quiet": True}
+
+            def remove(some: dict[str, Any] = some) -> Any:
+                return self._client.delete_objects(Bucket=self.bucket, Delete=some)
+
+            answer = self.call("delete from", "", remove)
+            if errors := answer.get("Errors"):
+                raise MirrorError(
+                    f"cannot delete {errors[0].get('Key')}: {errors[0].get('Code')}",
+                    next_action="ask for s3:DeleteObject on the bucket",
+                )
+
+    # For S3Parts, which speaks to the same bucket.
+
+    @property
+    def client(self) -> Any:
+        """botocore's."""
+        return self._client
+
+    def key(self, name: str) -> str:
+        """What the bucket calls ``name``."""
+        return self._prefix + name
+
+    def name_of(self, key: str) -> str:
+        """The inverse of :meth:`key`."""
+        return key[len(self._prefix) :]
+
+    def about_new(self, sha256: str | None) -> dict[str, Any]:
+        """What is said of every new object: how it is kept, and its checksum."""
+        options = self._options
+        said = {
+            "ServerSideEncryption": options.encryption,
+            "SSEKMSKeyId": options.kms_key,
+            "StorageClass": options.storage_class,
+            "Metadata": {_SHA256: sha256} if sha256 is not None else None,
+        }
+        return {key: value for key, value in said.items() if value is not None}
+
+    def call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
+        """What ``do`` returns; it is asked again while the store has trouble.
+
+        Raises:
+            MirrorError: as :class:`Remote` says.
+        """
+
+        def once() -> _T:
+            with self._translating(f"{doing} {self.url_of(name)}"):
+                return do()
+
+        return patiently(once, clock=self._clock, patience_s=self._patience_s)
+
+    @contextmanager
+    def _translating(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.ClientError, exceptions.BotoCoreError, OSError) as error:
+            raise translated(error, doing, self.bucket, self._endpoint) from error
+
+    def _connect(self) -> Any:
+        config = Config(
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_READ_TIMEOUT_S,
+            max_pool_connections=_CONNECTIONS,
+            retries={"mode": "standard", "total_max_attempts": 1},  # `patiently` does it
+            request_checksum_calculation="when_required",  # ours is the better one
+            response_checksum_validation="when_required",
+            user_agent_extra="hpcflow",
+        )
+        with self._translating(f"use {self.url}"):
+            session = Session()
+            return session.create_client(
+                "s3",
+                endpoint_url=self._options.endpoint_url,
+                # Stores that are not Amazon's take any; Amazon's own redirects are followed.
+                region_name=session.get_config_variable("region") or "us-east-1",
+                config=config,
+            )
+
+
+class S3Parts(Parts):
+    """Multipart uploads of a bucket."""
+
+    def __init__(self, remote: S3Remote) -> None:
+        self._remote = remote
+
+    def begin(self, name: str, sha256: str | None = None) -> str:
+        more = self._remote.about_new(sha256)
+
+        def create() -> str:
+            answer = self._remote.client.create_multipart_upload(**self._object(name), **more)
+            return str(answer["UploadId"])
+
+        return self._remote.call("send", name, create)
+
+    def put(self, name: str, upload_id: str, number: int, data: bytes | memoryview) -> Part:
+        def send() -> Part:
+            answer = self._remote.client.upload_part(
+                **self._object(name), UploadId=upload_id, PartNumber=number, Body=data
+            )
+            return Part(number, len(data), str(answer["ETag"]))
+
+        return self._remote.call("send", name, send)
+
+    def done(self, name: str, upload_id: str) -> dict[int, Part] | None:
+        def look() -> dict[int, Part]:
+            pages = self._remote.client.get_paginator("list_parts").paginate(
+                **self._object(name), UploadId=upload_id
+            )
+            return {
+                each["PartNumber"]: Part(each["PartNumber"], each["Size"], each["ETag"])
+                for page in pages
+                for each in page.get("Parts", [])
+            }
+
+        try:
+            return self._remote.call("look at", name, look)
+        except MirrorError as error:
+            if "NoSuchUpload" in error.message or isinstance(error, MissingObjectError):
+                return None
+            raise
+
+    def finish(self, name: str, upload_id: str, parts: Iterable[Part]) -> None:
+        said = [
+            {"PartNumber": each.number, "ETag": each.etag}
+            for each in sorted(parts, key=lambda each: each.number)
+        ]
+
+        def complete() -> None:
+            self._remote.client.complete_multipart_upload(
+                **self._object(name), UploadId=upload_id, MultipartUpload={"Parts": said}
+            )
+
+        self._remote.call("send", name, complete)
+
+    def abort(self, name: str, upload_id: str) -> None:
+        def stop() -> None:
+            self._remote.client.abort_multipart_upload(**self._object(name), UploadId=upload_id)
+
+        try:
+            self._remote.call("clean up", name, stop)
+        except MirrorError as error:
+            if "NoSuchUpload" not in error.message and not isinstance(error, MissingObjectError):
+                raise
+
+    def unfinished(self, prefix: str) -> list[tuple[str, str]]:
+        def look() -> list[tuple[str, str]]:
+            pages = self._remote.client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._remote.bucket, Prefix=self._remote.key(prefix)
+            )
+            return [
+                (self._remote.name_of(each["Key"]), each["UploadId"])
+                for page in pages
+                for each in page.get("Uploads", [])
+            ]
+
+        with suppress(MirrorError):  # some stores cannot list them; then the bucket's rules do
+            return self._remote.call("look at", prefix, look)
+        return []
+
+    def _object(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._remote.bucket, "Key": self._remote.key(name)}
+
+
+def _plain(etag: str | None) -> str | None:
+    return etag.strip('"') if etag else None
