@@ -26,6 +26,7 @@ from hpcflow.model.spec import RunSpec
 from hpcflow.rendering.job import render_job
 from hpcflow.settings import Settings
 from hpcflow.sites.loader import load_site, search_path
+from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.sites.scratch import expand_scratch
@@ -94,6 +95,7 @@ def make_plan(
         gpu_type=placement.gpu_type,
         umask=_umask(),
         spec=spec,
+        mirror=mirror_of(spec, site, known, user=settings.user, account=placement.account),
         estimated_cost_usd=estimate_cost_usd(placement),
         provenance=provenance(config.absolute(), overrides, state),
     )

@@ -7,8 +7,9 @@ both pass the same tests. An object appears as a whole or not at all.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -150,6 +151,10 @@ class Remote(ABC):
             sha256: of ``data``, when it is known; the store checks and keeps it where it can.
         """
 
+    def put_stream(self, pieces: Iterator[bytes], name: str) -> None:
+        """Make ``pieces`` one object; where they raise, there is none. For stores without parts."""
+        self.put_bytes(b"".join(pieces), name)
+
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Delete these objects; those that are gone already are no error."""
@@ -211,7 +216,8 @@ def open_remote(
     try:
         check_store_url(url)
     except ValueError as error:
-        raise InputError(f"{error}: {url[:200]!r}", next_action=_LIKE) from None
+        shown = re.sub("//[^/]*@", "//…@", url[:200])
+        raise InputError(f"{error}: {shown!r}", next_action=_LIKE) from None
     clock = clock or SystemClock()
     if url.startswith(("s3://", "s3a://")):
         from hpcflow.mirror.s3_remote import S3Remote

@@ -266,6 +266,12 @@ Path = Annotated[
     AfterValidator(_check_path),
     Kind("path"),
 ]
+StoreUrl = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=1024),
+    AfterValidator(check_store_url),
+    Kind("URL of a folder in a store"),
+]
 Variable = Annotated[
     str,
     AfterValidator(_check_variable),

@@ -28,6 +28,21 @@ class Provenance(BaseModel):
     data: dict[str, str] = Field(default_factory=dict, description="Data set -> version.")
 
 
+class Mirror(BaseModel):
+    """Where the copy of a run goes, and how: the site's section ``mirror``, filled in."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    url: str = Field(description="A folder of a store; the run's own is below it.")
+    endpoint_url: str | None = None
+    encryption: str | None = None
+    kms_key: str | None = None
+    storage_class: str | None = None
+    bandwidth_bytes_s: int | None = Field(None, ge=1, description="None for as fast as it goes.")
+    keep_last: int | None = Field(None, ge=1, description="Newest that stay there; None for all.")
+    keep_for_s: int | None = Field(None, ge=1, description="How long they stay; None for ever.")
+
+
 class Run(BaseModel):
     """One run. Written once, before anything is sent; never changed."""
 
@@ -48,6 +63,7 @@ class Run(BaseModel):
         description="The program's, in every attempt; None in runs made before it was kept.",
     )
     spec: RunSpec
+    mirror: Mirror | None = None
     parent_sweep: str | None = None
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
     provenance: Provenance

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from enum import Enum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -33,6 +33,7 @@ from hpcflow.model.kinds import (
     Path,
     Seconds,
     Section,
+    StoreUrl,
     TrainSteps,
     Variable,
     Variables,
@@ -523,6 +524,14 @@ class RunSpec(Section):
     environment: Environment = Field(default_factory=Environment, description=Environment.__doc__)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description=Checkpoint.__doc__)
     retry: Retry = Field(default_factory=Retry, description=Retry.__doc__)
+    mirror: StoreUrl | Literal["never"] | None = Field(
+        None,
+        description="Where completed checkpoints and the run's small files are copied to: an "
+        "`s3://` URL, any that fsspec knows, or an absolute folder; `$USER` and other variables "
+        "are filled in; `never` for nowhere. Default: what the site says. "
+        "[mirror.md](mirror.md) tells more.",
+        examples=["s3://lab-checkpoints/$USER"],
+    )
     tags: list[Name] = Field(
         default_factory=list, description="Words to find the run by.", examples=[["baseline"]]
     )

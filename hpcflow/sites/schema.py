@@ -16,6 +16,7 @@ from hpcflow.documents import Document
 from hpcflow.errors import Where
 from hpcflow.model.kinds import (
     Count,
+    CountOrAll,
     CountOrNone,
     Kind,
     Matching,
@@ -26,6 +27,7 @@ from hpcflow.model.kinds import (
     Path,
     Seconds,
     Section,
+    StoreUrl,
     Text,
     Variables,
     Word,
@@ -235,6 +237,72 @@ class Scratch(Section):
     filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
 
 
+class Retention(Section):
+    """How long checkpoints stay in the mirror.
+
+    One goes that none of the keys keeps which are given; the newest of a run never, nor one that
+    its run directory still has. Without either key all stay.
+    """
+
+    keep_last: CountOrAll = Field(
+        None, description="How many of a run's newest checkpoints to keep, or `all`."
+    )
+    keep_for_s: Seconds | None = Field(
+        None, alias="keep_for", description="Keep those that were mirrored so long ago, or later."
+    )
+
+
+class SiteMirror(Section):
+    """The store that completed checkpoints of all runs here are copied to.
+
+    Credentials have no place here: they come from the store's standard chain, for S3 the
+    environment, `~/.aws`, or the machine's role.
+    """
+
+    url: StoreUrl = Field(
+        description="A folder of an object store, such as `s3://bucket/$USER`, any URL that fsspec "
+        "knows, or an absolute folder on another file system. Variables as in `scratch.path`."
+    )
+    endpoint_url: (
+        Annotated[
+            str,
+            Matching(r"https?://[A-Za-z0-9.:_/\[\]-]+", "not a URL such as https://s3.example.org"),
+            Kind("URL"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Of a store that speaks S3 and is not Amazon's. Default: `AWS_ENDPOINT_URL`, "
+        "or what `~/.aws/config` says.",
+    )
+    encryption: Literal["AES256", "aws:kms"] | None = Field(
+        None, description="Encryption by the store. Default: what the bucket says."
+    )
+    kms_key: Text | None = Field(
+        None, description="Id of the key for `aws:kms`. Default: the account's own."
+    )
+    storage_class: Word | None = Field(
+        None, description="Such as `STANDARD_IA`. Default: what the bucket says."
+    )
+    bandwidth_mb_s: Megabytes | None = Field(
+        None,
+        alias="bandwidth",
+        description="Most that one mirror sends in a second, such as `200M`; no limit if absent.",
+    )
+    retention: Retention = Field(default_factory=Retention, description=Retention.__doc__)
+    partition: Word | None = Field(
+        None,
+        description="A partition for data transfer, in Slurm's words: the daemon sends the mirror "
+        "as a job there. Default: it runs beside the daemon.",
+    )
+
+    @model_validator(mode="after")
+    def _key_has_a_use(self) -> SiteMirror:
+        if self.kms_key is not None and self.encryption != "aws:kms":
+            raise WrongKey("means nothing without `encryption: aws:kms`", "kms_key")
+        return self
+
+
 class Fabric(Section):
     """The network between the nodes."""
 
@@ -290,6 +358,7 @@ class Site(Section):
         None, description="All accounts there are; unknown if absent."
     )
     scratch: Scratch = Field(description="Where run directories go.")
+    mirror: SiteMirror | None = Field(None, description=SiteMirror.__doc__)
     fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)
     launch: SiteLaunch = Field(default_factory=SiteLaunch, description=SiteLaunch.__doc__)
     modules: Modules = Field(default_factory=Modules, description=Modules.__doc__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -29,15 +29,11 @@ def expand_scratch(
         SiteError: a variable is unset or empty, or the result is not an absolute path.
     """
     text = site.scratch.path
-    known = {**environ, "USER": user, "ACCOUNT": account or ""}
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        if not known.get(name):
-            raise _unset(site, name)
-        return known[name]
-
-    path = _VARIABLE.sub(value, text)
+    path = fill_in(
+        text,
+        {**environ, "USER": user, "ACCOUNT": account or ""},
+        lambda name: _unset(site, name),
+    )
     parts = PurePosixPath(path).parts
     if not path.startswith("/") or ".." in parts or "$" in path or not path.isprintable():
         raise SiteError(
@@ -48,6 +44,18 @@ def expand_scratch(
             f"site file: hpcflow site show {site.name}",
         )
     return Path(path)
+
+
+def fill_in(text: str, known: Mapping[str, str], unset: Callable[[str], SiteError]) -> str:
+    """``text`` with its variables filled in; ``unset`` makes the error for one without a value."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not known.get(name):
+            raise unset(name)
+        return known[name]
+
+    return _VARIABLE.sub(value, text)
 
 
 def _unset(site: Site, name: str) -> SiteError:

@@ -9,6 +9,10 @@
       submit.lock                              held by whoever may be creating a job right now
       adoption.json                            what of the program's own files is not to be adopted
       cancel                                   exists once somebody asked the run to stop for good
+      mirror.jsonl                             what became of each checkpoint in the object store
+      mirror.lock                              held by whoever is mirroring this run right now
+      .mirror-sent.json                        the small files as they were when last mirrored
+      .mirror-progress.json                    how far the upload under way is
       attempts/0001/
         job.sbatch  out.log                    what was sent; what it printed
         events.jsonl                           what the job says
@@ -100,6 +104,22 @@ class RunDir:
     @property
     def cancel(self) -> Path:
         return self.path / "cancel"
+
+    @property
+    def mirror(self) -> Path:
+        return self.path / "mirror.jsonl"
+
+    @property
+    def mirror_lock(self) -> Path:
+        return self.path / "mirror.lock"
+
+    @property
+    def mirror_sent(self) -> Path:
+        return self.path / ".mirror-sent.json"
+
+    @property
+    def mirror_progress(self) -> Path:
+        return self.path / ".mirror-progress.json"
 
     @property
     def checkpoints(self) -> Path:

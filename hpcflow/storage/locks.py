@@ -1,12 +1,13 @@
-"""The submit lock: at most one process may be creating a job of a run.
+"""The locks of a run: at most one process may be creating a job of it, and one mirroring it.
 
-It is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the process: a child
-``sbatch`` that inherits the descriptor (``pass_fds=[lock.fd]``) keeps it after its parent was
-killed. So whoever gets the lock knows that nobody is still sending.
+The submit lock is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the
+process: a child ``sbatch`` that inherits the descriptor (``pass_fds=[lock.fd]``) keeps it after its
+parent was killed. So whoever gets the lock knows that nobody is still sending.
 
 Some Lustre mounts know no flock. There the lock is granted all the same, marked as not reliable:
 the job script's claim file still keeps a second job of an attempt from training, but "nobody is
-sending" must then be concluded from the age of the intent.
+sending" must then be concluded from the age of the intent; and two who mirror one run send the same
+bytes twice, no more.
 """
 
 from __future__ import annotations
@@ -63,6 +64,32 @@ def submit_lock(
         yield SubmitLock(fd, _acquire(fd, run_dir, wait_s, clock or SystemClock(), must_be_free))
     finally:
         os.close(fd)  # not LOCK_UN: that would take it from an inheriting child as well
+
+
+@contextmanager
+def mirror_lock(run_dir: RunDir) -> Iterator[bool]:
+    """Hold the run's mirror lock for the length of a ``with`` block; False when somebody else does.
+
+    Raises:
+        StorageError: the lock file cannot be opened.
+    """
+    try:
+        fd = os.open(run_dir.mirror_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise storage_error("lock", run_dir.mirror_lock, error) from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        except BlockingIOError:
+            is_ours = False
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise storage_error("lock", run_dir.mirror_lock, error) from error
+            is_ours = True
+        yield is_ours
+    finally:
+        os.close(fd)
 
 
 def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock, must_be_free: bool) -> bool:

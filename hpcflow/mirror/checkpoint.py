@@ -1,0 +1,257 @@
+"""One complete checkpoint -> the store: its files first, compared as they go, its manifest last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import DamagedError, HpcflowError, MirrorError, MissingObjectError
+from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
+from hpcflow.mirror.records import (
+    BEGAN,
+    FAILED,
+    MIRRORED,
+    SENDING,
+    Records,
+    Upload,
+    record,
+)
+from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.upload import Outgoing, Uploader
+from hpcflow.runtime.manifest import FORMAT
+from hpcflow.storage.files import read_file
+from hpcflow.storage.layout import RunDir
+
+#: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
+_SAID_AGAIN_S: Final = 3600.0
+
+
+class GoneError(HpcflowError):
+    """The checkpoint was removed here while it was being sent."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A complete checkpoint in a run directory, by its manifest.
+
+    Attributes:
+        files: name -> size in bytes and SHA-256, without the manifest itself.
+        manifest: the bytes of the manifest, and their SHA-256.
+    """
+
+    path: Path
+    train_step: int
+    files: dict[str, tuple[int, str]]
+    manifest: bytes
+    manifest_sha256: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files, without the manifest."""
+        return sum(size for size, _ in self.files.values())
+
+
+def read_local(path: Path) -> Local:
+    """The checkpoint in the folder ``path``; its files are not looked at.
+
+    Raises:
+        GoneError: it has no manifest (any more).
+        DamagedError: the manifest is none, or none of a format that this version knows.
+    """
+    try:
+        data = read_file(path / MANIFEST)
+    except FileNotFoundError:
+        raise GoneError(f"{path} has no manifest") from None
+    except OSError as error:
+        raise DamagedError(f"{path / MANIFEST} cannot be read: {error}") from error
+    try:
+        manifest = json.loads(data)
+        files = {name: (_size(said), _sha256(said)) for name, said in manifest["files"].items()}
+        step = int(manifest["train_step"])
+        if manifest["format"] != FORMAT or step != int(path.name) or not all(map(_is_plain, files)):
+            raise ValueError("of another format, or of another checkpoint")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{path / MANIFEST} is no manifest: {error}") from error
+    return Local(path, step, files, data, hashlib.sha256(data).hexdigest())
+
+
+def send_checkpoint(
+    run_dir: RunDir,
+    local: Local,
+    records: Records,
+    uploader: Uploader,
+    *,
+    clock: Clock,
+    on_bytes: Callable[[int], object],
+) -> None:
+    """Send ``local``, so that a reader of the store sees nothing of it, or all.
+
+    What is there already, of an earlier try, with the right size and checksum, is not sent again.
+
+    Raises:
+        DamagedError: it is not whole here. Recorded: it is not tried again.
+        GoneError: it was removed here meanwhile; so was what had been sent.
+        MirrorError: the store. Recorded, to be tried again.
+        StorageError: the run directory.
+    """
+    remote = uploader.remote
+    sending = _Sending(run_dir, local, records, remote, clock)
+
+    def sent(size_bytes: int) -> None:
+        on_bytes(size_bytes)
+        sending.say_again()
+
+    try:
+        sending.begin()
+        todo = sending.missing()
+        on_bytes(local.size_bytes - sum(each.size_bytes for each in todo))
+        uploader.send(todo, on_bytes=sent)
+        sending.compare()
+        remote.put_bytes(local.manifest, sending.folder + MANIFEST, sha256=local.manifest_sha256)
+        sending.end()
+    except (OSError, DamagedError) as error:
+        if not (local.path / MANIFEST).is_file():
+            sending.take_back()
+            raise GoneError(f"{local.path} was removed while it was being sent") from error
+        sending.fail(error, is_final=isinstance(error, DamagedError))
+        if isinstance(error, DamagedError):
+            raise
+        raise DamagedError(f"{local.path} cannot be read: {error}") from error
+    except MirrorError as error:
+        sending.fail(error, is_final=False)
+        raise
+
+
+class _Sending:
+    """One try to send one checkpoint."""
+
+    def __init__(
+        self, run_dir: RunDir, local: Local, records: Records, remote: Remote, clock: Clock
+    ) -> None:
+        self._run_dir, self._local, self._records = run_dir, local, records
+        self._remote, self._clock = remote, clock
+        self.folder = checkpoint_folder(run_dir.path.name, local.train_step)
+        self._said_at_s = self._began_at_s = clock.monotonic()
+
+    def begin(self) -> None:
+        self._say(BEGAN, size_bytes=self._local.size_bytes)
+
+    def say_again(self) -> None:
+        if self._clock.monotonic() - self._said_at_s > _SAID_AGAIN_S:
+            self._said_at_s = self._clock.monotonic()
+            self.begin()
+
+    def missing(self) -> list[Outgoing]:
+        """What is to be sent. What is there and does not belong to it goes first."""
+        there = self._remote.names(self.folder)
+        manifest = there.pop(self.folder + MANIFEST, None)
+        wanted = {self.folder + name: name for name in self._local.files}
+        foreign = [name for name in there if name not in wanted]
+        missing = [
+            self._outgoing(name)
+            for full, name in wanted.items()
+            if full not in there or not self._is_right(full, there[full], name)
+        ]
+        if manifest is not None and (missing or foreign or not self._is_same_manifest()):
+            # Of another checkpoint of this train step, or of one that was damaged there: while it
+            # is repaired, nobody shall take it for complete.
+            self._remote.delete([self.folder + MANIFEST])
+        self._remote.delete(foreign)
+        return missing
+
+    def _is_same_manifest(self) -> bool:
+        try:
+            return self._remote.read(self.folder + MANIFEST) == self._local.manifest
+        except MissingObjectError:
+            return False
+
+    def _is_right(self, full: str, entry: Entry, name: str) -> bool:
+        size_bytes, sha256 = self._local.files[name]
+        if entry.size_bytes != size_bytes:
+            return False
+        known = self._remote.stat(full)
+        return known is not None and known.sha256 == sha256
+
+    def _outgoing(self, name: str) -> Outgoing:
+        size_bytes, sha256 = self._local.files[name]
+
+        def begun(upload: Upload) -> None:
+            self._say(SENDING, name=name, upload_id=upload.upload_id, part_bytes=upload.part_bytes)
+
+        return Outgoing(
+            self._local.path / name,
+            self.folder + name,
+            size_bytes,
+            sha256,
+            known=self._records.uploads.get(f"{self._local.train_step}/{name}"),
+            on_begin=begun,
+        )
+
+    def compare(self) -> None:
+        """Whether the store has all files in their sizes.
+
+        Raises:
+            MirrorError: it has not, though it said so.
+        """
+        there = self._remote.names(self.folder)
+        for name, (size_bytes, _) in self._local.files.items():
+            entry = there.get(self.folder + name)
+            if entry is None or entry.size_bytes != size_bytes:
+                found = "nothing" if entry is None else f"{entry.size_bytes} bytes"
+                raise MirrorError(
+                    f"{self._remote.url_of(self.folder + name)} was sent with {size_bytes} bytes, "
+                    f"and the store has {found}",
+                    next_action="it is sent again by itself; if that repeats, tell those who run "
+                    "the store",
+                )
+
+    def end(self) -> None:
+        self._say(
+            MIRRORED,
+            size_bytes=self._local.size_bytes,
+            manifest_sha256=self._local.manifest_sha256,
+            took_s=round(self._clock.monotonic() - self._began_at_s, 3),
+        )
+
+    def fail(self, error: Exception, *, is_final: bool) -> None:
+        why = error.message if isinstance(error, HpcflowError) else str(error)
+        self._say(FAILED, why=why, is_final=is_final, manifest_sha256=self._local.manifest_sha256)
+
+    def take_back(self) -> None:
+        """Remove the half that was sent of a checkpoint that there is no more."""
+        self._remote.delete(list(self._remote.names(self.folder)))
+        if self._run_dir.run_json.exists():
+            self.fail(GoneError("it was removed here while it was being sent"), is_final=False)
+
+    def _say(self, what: str, **facts: Any) -> None:
+        record(
+            self._run_dir,
+            self._clock,
+            what,
+            url=self._remote.url,
+            train_step=self._local.train_step,
+            **facts,
+        )
+
+
+def _size(said: Any) -> int:
+    size = said["size_bytes"]
+    if type(size) is not int or size < 0:
+        raise ValueError(f"{size!r} is no size")
+    return size
+
+
+def _sha256(said: Any) -> str:
+    text = str(said["sha256"])
+    if len(bytes.fromhex(text)) != 32:
+        raise ValueError(f"{text!r} is no checksum")
+    return text
+
+
+def _is_plain(name: str) -> bool:
+    return name != MANIFEST and not {"", ".", ".."} & set(name.split("/")) and "\0" not in name

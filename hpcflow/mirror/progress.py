@@ -1,0 +1,73 @@
+"""How far the upload of a checkpoint is: a small file for whoever looks meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.storage.files import FILE_MODE, read_file
+from hpcflow.storage.layout import RunDir
+
+_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """What is said of an upload; it may have been killed since."""
+
+    train_step: int
+    sent_bytes: int
+    size_bytes: int
+
+
+class Progress:
+    """Says it, now and then, for the length of a ``with`` block."""
+
+    def __init__(self, run_dir: RunDir, train_step: int, size_bytes: int, clock: Clock) -> None:
+        self._path, self._clock = run_dir.mirror_progress, clock
+        self._train_step, self._size_bytes = train_step, size_bytes
+        self._sent_bytes, self._said_at_s = 0, clock.monotonic()
+
+    def add(self, size_bytes: int) -> None:
+        """So many bytes more were sent. Called by one thread at a time."""
+        self._sent_bytes += size_bytes
+        if self._clock.monotonic() - self._said_at_s >= _EVERY_S:
+            self._said_at_s = self._clock.monotonic()
+            self._say()
+
+    def __enter__(self) -> Progress:
+        self._say()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _say(self) -> None:
+        said = [self._train_step, self._sent_bytes, self._size_bytes]
+        aside = self._path.with_suffix(".tmp")
+        # No fact: neither synced nor missed when it cannot be written.
+        with suppress(OSError):
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(json.dumps(said))
+            aside.replace(self._path)
+
+
+def under_way(run_dir: RunDir) -> UnderWay | None:
+    """How far the upload is that is under way, or was killed; None where there is none."""
+    try:
+        train_step, sent_bytes, size_bytes = json.loads(read_file(run_dir.mirror_progress))
+        return UnderWay(int(train_step), int(sent_bytes), int(size_bytes))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None

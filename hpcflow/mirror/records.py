@@ -1,0 +1,140 @@
+"""``mirror.jsonl`` in a run directory: what became of each checkpoint in the store.
+
+One JSON object on a line, appended and synced before anything is done that relies on it::
+
+    {"at": "2026-01-01T00:00:00.000Z", "what": "began", "url": "s3://bucket/ada", "train_step": 400,
+     "size_bytes": 9000}
+
+``what`` is one of
+
+- ``began``: its files are being sent; said again every hour. The job keeps it meanwhile.
+- ``sending``: a large file of it goes in parts: ``name``, ``upload_id``, ``part_bytes``
+- ``mirrored``: the store has all of it, verified; with the manifest's ``manifest_sha256``
+- ``failed``: ``why``; ``is_final`` where it is the checkpoint here that is damaged, for it will not
+  be tried again; without it, it will
+- ``removed``: from the store, by the rule for keeping
+
+The job and the ledger read this file, too. A line that is torn or of a newer version says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from hpcflow.clock import Clock, from_text, to_text
+from hpcflow.storage.files import append_line_durably, read_file, storage_error
+from hpcflow.storage.layout import RunDir
+
+BEGAN: Final = "began"
+SENDING: Final = "sending"
+MIRRORED: Final = "mirrored"
+FAILED: Final = "failed"
+REMOVED: Final = "removed"
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A checkpoint that the store has."""
+
+    at: datetime
+    manifest_sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that goes in parts of ``part_bytes``; the last one may be smaller."""
+
+    upload_id: str
+    part_bytes: int
+
+
+@dataclass
+class Records:
+    """What stands in the file, about one store, by train step.
+
+    Attributes:
+        mirrored: those that the store has.
+        damaged: those that are not whole here, with the manifest's checksum and the reason.
+        failed: why the last try failed, of those that were neither mirrored nor removed since.
+        removed: those that were removed from the store on purpose.
+        began: when the sending of those began that are neither mirrored nor failed.
+        uploads: ``400/model.pt`` -> the parts of it that were begun; maybe over long ago.
+    """
+
+    mirrored: dict[int, Mirrored] = field(default_factory=dict)
+    damaged: dict[int, tuple[str, str]] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    removed: dict[int, str] = field(default_factory=dict)
+    began: dict[int, datetime] = field(default_factory=dict)
+    uploads: dict[str, Upload] = field(default_factory=dict)
+
+    def add(self, said: dict[str, Any]) -> None:
+        """Add one line; KeyError, TypeError or ValueError when it is none of ours."""
+        step, at = int(said["train_step"]), from_text(said["at"])
+        what = said["what"]
+        if what == SENDING:
+            self.uploads[f"{step}/{said['name']}"] = Upload(
+                str(said["upload_id"]), int(said["part_bytes"])
+            )
+            return
+        if what == BEGAN:
+            self.began[step] = at
+            return
+        if what not in (MIRRORED, FAILED, REMOVED):
+            return
+        for known in (self.mirrored, self.damaged, self.failed, self.removed, self.began):
+            known.pop(step, None)
+        if what == MIRRORED:
+            sha256 = str(said["manifest_sha256"])
+            self.mirrored[step] = Mirrored(at, sha256, int(said["size_bytes"]))
+        elif what == FAILED:
+            self.failed[step] = str(said["why"])
+            if said.get("is_final"):
+                self.damaged[step] = (str(said["manifest_sha256"]), str(said["why"]))
+        else:
+            self.removed[step] = str(said.get("manifest_sha256", ""))
+
+
+def read_records(run_dir: RunDir, url: str) -> Records:
+    """What is known of the store at ``url``; of another one, that was used before, nothing counts.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    records = Records()
+    try:
+        data = read_file(run_dir.mirror)
+    except FileNotFoundError:
+        return records
+    except OSError as error:
+        raise storage_error("read", run_dir.mirror, error) from error
+    for line in data.split(b"\n")[:-1]:
+        try:
+            said = json.loads(line)
+            if said["url"] == url:
+                records.add(said)
+        except (ValueError, KeyError, TypeError, RecursionError):  # noqa: PERF203 - torn, or foreign
+            continue
+    return records
+
+
+def record(
+    run_dir: RunDir, clock: Clock, what: str, *, url: str, train_step: int, **facts: Any
+) -> None:
+    """Append a line; it is on the disk when this returns.
+
+    Raises:
+        StorageError: it could not be written; also where the run directory is gone.
+    """
+    said = {
+        "at": to_text(clock.now()),
+        "what": what,
+        "url": url,
+        "train_step": train_step,
+        **facts,
+    }
+    append_line_durably(run_dir.mirror, json.dumps(said))

@@ -1,0 +1,128 @@
+"""The small files of a run -> the store: what it was, did and said. They grow, and are sent again.
+
+All that lies in the run directory but checkpoints, the copy of the runtime, locks and what is
+hidden. Which were sent, and how they were then, is remembered in ``.mirror-sent.json``; whoever
+loses that file sends all of them once more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import StorageError
+from hpcflow.mirror.layout import RUN_JSON
+from hpcflow.mirror.upload import Outgoing, Uploader
+from hpcflow.storage.files import read_file, write_durably
+from hpcflow.storage.layout import RunDir
+
+_LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
+#: A file that grows all the time is sent again after a second for each so many bytes of it, ...
+_BYTES_FOR_A_SECOND: Final = 1 << 20
+#: ... unless it has come to rest.
+_AT_REST_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class SmallFile:
+    """A file as it is now; ``name`` is below the run directory."""
+
+    name: str
+    path: Path
+    size_bytes: int
+    mtime_ns: int
+
+
+def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
+    """The files that the store at ``url`` has not as they are now, ``run.json`` first.
+
+    Args:
+        now_s: seconds since the epoch.
+    """
+    sent = _read_sent(run_dir, url)
+    due = [each for each in _files(run_dir.path, "") if _is_due(each, sent.get(each.name), now_s)]
+    return sorted(due, key=lambda each: (each.name != RUN_JSON, each.name))
+
+
+def send_small_files(
+    run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock
+) -> None:
+    """Send these files; what was sent is remembered, also where another one fails.
+
+    A file that is gone meanwhile is left out.
+
+    Raises:
+        MirrorError: the store.
+        StorageError: the run directory.
+    """
+    sent, lock = _read_sent(run_dir, uploader.remote.url), threading.Lock()
+    now_s = clock.now().timestamp()
+
+    def outgoing(each: SmallFile) -> Outgoing:
+        def remember() -> None:
+            with lock:
+                sent[each.name] = [each.size_bytes, each.mtime_ns, now_s]
+
+        name = f"{run_dir.path.name}/{each.name}"
+        return Outgoing(each.path, name, each.size_bytes, on_sent=remember, may_change=True)
+
+    # Without it the rest says nothing to anybody, so it is there first.
+    first = [each for each in files if each.name == RUN_JSON]
+    try:
+        uploader.send(map(outgoing, first))
+        uploader.send(outgoing(each) for each in files if each not in first)
+    finally:
+        said = json.dumps({"url": uploader.remote.url, "files": sent})
+        if run_dir.run_json.exists():
+            write_durably(run_dir.mirror_sent, said)
+
+
+def _files(folder: Path, prefix: str) -> Iterator[SmallFile]:
+    """Links are not followed: what they lead to is no part of the run."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        if entry.name.startswith(".") or name in _LEFT_OUT or not _is_text(name):
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            yield from _files(Path(entry.path), f"{name}/")
+        elif stat.S_ISREG(status.st_mode):
+            yield SmallFile(name, Path(entry.path), status.st_size, status.st_mtime_ns)
+
+
+def _is_text(name: str) -> bool:
+    """No store takes a name that is no Unicode."""
+    return name.encode("utf-8", "replace").decode() == name
+
+
+def _is_due(file: SmallFile, sent: Any, now_s: float) -> bool:
+    try:
+        size_bytes, mtime_ns, sent_s = sent
+        if (size_bytes, mtime_ns) == (file.size_bytes, file.mtime_ns):
+            return False
+        is_at_rest = now_s - file.mtime_ns / 1e9 > _AT_REST_S
+        return is_at_rest or now_s - sent_s >= file.size_bytes / _BYTES_FOR_A_SECOND
+    except (TypeError, ValueError):  # never sent; or not written by us
+        return True
+
+
+def _read_sent(run_dir: RunDir, url: str) -> dict[str, Any]:
+    try:
+        said = json.loads(read_file(run_dir.mirror_sent))
+        return dict(said["files"]) if said["url"] == url else {}
+    except (OSError, StorageError, ValueError, KeyError, TypeError, RecursionError):
+        return {}

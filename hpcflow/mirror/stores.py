@@ -1,0 +1,87 @@
+"""The stores of one pass: each is opened once, and one that refuses is left alone for the rest."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+
+from hpcflow.clock import Clock
+from hpcflow.errors import DamagedError, HpcflowError, MirrorError
+from hpcflow.mirror.limits import Bandwidth
+from hpcflow.mirror.remote import Options, Remote, open_remote
+from hpcflow.mirror.upload import Uploader
+from hpcflow.model.run import Mirror
+
+
+def open_store(mirror: Mirror, *, clock: Clock, patience_s: float = 60.0) -> Remote:
+    """The store that a run uses.
+
+    Raises:
+        InputError: it cannot be one, or a package for it is missing.
+        MirrorError: no credentials.
+    """
+    options = Options(
+        endpoint_url=mirror.endpoint_url,
+        encryption=mirror.encryption,
+        kms_key=mirror.kms_key,
+        storage_class=mirror.storage_class,
+    )
+    return open_remote(mirror.url, options, clock=clock, patience_s=patience_s)
+
+
+class Stores:
+    """The stores of one pass; several threads may ask."""
+
+    def __init__(self, clock: Clock, *, patience_s: float = 60.0) -> None:
+        self._clock, self._patience_s = clock, patience_s
+        self._open: dict[Mirror, Uploader] = {}
+        self._lock = threading.Lock()
+        self._uploaders = ExitStack()
+        #: Why a store is left alone, by its URL.
+        self.refused: dict[str, HpcflowError] = {}
+
+    def __enter__(self) -> Stores:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._uploaders.close()
+
+    def uploader(self, mirror: Mirror) -> Uploader | None:
+        """What sends to the store of a run; None where the store has refused.
+
+        Stores that differ in what they keep are one: the limit of the line is common to all.
+        """
+        key = mirror.model_copy(update={"keep_last": None, "keep_for_s": None})
+        with self._lock:
+            if mirror.url in self.refused:
+                return None
+            if key not in self._open:
+                try:
+                    remote = open_store(mirror, clock=self._clock, patience_s=self._patience_s)
+                except HpcflowError as error:
+                    self.refused[mirror.url] = error
+                    return None
+                bandwidth = Bandwidth(mirror.bandwidth_bytes_s, self._clock)
+                self._open[key] = self._uploaders.enter_context(Uploader(remote, bandwidth))
+            return self._open[key]
+
+    def judge(self, mirror: Mirror, error: MirrorError) -> None:
+        """After ``error``: leave the store alone, if it was not about one object or run alone."""
+        uploader = self.uploader(mirror)
+        if uploader is None or isinstance(error, DamagedError):
+            return
+        if not error.retryable:
+            try:
+                uploader.remote.folders()
+            except MirrorError as again:
+                error = again
+            else:
+                return
+        with self._lock:
+            self.refused.setdefault(mirror.url, error)

@@ -1,0 +1,264 @@
+"""Files -> objects: many at once, large ones in parts, checksums while they are read.
+
+Every byte is read once, and hashed before the object that it belongs to appears: a file that is not
+what its manifest says never becomes an object. What is in memory is bounded, whatever the sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final
+
+from hpcflow.errors import DamagedError
+from hpcflow.mirror.limits import Bandwidth, Memory
+from hpcflow.mirror.records import Upload
+from hpcflow.mirror.remote import Part, Parts, Remote
+from hpcflow.storage.files import open_file
+
+#: Up to this size a file goes as one request; what a killed upload has lost is at most one of them.
+PART_BYTES: Final = 16 << 20
+_SMALLEST_PART_BYTES: Final = 5 << 20
+_MOST_PARTS: Final = 10_000
+_MEMORY_BYTES: Final = 192 << 20
+_FILES: Final = 16
+_REQUESTS: Final = 16
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A file that is to become an object.
+
+    Attributes:
+        size_bytes: so much of it is sent: more may be appended meanwhile.
+        sha256: what its manifest says; None where there is none to hold it against.
+        known: parts of it that were begun before, maybe.
+        on_begin: called when parts are begun, before the first is sent.
+        on_sent: called when the object is there.
+        may_change: whether it is no error that it is gone, or shorter, by now: then it is left out.
+    """
+
+    path: Path
+    name: str
+    size_bytes: int
+    sha256: str | None = None
+    known: Upload | None = None
+    on_begin: Callable[[Upload], object] | None = None
+    on_sent: Callable[[], object] | None = None
+    may_change: bool = False
+
+
+class Uploader:
+    """Sends files to one store; several threads may use it at once, and share its limits."""
+
+    def __init__(self, remote: Remote, bandwidth: Bandwidth) -> None:
+        self.remote = remote
+        self._bandwidth = bandwidth
+        self._memory = Memory(_MEMORY_BYTES)
+        self._files = ThreadPoolExecutor(_FILES, "file")
+        self._requests = ThreadPoolExecutor(_REQUESTS, "part")
+
+    def __enter__(self) -> Uploader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pool in (self._files, self._requests):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def send(
+        self, outgoing: Iterable[Outgoing], *, on_bytes: Callable[[int], object] = lambda _: None
+    ) -> None:
+        """Send all of ``outgoing``; each is an object when this returns.
+
+        Args:
+            on_bytes: called with the number of bytes that were sent since, by one thread at a time.
+
+        Raises:
+            DamagedError: a file has another size or checksum than it should; it was not sent.
+            MirrorError: the store.
+            OSError: a file cannot be read; FileNotFoundError where it is gone.
+        """
+        telling, stopped = threading.Lock(), threading.Event()
+
+        def tell(size_bytes: int) -> None:
+            with telling:
+                on_bytes(size_bytes)
+
+        # The largest first: one that begins last would keep all others waiting.
+        todo = sorted(outgoing, key=lambda each: -each.size_bytes)
+        results = [self._files.submit(self._send, each, tell, stopped) for each in todo]
+        first: BaseException | None = None
+        for result in results:
+            try:
+                result.result()
+            except BaseException as error:  # noqa: PERF203 - none may work on unseen
+                first = first or error
+                stopped.set()
+        if first is not None:
+            raise first
+
+    def part_bytes(self, size_bytes: int) -> int:
+        """The size of the parts of a file: so that a limited line moves every second."""
+        usual = PART_BYTES
+        if self._bandwidth.bytes_s is not None:
+            usual = max(_SMALLEST_PART_BYTES, min(usual, self._bandwidth.bytes_s))
+        return max(usual, -(-size_bytes // _MOST_PARTS))
+
+    def _send(self, out: Outgoing, tell: Callable[[int], object], stopped: threading.Event) -> None:
+        if stopped.is_set():
+            return
+        try:
+            with open_file(out.path) as file:
+                is_sent = self._send_open(out, file, tell, stopped)
+        except (FileNotFoundError, DamagedError):
+            if not out.may_change:
+                raise
+            is_sent = False
+        if is_sent and out.on_sent is not None:
+            out.on_sent()
+
+    def _send_open(
+        self,
+        out: Outgoing,
+        file: BinaryIO,
+        tell: Callable[[int], object],
+        stopped: threading.Event,
+    ) -> bool:
+        """Whether it was sent; not when somebody else failed meanwhile."""
+        if out.size_bytes <= PART_BYTES:
+            self._send_whole(out, file)
+            tell(out.size_bytes)
+            return True
+        if self.remote.parts is None:
+            self.remote.put_stream(self._pieces(out, file, tell), out.name)
+            return True
+        return self._send_parts(out, file, self.remote.parts, tell, stopped)
+
+    def _send_whole(self, out: Outgoing, file: BinaryIO) -> None:
+        with self._memory.holding(out.size_bytes):
+            data = _read(out, file, out.size_bytes)
+            sha256 = hashlib.sha256(data).hexdigest()
+            _compare(out, sha256)
+            self._bandwidth.wait(len(data))
+            self.remote.put_bytes(data, out.name, sha256=sha256)
+
+    def _pieces(
+        self, out: Outgoing, file: BinaryIO, tell: Callable[[int], object]
+    ) -> Iterator[bytes]:
+        """The file in order; it raises in the end where that was not what it should be."""
+        digest = hashlib.sha256()
+        for begin in range(0, out.size_bytes, PART_BYTES):
+            size_bytes = min(PART_BYTES, out.size_bytes - begin)
+            with self._memory.holding(size_bytes):
+                data = _read(out, file, size_bytes)
+                digest.update(data)
+                self._bandwidth.wait(size_bytes)
+                yield data
+            tell(size_bytes)
+        _compare(out, digest.hexdigest())
+
+    def _send_parts(
+        self,
+        out: Outgoing,
+        file: BinaryIO,
+        store: Parts,
+        tell: Callable[[int], object],
+        stopped: threading.Event,
+    ) -> bool:
+        upload, there = self._go_on_or_begin(out, store)
+        digest = hashlib.sha256()
+        results: list[Future[Part]] = []
+        parts: list[Part] = []
+        try:
+            for number, begin in enumerate(range(0, out.size_bytes, upload.part_bytes), 1):
+                if stopped.is_set() or any(each.done() and each.exception() for each in results):
+                    break
+                size_bytes = min(upload.part_bytes, out.size_bytes - begin)
+                self._memory.take(size_bytes)
+                try:
+                    data = _read(out, file, size_bytes)
+                    digest.update(data)
+                except BaseException:
+                    self._memory.give(size_bytes)
+                    raise
+                part = there.get(number)
+                if part is not None and part.size_bytes == size_bytes:
+                    self._memory.give(size_bytes)
+                    parts.append(part)
+                    tell(size_bytes)
+                    continue
+                results.append(
+                    self._requests.submit(
+                        self._send_part, store, out.name, upload, number, data, tell
+                    )
+                )
+                del data
+        finally:
+            sent = [each.exception() or each.result() for each in results]
+        for each in sent:
+            if isinstance(each, BaseException):
+                raise each
+            parts.append(each)
+        if stopped.is_set():
+            return False
+        try:
+            _compare(out, digest.hexdigest())
+        except DamagedError:
+            store.abort(out.name, upload.upload_id)  # what was sent of it is no use
+            raise
+        store.finish(out.name, upload.upload_id, parts)
+        return True
+
+    def _go_on_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
+        """Where parts were begun for these very bytes, the store may still have them."""
+        if out.known is not None and out.sha256 is not None:
+            there = store.done(out.name, out.known.upload_id)
+            if there is not None:
+                return out.known, there
+        upload = Upload(store.begin(out.name, out.sha256), self.part_bytes(out.size_bytes))
+        if out.on_begin is not None:
+            out.on_begin(upload)
+        return upload, {}
+
+    def _send_part(
+        self,
+        store: Parts,
+        name: str,
+        upload: Upload,
+        number: int,
+        data: bytes,
+        tell: Callable[[int], object],
+    ) -> Part:
+        try:
+            self._bandwidth.wait(len(data))
+            part = store.put(name, upload.upload_id, number, data)
+        finally:
+            self._memory.give(len(data))
+        tell(len(data))
+        return part
+
+
+def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:
+    data = os.read(file.fileno(), size_bytes)
+    while len(data) < size_bytes:  # a signal, a network file system
+        more = os.read(file.fileno(), size_bytes - len(data))
+        if not more:
+            raise DamagedError(f"{out.path} is shorter than it should be: it is torn")
+        data += more
+    return data
+
+
+def _compare(out: Outgoing, sha256: str) -> None:
+    if out.sha256 not in (None, sha256):
+        raise DamagedError(f"{out.path} is not what was written: its checksum differs")

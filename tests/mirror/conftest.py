@@ -1,0 +1,41 @@
+"""Stores for the tests of the mirror: a real S3 server, a plain folder, memory."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.testing.cluster import S3
+
+
+@pytest.fixture
+def s3_environ(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
+    """The server, with its credentials where AWS clients look for them."""
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    return s3_server
+
+
+@pytest.fixture
+def bucket_url(s3_environ: S3) -> str:
+    """A new bucket of the server, and a prefix in it."""
+    return f"s3://{s3_environ.create_bucket(f'test-{secrets.token_hex(6)}')}/ada/runs"
+
+
+@pytest.fixture(params=["s3", "folder", "memory"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
+    """One folder in each kind of store."""
+    if request.param == "s3":
+        url = request.getfixturevalue("bucket_url")
+    elif request.param == "folder":
+        url = str(tmp_path / "store")
+    else:
+        url = f"memory://{secrets.token_hex(6)}/runs"
+    yield open_remote(url, clock=SystemClock(), patience_s=5)

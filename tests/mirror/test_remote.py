@@ -1,0 +1,154 @@
+"""What every kind of store has to do for the mirror."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import InputError, MissingObjectError
+from hpcflow.mirror.remote import Remote, open_remote
+
+
+def test_what_was_sent_can_be_read(remote: Remote) -> None:
+    data = b"one two three"
+    remote.put_bytes(data, "run-1/run.json", sha256=hashlib.sha256(data).hexdigest())
+    assert remote.read("run-1/run.json") == data
+    assert remote.read_range("run-1/run.json", 4, 7) == b"two"
+    assert remote.read_range("run-1/run.json", 8, 1000) == b"three"
+    assert remote.read_range("run-1/run.json", 1000, 2000) == b""
+    entry = remote.stat("run-1/run.json")
+    assert entry is not None and entry.size_bytes == len(data)
+    assert entry.sha256 in (None, hashlib.sha256(data).hexdigest())
+
+
+def test_an_object_is_replaced_as_a_whole(remote: Remote) -> None:
+    remote.put_bytes(b"a longer first one", "journal.jsonl")
+    before = remote.stat("journal.jsonl")
+    remote.put_bytes(b"second", "journal.jsonl")
+    after = remote.stat("journal.jsonl")
+    assert remote.read("journal.jsonl") == b"second"
+    assert before is not None and after is not None
+    assert before.etag is None or before.etag != after.etag
+
+
+def test_an_empty_object_is_one(remote: Remote) -> None:
+    remote.put_bytes(b"", "empty")
+    assert remote.exists("empty")
+    assert remote.read("empty") == b""
+
+
+def test_what_is_not_there(remote: Remote) -> None:
+    assert not remote.exists("nothing")
+    assert remote.stat("nothing") is None
+    assert remote.names() == {}
+    assert remote.folders() == []
+    remote.delete(["nothing"])
+    with pytest.raises(MissingObjectError, match="no such object"):
+        remote.read("nothing")
+
+
+def test_names_and_folders(remote: Remote) -> None:
+    for name in ("run-1/run.json", "run-1/checkpoints/000000400/a.pt", "run-10/run.json", "x"):
+        remote.put_bytes(name.encode(), name)
+    assert list(remote.names("run-1/")) == ["run-1/checkpoints/000000400/a.pt", "run-1/run.json"]
+    assert remote.names("run-1/")["run-1/run.json"].size_bytes == len("run-1/run.json")
+    assert list(remote.names()) == [
+        "run-1/checkpoints/000000400/a.pt",
+        "run-1/run.json",
+        "run-10/run.json",
+        "x",
+    ]
+    assert remote.folders() == ["run-1", "run-10"]
+    assert remote.folders("run-1/") == ["checkpoints"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a file.pt", "größe.pt", "模型/层 1.pt", "100%+&=.pt", "a'b\"c.pt", "tab\there", "~x#y"],
+)
+def test_any_name_that_a_file_can_have(remote: Remote, name: str) -> None:
+    full = f"run-1/artifacts/{name}"
+    remote.put_bytes(b"1", full)
+    assert list(remote.names("run-1/")) == [full]
+    assert remote.read(full) == b"1"
+    remote.delete([full])
+    assert not remote.exists(full)
+
+
+def test_many_are_deleted_at_once(remote: Remote) -> None:
+    names = [f"run-1/{number}" for number in range(30)]
+    for name in names:
+        remote.put_bytes(b"", name)
+    remote.delete(names[1:])
+    assert list(remote.names()) == names[:1]
+
+
+def test_small_files_come_and_go(remote: Remote, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(b"content")
+    remote.put(tmp_path / "here", "there")
+    remote.get("there", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == b"content"
+    assert (tmp_path / "back").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_stream_is_an_object_when_it_has_ended(remote: Remote) -> None:
+    pieces = [secrets.token_bytes(1000) for _ in range(3)]
+    remote.put_stream(iter(pieces), "run-1/stream")
+    assert remote.read("run-1/stream") == b"".join(pieces)
+
+
+def test_a_stream_that_breaks_leaves_nothing(remote: Remote) -> None:
+    def pieces() -> object:
+        yield b"half"
+        raise RuntimeError("the disk is gone")
+
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        remote.put_stream(pieces(), "run-1/stream")  # type: ignore[arg-type]
+    assert remote.names() == {}
+
+
+def test_parts(remote: Remote) -> None:
+    parts = remote.parts
+    if parts is None:
+        pytest.skip("this kind of store has none")
+    first, second = secrets.token_bytes(5 << 20), b"the rest"
+    upload_id = parts.begin("big")
+    sent = [parts.put("big", upload_id, 1, first)]
+    assert not remote.exists("big")
+    assert parts.done("big", upload_id) == {1: sent[0]}
+    sent.append(parts.put("big", upload_id, 2, second))
+    parts.finish("big", upload_id, reversed(sent))
+    assert remote.read("big") == first + second
+    assert parts.done("big", upload_id) is None
+
+
+def test_parts_that_are_thrown_away(remote: Remote) -> None:
+    parts = remote.parts
+    if parts is None:
+        pytest.skip("this kind of store has none")
+    upload_id = parts.begin("big")
+    parts.put("big", upload_id, 1, b"1")
+    parts.abort("big", upload_id)
+    parts.abort("big", upload_id)
+    assert parts.done("big", upload_id) is None
+    assert not remote.exists("big")
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("s3://user:secret@bucket/x", "credentials do not belong into a URL"),
+        ("s3://", "not the URL of a store"),
+        ("relative/folder", "not the URL of a store"),
+        ("nosuch://bucket/x", "cannot be used"),
+        ("s3://bucket/../other", "'..' means nothing"),
+    ],
+)
+def test_urls_that_are_none(url: str, wrong: str) -> None:
+    with pytest.raises(InputError, match=wrong) as caught:
+        open_remote(url)
+    assert caught.value.next_action
+    assert "secret" not in caught.value.message
