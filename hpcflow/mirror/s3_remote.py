@@ -1,8 +1,9 @@
 """A folder of a bucket.
 
-botocore signs and sends: it is what s3fs stands on, knows every way to credentials (variables,
-profile, SSO, role), and lets parts of an object be listed and sent again, which s3fs and obstore do
-not. docs/mirror.md has what was measured.
+botocore, which s3fs stands on, knows every way to credentials (variables, profile, SSO, role), says
+what went wrong, and lets the parts of an object be listed, so that an upload can be gone on with;
+s3fs and obstore do not. Whole objects and ranges go through obstore, which is faster where they are
+many: :mod:`hpcflow.mirror.s3_fast`. docs/mirror.md has what was measured.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import InputError, MirrorError, MissingObjectError
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote
+from hpcflow.mirror.s3_fast import FastObjects
 
 try:
     from botocore import exceptions
@@ -48,8 +50,9 @@ class S3Remote(Remote):
         self._prefix = prefix and f"{prefix}/"
         self._options, self._clock, self._patience_s = options, clock, patience_s
         self._endpoint = options.endpoint_url or "S3"
-        self._client = self._connect()
+        self._client, credentials = self._connect()
         self._endpoint = str(self._client.meta.endpoint_url)
+        self._fast = FastObjects(self._client, credentials, self.bucket)
         self.parts = S3Parts(self)
 
     def names(self, prefix: str = "") -> dict[str, Entry]:
@@ -93,6 +96,9 @@ class S3Remote(Remote):
 
     def read_range(self, name: str, begin: int, end: int) -> bytes:
         def read() -> bytes:
+            fast = self._fast.read_range(self.key(name), begin, end)
+            if fast is not None:
+                return fast
             try:
                 answer = self._client.get_object(
                     Bucket=self.bucket, Key=self.key(name), Range=f"bytes={begin}-{end - 1}"
@@ -110,10 +116,15 @@ class S3Remote(Remote):
         self, data: bytes | memoryview, name: str, *, sha256: str | None = None
     ) -> str | None:
         more = self.about_new(sha256)
+        metadata = more.get("Metadata", {})
+        is_plain = not set(more) - {"Metadata"}
         if sha256 is not None:
             more["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
 
         def send() -> str | None:
+            etag = self._fast.put(self.key(name), data, metadata) if is_plain else None
+            if etag is not None:
+                return _plain(etag)
             answer = self._client.put_object(
                 Bucket=self.bucket, Key=self.key(name), Body=data, **more
             )
@@ -182,7 +193,8 @@ class S3Remote(Remote):
         except (exceptions.ClientError, exceptions.BotoCoreError, OSError) as error:
             raise translated(error, doing, self.bucket, self._endpoint) from error
 
-    def _connect(self) -> Any:
+    def _connect(self) -> tuple[Any, Any]:
+        """botocore's client, and its credentials."""
         config = Config(
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
@@ -194,13 +206,14 @@ class S3Remote(Remote):
         )
         with self._translating(f"use {self.url}"):
             session = Session()
-            return session.create_client(
+            client = session.create_client(
                 "s3",
                 endpoint_url=self._options.endpoint_url,
                 # Stores that are not Amazon's take any; Amazon's own redirects are followed.
                 region_name=session.get_config_variable("region") or "us-east-1",
                 config=config,
             )
+            return client, session.get_credentials()
 
 
 class S3Parts(Parts):
