@@ -121,14 +121,15 @@ class _Fetching:
             raise DamagedError(f"{url} is not what was sent: its checksum differs")
 
     def _ranges(self, wanted: Wanted) -> Iterator[bytes]:
-        """The object in order. One byte more is asked for than there should be."""
-        end = wanted.size_bytes + 1
-        if end <= _RANGE_BYTES:
-            yield self._remote.read_range(wanted.name, 0, end)
+        """The object in order. One byte more is asked for than there should be: is it longer?"""
+        size_bytes = wanted.size_bytes
+        if size_bytes <= _RANGE_BYTES:
+            yield self._remote.read_range(wanted.name, 0, size_bytes + 1)
             return
         ahead: deque[Future[bytes]] = deque()
-        for begin in range(0, end, _RANGE_BYTES):
-            stop = min(begin + _RANGE_BYTES, end)
+        for begin in range(0, size_bytes, _RANGE_BYTES):
+            is_last = begin + _RANGE_BYTES >= size_bytes
+            stop = size_bytes + 1 if is_last else begin + _RANGE_BYTES
             ahead.append(self._requests.submit(self._remote.read_range, wanted.name, begin, stop))
             if len(ahead) > _AHEAD:
                 yield ahead.popleft().result()
