@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ class Local:
     Attributes:
         files: name -> size in bytes and SHA-256, without the manifest itself.
         manifest: the bytes of the manifest, and their SHA-256.
+        made_at: when it was written, by the file system's clock.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class Local:
     files: dict[str, tuple[int, str]]
     manifest: bytes
     manifest_sha256: str
+    made_at: datetime
 
     @property
     def size_bytes(self) -> int:
@@ -65,6 +68,7 @@ def read_local(path: Path) -> Local:
     """
     try:
         data = read_file(path / MANIFEST)
+        made_at = datetime.fromtimestamp((path / MANIFEST).stat().st_mtime, timezone.utc)
     except FileNotFoundError:
         raise GoneError(f"{path} has no manifest") from None
     except OSError as error:
@@ -77,7 +81,7 @@ def read_local(path: Path) -> Local:
             raise ValueError("of another format, or of another checkpoint")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path / MANIFEST} is no manifest: {error}") from error
-    return Local(path, step, files, data, hashlib.sha256(data).hexdigest())
+    return Local(path, step, files, data, hashlib.sha256(data).hexdigest(), made_at)
 
 
 def send_checkpoint(

@@ -23,10 +23,16 @@ def s3_environ(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
     return s3_server
 
 
+@pytest.fixture(scope="module")
+def bucket(s3_server: S3) -> str:
+    """A new bucket of the server."""
+    return s3_server.create_bucket(f"test-{secrets.token_hex(6)}")
+
+
 @pytest.fixture
-def bucket_url(s3_environ: S3) -> str:
-    """A new bucket of the server, and a prefix in it."""
-    return f"s3://{s3_environ.create_bucket(f'test-{secrets.token_hex(6)}')}/ada/runs"
+def bucket_url(s3_environ: S3, bucket: str) -> str:  # noqa: ARG001
+    """A folder in a bucket, in which there is nothing yet."""
+    return f"s3://{bucket}/{secrets.token_hex(6)}/runs"
 
 
 @pytest.fixture(params=["s3", "folder", "memory"])

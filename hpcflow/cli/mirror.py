@@ -1,0 +1,208 @@
+"""``hpcflow mirror``: copy checkpoints and small files to the object store; see how far it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hpcflow.cli.arguments import complete_run, json_option
+from hpcflow.cli.output import error_json, print_json, safe, say_error
+from hpcflow.cli.session import Session
+from hpcflow.errors import HpcflowError, InputError, NotFoundError
+from hpcflow.model.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from hpcflow.mirror.passes import Done, Report
+    from hpcflow.mirror.status import Status
+    from hpcflow.storage.layout import RunDir
+
+#: Set by a daemon: its process id. The mirror that it started ends when it does.
+OF_DAEMON: Final = "HPCFLOW_MIRROR_OF"
+
+
+@click.group(
+    "mirror",
+    invoke_without_command=True,
+    short_help="Copy checkpoints to the object store; see how far it is.",
+)
+@click.option("--once", is_flag=True, help="One pass over all runs, then end.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, once: bool, as_json: bool) -> int:
+    """Copy completed checkpoints, and the runs' small files, to the object store.
+
+    The newest checkpoint of every run first. Where to stands in the site file (`mirror`) or in the
+    run's config (`mirror`). The daemon does this by itself; `--once` is for cron, and for now.
+    Exit code 1 if something could not be sent.
+    """
+    if ctx.invoked_subcommand is not None:
+        if once:
+            raise InputError(
+                f"--once before `{ctx.invoked_subcommand}` means nothing",
+                next_action=f"hpcflow mirror {ctx.invoked_subcommand} --help",
+            )
+        return 0
+    if not once:
+        raise InputError(
+            "say what to do",
+            next_action="send what is due: hpcflow mirror --once; see how far it is: hpcflow "
+            "mirror status",
+        )
+    from hpcflow.mirror.passes import Pass
+    from hpcflow.mirror.stores import Stores
+    from hpcflow.storage.runs import list_runs
+
+    session = Session()
+    with _ends_with_daemon(session), Stores(session.clock) as stores:
+        one = Pass(session.clock, stores, on_done=lambda done: _say_done(done, as_json=as_json))
+        report = one.run(list_runs(session.settings.home))
+    _say_report(report, as_json=as_json)
+    return 1 if report.problems else 0
+
+
+@command.command("status")
+@click.argument("run", required=False, shell_complete=complete_run)
+@json_option
+def status_command(run: str | None, as_json: bool) -> int:
+    """Show how far the mirror of RUN, or of every run, is behind.
+
+    It reads the run directories; neither the ledger nor the store is asked.
+    """
+    from hpcflow.mirror.status import status_of
+
+    session = Session()
+    found = []
+    for run_dir in _runs(session, run):
+        try:
+            status = status_of(run_dir, session.clock.now())
+        except HpcflowError as error:
+            say_error(error)
+            continue
+        if status is not None:
+            found.append(status)
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo(f"{run} is not mirrored" if run else "no run is mirrored; how: docs/mirror.md")
+    else:
+        _print_status(found)
+    return 0
+
+
+@command.command("verify")
+@click.argument("run", shell_complete=complete_run)
+@click.option("--read", is_flag=True, help="Fetch every file and compute its checksum.")
+@json_option
+def verify_command(run: str, read: bool, as_json: bool) -> int:
+    """Ask the store whether it still has what was sent of RUN.
+
+    Sizes and the checksums that were stored with the files are compared with the manifests. What
+    is not as it was sent is sent again by the next pass, if the run directory still has it. Exit
+    code 1 if anything is not.
+    """
+    from hpcflow.mirror.verify import verify_mirror
+
+    session = Session()
+    run_dir = session.run_dir(run)
+    results = verify_mirror(run_dir, clock=session.clock, reads=read)
+    if not results and not as_json:
+        click.echo(f"{run_dir.path.name}: the store has no checkpoint of it")
+    if as_json:
+        print_json({"run_id": run_dir.path.name, "checkpoints": results})
+    else:
+        for each in results:
+            said = "as it was sent" if each.why is None else f"not as it was sent: {safe(each.why)}"
+            click.echo(f"train step {each.train_step}: {said}")
+    return 0 if all(each.why is None for each in results) else 1
+
+
+def _runs(session: Session, run: str | None) -> list[RunDir]:
+    from hpcflow.storage.runs import is_gone, list_runs
+
+    if run is None:
+        return [each for each in list_runs(session.settings.home) if not is_gone(each)]
+    run_dir = session.run_dir(run, newest=True)
+    if is_gone(run_dir):
+        raise NotFoundError(
+            f"the run directory of {run_dir.path.name} is gone",
+            next_action=f"bring it back: hpcflow restore {run_dir.path.name}",
+        )
+    return [run_dir]
+
+
+def _say_done(done: Done, *, as_json: bool) -> None:
+    if as_json:
+        return
+    rate = format_bytes(round(done.size_bytes / max(done.took_s, 1e-3)))
+    click.echo(
+        f"{done.run_id}  train step {done.train_step}: {format_bytes(done.size_bytes)} mirrored "
+        f"in {format_duration(done.took_s)} ({rate}/s)"
+    )
+
+
+def _say_report(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "mirrored": report.mirrored,
+                "small_files": report.small_files,
+                "removed": [{"run_id": run, "train_step": step} for run, step in report.removed],
+                "busy": sorted(report.busy),
+                "problems": {what: error_json(why) for what, why in report.problems.items()},
+            }
+        )
+    else:
+        for run_id, step in report.removed:
+            click.echo(f"{run_id}  train step {step}: removed from the store, by its retention")
+    for what, error in sorted(report.problems.items()):
+        click.secho(f"{what}: ", nl=False, err=True)
+        say_error(error)
+
+
+def _print_status(found: list[Status]) -> None:
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 1000
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("RUN", "NEWEST", "MIRRORED", "BEHIND", "TO GO", "", "WHY"):
+        table.add_column(title, no_wrap=title != "WHY")
+    for each in found:
+        done = each.size_bytes - each.to_go_bytes
+        share = 100 * done // each.size_bytes if each.size_bytes else 100
+        bar = ProgressBar(total=max(1, each.size_bytes), completed=done, width=20)
+        table.add_row(
+            each.run_id,
+            "" if each.newest is None else str(each.newest),
+            "" if each.mirrored is None else str(each.mirrored),
+            format_duration(each.lag_s) if each.lag_s else "",
+            format_bytes(each.to_go_bytes) if each.to_go_bytes else "",
+            bar if console.is_terminal and each.size_bytes else f"{share} %",
+            Text(safe(each.problem or ("" if each.sending is None else "being sent"))),
+        )
+    console.print(table)
+
+
+@contextmanager
+def _ends_with_daemon(session: Session) -> Iterator[None]:
+    """While it is a daemon's: end when that one does, at once. Any moment is as good as another."""
+    text = session.settings.environ.get(OF_DAEMON, "")
+
+    def watch() -> None:
+        while os.getppid() == int(text):
+            time.sleep(1)
+        os._exit(1)
+
+    if text.isdecimal():
+        threading.Thread(target=watch, daemon=True).start()
+    yield

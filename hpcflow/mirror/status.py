@@ -1,0 +1,86 @@
+"""How far the mirror of each run is behind: from its files, without asking the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hpcflow.mirror.progress import under_way
+from hpcflow.mirror.survey import Survey, survey
+from hpcflow.storage.layout import RunDir
+
+
+@dataclass(frozen=True)
+class Status:
+    """One run.
+
+    Attributes:
+        newest: train step of the newest complete checkpoint here; None where there is none.
+        mirrored: train step of the newest one that the store has.
+        lag_s: since when the run has a newer one than the store; 0 where it has not.
+        size_bytes: of all complete checkpoints here.
+        to_go_bytes: of those, what the store has not yet.
+        sending: train step of the one that is being sent, if one is.
+        problem: why the newest is not there, where that was tried.
+    """
+
+    run_id: str
+    url: str
+    newest: int | None
+    mirrored: int | None
+    mirrored_at: datetime | None
+    lag_s: float
+    size_bytes: int
+    to_go_bytes: int
+    sending: int | None
+    problem: str | None
+
+
+def status_of(run_dir: RunDir, now: datetime) -> Status | None:
+    """How far a run is; None where it has no mirror.
+
+    Raises:
+        StorageError: the run directory cannot be read.
+    """
+    seen = survey(run_dir)
+    if seen is None:
+        return None
+    there = max(seen.records.mirrored, default=None)
+    to_go_bytes = sum(each.size_bytes for each in seen.due)
+    sending, moving = None, under_way(run_dir)
+    if moving is not None and any(each.train_step == moving.train_step for each in seen.due):
+        sending = moving.train_step
+        to_go_bytes -= min(to_go_bytes, moving.sent_bytes)
+    return Status(
+        run_id=seen.run_id,
+        url=seen.mirror.url,
+        newest=max(seen.local, default=None),
+        mirrored=there,
+        mirrored_at=seen.records.mirrored[there].at if there is not None else None,
+        lag_s=_lag_s(seen, now),
+        size_bytes=sum(each.size_bytes for each in seen.local.values()),
+        to_go_bytes=to_go_bytes,
+        sending=sending,
+        problem=_problem(seen),
+    )
+
+
+def _lag_s(seen: Survey, now: datetime) -> float:
+    """By the file system's clock of when a manifest appeared: the first that is newer."""
+    there = max(seen.records.mirrored, default=-1)
+    newer = [each for each in seen.local.values() if each.train_step > there]
+    made = [each.made_at.timestamp() for each in newer]
+    return max(0.0, now.timestamp() - min(made)) if made else 0.0
+
+
+def _problem(seen: Survey) -> str | None:
+    for step in seen.local:  # the newest first
+        local = seen.local[step]
+        if seen.is_mirrored(local):
+            return None
+        why = seen.why_damaged(local) or seen.records.failed.get(step)
+        if why is not None:
+            return f"train step {step}: {why}"
+    for step, why in seen.broken.items():
+        return f"train step {step}: {why}"
+    return None

@@ -1,0 +1,95 @@
+"""Whether the store still has what was sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import InputError, MissingObjectError
+from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
+from hpcflow.mirror.records import FAILED, record
+from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.stores import open_store
+from hpcflow.mirror.survey import survey
+from hpcflow.storage.layout import RunDir
+
+_PIECE_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One checkpoint; ``why`` it is not as it was sent, None where it is."""
+
+    train_step: int
+    why: str | None
+
+
+def verify_mirror(run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verified]:
+    """Compare every mirrored checkpoint of a run with what was sent, the newest first.
+
+    What is not as it was is recorded so, and due to be sent again.
+
+    Args:
+        reads: fetch all files, and compute their checksums; else only those of which the store
+            keeps none.
+
+    Raises:
+        InputError: the run has no mirror.
+        MirrorError: the store.
+    """
+    seen = survey(run_dir)
+    if seen is None:
+        raise InputError(
+            f"{run_dir.path.name} is not mirrored",
+            next_action="name a store in the site file or in the config: docs/mirror.md",
+        )
+    remote = open_store(seen.mirror, clock=clock)
+    results = []
+    for step, sent in sorted(seen.records.mirrored.items(), reverse=True):
+        folder = checkpoint_folder(seen.run_id, step)
+        why = _why_not(remote, folder, sent.manifest_sha256, reads=reads)
+        if why is not None:
+            record(
+                run_dir,
+                clock,
+                FAILED,
+                url=remote.url,
+                train_step=step,
+                why=f"it was mirrored, and now {why}",
+                manifest_sha256=sent.manifest_sha256,
+            )
+        results.append(Verified(step, why))
+    return results
+
+
+def _why_not(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) -> str | None:
+    try:
+        manifest = remote.read(folder + MANIFEST)
+    except MissingObjectError:
+        return "its manifest is gone"
+    if hashlib.sha256(manifest).hexdigest() != manifest_sha256:
+        return "its manifest is another one"
+    there = remote.names(folder)
+    for name, said in json.loads(manifest)["files"].items():
+        entry = there.get(folder + name)
+        if entry is None:
+            return f"{name} is gone"
+        if entry.size_bytes != said["size_bytes"]:
+            return f"{name} has {entry.size_bytes} bytes, not {said['size_bytes']}"
+        if _sha256(remote, folder + name, entry, reads=reads) != said["sha256"]:
+            return f"{name} is another file of the same size"
+    return None
+
+
+def _sha256(remote: Remote, name: str, entry: Entry, *, reads: bool) -> str:
+    """By what is stored with it; by reading it, where nothing is."""
+    known = None if reads else remote.stat(name)
+    if known is not None and known.sha256 is not None:
+        return known.sha256
+    digest = hashlib.sha256()
+    for begin in range(0, entry.size_bytes, _PIECE_BYTES):
+        digest.update(remote.read_range(name, begin, begin + _PIECE_BYTES))
+    return digest.hexdigest()

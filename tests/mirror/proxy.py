@@ -1,0 +1,106 @@
+"""A proxy in front of an S3 server that makes what networks and servers do now and then."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from urllib.parse import urlsplit
+
+_CHUNK_BYTES = 64 << 10
+_XML = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>"
+
+
+class Proxy:
+    """Hands bytes on, unless it is told to do worse.
+
+    Attributes:
+        failures: so many connections get ``status`` and ``code`` for an answer.
+        cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
+        bytes_s: the speed to the server; None for as fast as it goes.
+        sent_bytes: what went to the server so far.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        split = urlsplit(endpoint)
+        assert split.hostname and split.port
+        self._server = (split.hostname, split.port)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._lock = threading.Lock()
+        self.failures, self.status, self.code = 0, "503 Service Unavailable", "SlowDown"
+        self.cuts, self.cut_after_bytes = 0, 0
+        self.bytes_s: float | None = None
+        self.sent_bytes = 0
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            if self._takes("failures"):
+                self._answer(client)
+                return
+            with socket.create_connection(self._server) as server:
+                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+                back.start()
+                self._forward(client, server, is_cut=self._takes("cuts"))
+                back.join()
+
+    def _takes(self, what: str) -> bool:
+        with self._lock:
+            left = getattr(self, what)
+            setattr(self, what, max(0, left - 1))
+            return bool(left)
+
+    def _answer(self, client: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += client.recv(_CHUNK_BYTES)
+        body = _XML.format(code=self.code).encode()
+        client.sendall(
+            f"HTTP/1.1 {self.status}\r\nContent-Type: application/xml\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+            + body
+        )
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(_CHUNK_BYTES):  # so that the answer is not lost to a reset
+            pass
+
+    def _forward(self, client: socket.socket, server: socket.socket, *, is_cut: bool) -> None:
+        left = self.cut_after_bytes
+        while data := client.recv(_CHUNK_BYTES):
+            if self.bytes_s is not None:
+                time.sleep(len(data) / self.bytes_s)
+            server.sendall(data)
+            with self._lock:
+                self.sent_bytes += len(data)
+            left -= len(data)
+            if is_cut and left <= 0:
+                client.shutdown(socket.SHUT_RDWR)
+                break
+        server.shutdown(socket.SHUT_WR)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(_CHUNK_BYTES):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)

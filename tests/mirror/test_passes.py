@@ -1,0 +1,212 @@
+"""What one pass of the mirror does, with a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.errors import DamagedError
+from hpcflow.mirror import layout
+from hpcflow.mirror.download import Wanted, download
+from hpcflow.mirror.passes import Pass
+from hpcflow.mirror.stores import Stores
+from hpcflow.runtime.manifest import verify
+from hpcflow.storage.locks import mirror_lock
+from hpcflow.testing.clock import FakeClock
+from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
+
+
+@pytest.fixture
+def desk(bucket_url: str, tmp_path: Path) -> Desk:
+    return desk_in(tmp_path, bucket_url)
+
+
+def test_a_checkpoint_is_there_as_it_was_made(desk: Desk, tmp_path: Path) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    report = desk.mirror()
+    assert [done.train_step for done in report.mirrored] == [400]
+    assert report.problems == {}
+
+    files = layout.run_files(desk.remote, run_dir.path.name)
+    (step,) = layout.checkpoints(files)
+    back = tmp_path / "back" / path.name
+    download(
+        desk.remote,
+        [
+            Wanted(
+                f"{layout.checkpoint_folder(run_dir.path.name, step)}{name}",
+                back / name,
+                entry.size_bytes,
+            )
+            for name, entry in layout.checkpoints(files)[step].items()
+        ],
+    )
+    assert verify(back).train_step == 400
+    assert said(run_dir) == [("began", 400), ("mirrored", 400)]
+
+
+def test_the_small_files_of_a_run_are_there(desk: Desk) -> None:
+    run_dir = desk.make()
+    (run_dir.artifacts / "plots").mkdir()
+    (run_dir.artifacts / "plots" / "größe 1.png").write_bytes(b"png")
+    (run_dir.tensorboard / "events.out.tfevents.1").write_bytes(b"tb")
+    attempt = run_dir.attempt(1)
+    attempt.path.mkdir(parents=True)
+    attempt.events.write_text('{"event": "started"}\n')
+    run_dir.submit_lock.touch()
+    (run_dir.path / "artifacts" / "link").symlink_to("/etc/passwd")
+    report = desk.mirror()
+    assert report.problems == {}
+    assert desk.there(run_dir) == [
+        "artifacts/plots/größe 1.png",
+        "attempts/0001/events.jsonl",
+        "params.json",
+        "run.json",
+        "tensorboard/events.out.tfevents.1",
+    ]
+    assert desk.remote.read(f"{run_dir.path.name}/run.json") == run_dir.run_json.read_bytes()
+
+
+def test_nothing_is_sent_twice(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 400)
+    desk.mirror()
+    desk.mirror()  # mirror.jsonl had grown while the first pass sent it
+    report = desk.mirror()
+    assert (report.mirrored, report.small_files) == ([], 0)
+
+
+def test_what_has_grown_is_sent_again(desk: Desk) -> None:
+    run_dir = desk.make()
+    run_dir.journal.write_text("one\n")
+    desk.mirror()
+    run_dir.journal.write_text("one\ntwo\n")
+    assert desk.mirror().small_files == 1
+    assert desk.remote.read(f"{run_dir.path.name}/journal.jsonl") == b"one\ntwo\n"
+
+
+def test_newest_first_across_runs(desk: Desk) -> None:
+    runs = [desk.make(f"run{number}") for number in range(3)]
+    for run_dir in runs:
+        for train_step in (100, 200, 300):
+            save(run_dir, train_step)
+    order = [done.train_step for done in desk.mirror().mirrored]
+    assert order == [300] * 3 + [200] * 3 + [100] * 3
+
+
+def test_what_is_not_complete_is_not_sent(desk: Desk) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    (path / "manifest.json").unlink()
+    (run_dir.checkpoints / ".000000500.0123456789abcdef.tmp").mkdir()
+    desk.mirror()
+    assert not any(name.startswith("checkpoints/") for name in desk.there(run_dir))
+
+
+@pytest.mark.parametrize("name", ["model.pt", "sub folder/optimizer ü.pt"])
+def test_a_damaged_one_is_reported_and_never_sent(desk: Desk, name: str) -> None:
+    run_dir = desk.make()
+    save(run_dir, 300)
+    path = save(run_dir, 400)
+    data = bytearray((path / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (path / name).write_bytes(data)
+    report = desk.mirror()
+    assert [done.train_step for done in report.mirrored] == [300]
+    error = report.problems[run_dir.path.name]
+    assert isinstance(error, DamagedError)
+    assert f"{path / name} is not what was written: its checksum differs" in error.message
+    assert list(layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))) == [300]
+
+    assert desk.mirror().mirrored == []
+    assert [what for what, step in said(run_dir) if step == 400] == ["began", "failed"]
+
+
+def test_a_torn_one_is_reported(desk: Desk) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    (path / "model.pt").write_bytes(b"short")
+    report = desk.mirror()
+    assert "is shorter than it should be" in str(report.problems[run_dir.path.name])
+
+
+def test_a_checkpoint_that_was_made_again_takes_the_place_of_the_old_one(desk: Desk) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400, {"model.pt": 1000, "only in the first": 10})
+    desk.mirror()
+    shutil.rmtree(path)
+    save(run_dir, 400, {"model.pt": 1000})
+    assert [done.train_step for done in desk.mirror().mirrored] == [400]
+    assert [name for name in desk.there(run_dir) if "400" in name] == checkpoint_names(
+        400, {"model.pt": 0}
+    )
+    name = f"{run_dir.path.name}/checkpoints/000000400/model.pt"
+    assert desk.remote.read(name) == (path / "model.pt").read_bytes()
+
+
+def test_a_checkpoint_that_is_removed_here_stays_there(desk: Desk) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    desk.mirror()
+    shutil.rmtree(path)
+    report = desk.mirror()
+    assert report.problems == {}
+    assert set(checkpoint_names(400)) < set(desk.there(run_dir))
+
+
+def test_two_mirrors_share_the_runs(desk: Desk) -> None:
+    mine, others = desk.make("mine"), desk.make("others")
+    save(mine, 1)
+    save(others, 1)
+    with mirror_lock(others) as is_ours:
+        assert is_ours
+        report = desk.mirror()
+    assert [done.run_id for done in report.mirrored] == [mine.path.name]
+    assert report.busy == {others.path.name}
+    assert [done.run_id for done in desk.mirror().mirrored] == [others.path.name]
+
+
+def test_a_run_without_a_mirror_is_left_alone(desk: Desk) -> None:
+    run_dir = desk.make()
+    said_so = json.loads(run_dir.run_json.read_text())
+    run_dir.run_json.write_text(json.dumps({**said_so, "mirror": None}))
+    save(run_dir, 400)
+    report = desk.mirror()
+    assert (report.mirrored, report.small_files) == ([], 0)
+    assert not run_dir.mirror_lock.exists()
+
+
+def test_the_rule_for_keeping_there(desk: Desk) -> None:
+    run_dir = desk.make(keep_last=2)
+    for train_step in (100, 200, 300, 400):
+        save(run_dir, train_step)
+    desk.mirror()
+    assert desk.mirror().removed == []  # the run directory has them all
+
+    for train_step in (100, 200, 300, 400):
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    assert [step for _, step in desk.mirror().removed] == [100, 200]
+    files = layout.run_files(desk.remote, run_dir.path.name)
+    assert list(layout.checkpoints(files)) == [400, 300]
+    assert not any("000000100" in name for name in files)
+    assert desk.mirror().removed == []
+
+
+def test_the_newest_stays_however_old(desk: Desk) -> None:
+    run_dir = desk.make(keep_for_s=3600)
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+        desk.mirror()
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    assert desk.mirror().removed == []
+    later = FakeClock(SystemClock().now())
+    later.advance(7200)
+    with Stores(later) as stores:
+        report = Pass(later, stores).run([run_dir])
+    assert [step for _, step in report.removed] == [100]
+    assert desk.mirror().removed == []
