@@ -23,7 +23,7 @@ from hpcflow.mirror.records import (
     record,
 )
 from hpcflow.mirror.remote import Entry, Remote
-from hpcflow.mirror.upload import Outgoing, Uploader
+from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.manifest import FORMAT
 from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
@@ -215,6 +215,8 @@ class _Sending:
                 )
 
     def end(self) -> None:
+        if any(size_bytes > PART_BYTES for size_bytes, _ in self._local.files.values()):
+            abort_unfinished(self._remote, self.folder)  # of tries that were forgotten
         self._say(
             MIRRORED,
             size_bytes=self._local.size_bytes,
@@ -229,6 +231,7 @@ class _Sending:
     def take_back(self) -> None:
         """Remove the half that was sent of a checkpoint that there is no more."""
         self._remote.delete(list(self._remote.names(self.folder)))
+        abort_unfinished(self._remote, self.folder)
         if self._run_dir.run_json.exists():
             self.fail(GoneError("it was removed here while it was being sent"), is_final=False)
 

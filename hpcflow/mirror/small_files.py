@@ -19,7 +19,7 @@ from typing import Any, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.mirror.layout import RUN_JSON
-from hpcflow.mirror.upload import Outgoing, Uploader
+from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.storage.files import read_file, write_durably
 from hpcflow.storage.layout import RunDir
 
@@ -77,7 +77,10 @@ def send_small_files(
     first = [each for each in files if each.name == RUN_JSON]
     try:
         uploader.send(map(outgoing, first))
-        uploader.send(outgoing(each) for each in files if each not in first)
+        uploader.send(outgoing(each) for each in files if each.name != RUN_JSON)
+        for each in files:
+            if each.size_bytes > PART_BYTES:
+                abort_unfinished(uploader.remote, f"{run_dir.path.name}/{each.name}")
     finally:
         said = json.dumps({"url": uploader.remote.url, "files": sent})
         if run_dir.run_json.exists():

@@ -249,6 +249,17 @@ class Uploader:
         return part
 
 
+def abort_unfinished(remote: Remote, prefix: str) -> None:
+    """Throw away the parts below ``prefix`` that nobody will go on with: the store charges for them.
+
+    Raises:
+        MirrorError: the store.
+    """
+    if remote.parts is not None:
+        for name, upload_id in remote.parts.unfinished(prefix):
+            remote.parts.abort(name, upload_id)
+
+
 def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:
     data = os.read(file.fileno(), size_bytes)
     while len(data) < size_bytes:  # a signal, a network file system

@@ -210,3 +210,16 @@ def test_the_newest_stays_however_old(desk: Desk) -> None:
         report = Pass(later, stores).run([run_dir])
     assert [step for _, step in report.removed] == [100]
     assert desk.mirror().removed == []
+
+
+def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 400, {"model.pt": 17 << 20})
+    (run_dir.artifacts / "large").write_bytes(b"\0" * (17 << 20))
+    parts = desk.remote.parts
+    assert parts is not None
+    for name in ("checkpoints/000000400/model.pt", "artifacts/large"):
+        parts.put(f"{run_dir.path.name}/{name}", parts.begin(f"{run_dir.path.name}/{name}"), 1, b"1")
+    assert len(parts.unfinished(run_dir.path.name)) == 2
+    assert desk.mirror().problems == {}
+    assert parts.unfinished(run_dir.path.name) == []

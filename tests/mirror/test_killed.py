@@ -1,0 +1,131 @@
+"""kill -9 of the mirror: the next one goes on, sends no part twice, and half is never visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcflow.mirror import layout
+from hpcflow.mirror.upload import PART_BYTES
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.cluster import S3
+from tests.cluster_fixture import poll
+from tests.mirror.proxy import Proxy
+from tests.mirror.runs import Desk, checkpoint_names, desk_in, save
+
+KILLS = 8
+
+
+@pytest.fixture
+def desk(bucket_url: str, tmp_path: Path) -> Desk:
+    return desk_in(tmp_path, bucket_url)
+
+
+@pytest.fixture
+def proxy(s3_environ: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    with Proxy(s3_environ.endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        yield proxy
+
+
+def start(desk: Desk) -> subprocess.Popen[bytes]:
+    """``hpcflow mirror --once``, in a process of its own."""
+    argv = [sys.executable, "-m", "hpcflow.cli.main", "mirror", "--once"]
+    desk.home.path.chmod(0o700)
+    environ = {**os.environ, "HPCFLOW_HOME": str(desk.home.path)}
+    return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+
+
+def require_nothing_half(desk: Desk, run_dir: RunDir) -> None:
+    """Whatever has a manifest in the store is as that manifest says."""
+    files = layout.run_files(desk.remote, run_dir.path.name)
+    for step, there in layout.checkpoints(files).items():
+        folder = layout.checkpoint_folder(run_dir.path.name, step)
+        manifest = json.loads(desk.remote.read(folder + layout.MANIFEST))
+        sizes = {name: said["size_bytes"] for name, said in manifest["files"].items()}
+        there.pop(layout.MANIFEST)
+        assert {name: entry.size_bytes for name, entry in there.items()} == sizes
+
+
+def test_no_part_is_sent_twice(desk: Desk, proxy: Proxy) -> None:
+    run_dir = desk.make()
+    size_bytes = 6 * PART_BYTES
+    save(run_dir, 400, {"model.pt": size_bytes})
+    proxy.bytes_s = 8 << 20  # for each of its connections
+    process = start(desk)
+    poll(lambda: proxy.sent_bytes > 3 * PART_BYTES, 60, "half of it was sent")
+    proxy.bytes_s = None
+    poll(lambda: len(parts_there(desk, run_dir)) >= 3, 30, "the store has some parts")
+    kill(process)
+    have = parts_there(desk, run_dir)
+    require_nothing_half(desk, run_dir)
+
+    before = proxy.sent_bytes
+    finish(start(desk))
+    again = proxy.sent_bytes - before
+    assert again < (6 - len(have)) * PART_BYTES + (1 << 20)
+    assert set(checkpoint_names(400, {"model.pt": 0})) < set(desk.there(run_dir))
+    assert "as it was sent" in verify(desk, run_dir)
+
+
+def parts_there(desk: Desk, run_dir: RunDir) -> set[int]:
+    """Numbers of the parts of ``model.pt`` that the store has."""
+    assert desk.remote.parts is not None
+    if not run_dir.mirror.exists():
+        return set()
+    for line in run_dir.mirror.read_text().splitlines():
+        if (said := json.loads(line))["what"] == "sending":
+            name = f"{layout.checkpoint_folder(run_dir.path.name, 400)}model.pt"
+            return set(desk.remote.parts.done(name, said["upload_id"]) or {})
+    return set()
+
+
+def verify(desk: Desk, run_dir: RunDir) -> str:
+    argv = [sys.executable, "-m", "hpcflow.cli.main", "mirror", "verify", "--read"]
+    environ = {**os.environ, "HPCFLOW_HOME": str(desk.home.path)}
+    done = subprocess.run([*argv, run_dir.path.name], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_killed_at_any_moment(desk: Desk) -> None:
+    run_dir = desk.make()
+    steps = [100, 200]
+    files = {"model.pt": 2 * PART_BYTES + 1, "a/b.pt": 3_000_000, **{f"{n}": n for n in range(40)}}
+    for step in steps:
+        save(run_dir, step, files)
+    chance = random.Random(4)
+    began = time.monotonic()
+    finish_s = 4.0
+    for _ in range(KILLS):
+        process = start(desk)
+        time.sleep(chance.uniform(0.3, finish_s))
+        kill(process)
+        require_nothing_half(desk, run_dir)
+    assert time.monotonic() - began < 200
+    finish(start(desk))
+    require_nothing_half(desk, run_dir)
+    found = layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))
+    assert list(found) == [200, 100]
+    assert verify(desk, run_dir).count("as it was sent") == 2
+    assert finish(start(desk)) == ""

@@ -1,0 +1,47 @@
+"""What changed behind our back is found, and sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.mirror.verify import verify_mirror
+from tests.mirror.runs import Desk, desk_in, said, save
+
+
+@pytest.fixture
+def desk(bucket_url: str, tmp_path: Path) -> Desk:
+    return desk_in(tmp_path, bucket_url)
+
+
+@pytest.mark.parametrize("kind", ["another", "shorter", "gone", "manifest gone", "manifest other"])
+def test_an_object_changed_behind_our_back(desk: Desk, kind: str) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    desk.mirror()
+    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=False)] == [None]
+
+    folder = f"{run_dir.path.name}/checkpoints/000000400/"
+    if kind == "another":
+        desk.remote.put_bytes(b"\0" * 70_000, f"{folder}model.pt")
+        why = "model.pt is another file of the same size"
+    elif kind == "shorter":
+        desk.remote.put_bytes(b"\0", f"{folder}model.pt")
+        why = "model.pt has 1 bytes, not 70000"
+    elif kind == "gone":
+        desk.remote.delete([f"{folder}empty"])
+        why = "empty is gone"
+    elif kind == "manifest gone":
+        desk.remote.delete([f"{folder}manifest.json"])
+        why = "its manifest is gone"
+    else:
+        desk.remote.put_bytes(b"{}", f"{folder}manifest.json")
+        why = "its manifest is another one"
+    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=False)] == [why]
+    assert said(run_dir)[-1] == ("failed", 400)
+
+    assert [done.train_step for done in desk.mirror().mirrored] == [400]
+    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=True)] == [None]
+    assert desk.remote.read(f"{folder}model.pt") == (path / "model.pt").read_bytes()
