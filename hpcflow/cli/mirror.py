@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -60,8 +61,9 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
 
     session = Session()
     with _ends_with_daemon(session), Stores(session.clock) as stores:
-        one = Pass(session.clock, stores, on_done=lambda done: _say_done(done, as_json=as_json))
-        report = one.run(list_runs(session.settings.home))
+        home = session.settings.home
+        say = partial(_say_done, as_json=as_json)
+        report = Pass(home, session.clock, stores, on_done=say).run(list_runs(home))
     _say_report(report, as_json=as_json)
     return 1 if report.problems else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,7 @@ def _print(detail: RunDetail) -> None:
         "progress": progress,
         "metrics": safe(metric_text(run.metrics)),
         "next": run.next_action or "",
+        "mirror": _mirror(detail),
         "cost": f"estimated {run.estimated_cost_usd} USD" if run.estimated_cost_usd else "",
         "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
     }
@@ -128,23 +130,44 @@ def _attempts(attempts: list[AttemptView]) -> Table:
     return table
 
 
+def _mirror(detail: RunDetail) -> str:
+    """How far the object store is behind, where there is one."""
+    there = [each for each in detail.checkpoints if each.mirrored_at is not None]
+    if not there:
+        return ""
+    newest, mirrored = detail.checkpoints[-1], there[-1]
+    if newest is mirrored:
+        return f"train step {mirrored.train_step}, the newest"
+    behind = newest.train_step - mirrored.train_step
+    return f"train step {mirrored.train_step}, {behind} behind the newest"
+
+
 def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("checkpoint", "attempt", "size", "written", "metrics")
+    is_mirrored = any(each.mirrored_at is not None for each in checkpoints)
+    titles = ["checkpoint", "attempt", "size", "written", "metrics"]
+    if is_mirrored:
+        titles.insert(4, "mirrored")
+    table = Table(*titles)
     for checkpoint in checkpoints[-10:]:
         table.add_row(
             f"{checkpoint.train_step}{' (best)' if checkpoint.is_best else ''}"
             f"{_lacks(run_dir, checkpoint.path)}",
             str(checkpoint.attempt),
             format_bytes(checkpoint.size_bytes),
-            f"{checkpoint.created_at:%Y-%m-%d %H:%M:%S}",
+            _when(checkpoint.created_at),
+            *([_when(checkpoint.mirrored_at)] if is_mirrored else []),
             Text(safe(metric_text(checkpoint.metrics))),
         )
     if len(checkpoints) > 10:
         table.caption = f"the last 10 of {len(checkpoints)}"
     return table
+
+
+def _when(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def _lacks(run_dir: RunDir, path: str) -> str:

@@ -19,6 +19,7 @@ _KEYS: Final = {
     "run": ("run_id",),
     "attempt": ("run_id", "attempt"),
     "checkpoint": ("run_id", "path"),
+    "mirrored": ("run_id", "path"),
     "source": ("run_id", "path"),
 }
 #: The same as :func:`hpcflow.ledger.fold.outdates`.

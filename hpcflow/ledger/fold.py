@@ -11,6 +11,7 @@ Accumulators hold JSON values only, for they are stored in the rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
-from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow
+from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow, MirroredRow
 from hpcflow.model.events import finite, finite_metrics, parse_event
 
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
@@ -27,6 +28,8 @@ MAX_ATTEMPT: Final = 999_999
 _MAX_TEXT: Final = 10_000
 _MAX_WHY: Final = 1000
 _MAX_INT: Final = 2**63 - 1
+#: What of ``mirror.jsonl`` says whether the store has a checkpoint; the rest is on the way there.
+_IN_STORE: Final = frozenset({"mirrored", "failed", "removed"})
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class RunFold:
     journal: dict[str, Any] = field(default_factory=dict)
     attempts: dict[int, AttemptFold] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
+    mirrored: dict[str, MirroredRow] = field(default_factory=dict)
     changed_attempts: set[int] = field(default_factory=set)
     progressed_attempts: set[int] = field(default_factory=set)
 
@@ -160,6 +164,32 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         elif kind == "withdrawn" or (kind == "refused" and said["retryable"]):
             # How often in a row, so that each wait can be longer than the one before.
             fold.journal["delays"] = fold.journal.get("delays", 0) + 1
+
+
+def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
+    """Add whole lines of ``mirror.jsonl``, in order; returns how many say nothing."""
+    skipped = 0
+    for line in lines:
+        try:
+            said = json.loads(line)
+            if (state := said["what"]) not in _IN_STORE:
+                continue
+            train_step = _count(said["train_step"])
+            if train_step is None:
+                raise ValueError("not a train step")
+            path = f"checkpoints/{train_step:09d}"
+            fold.mirrored[path] = MirroredRow(
+                run_id=fold.run_id,
+                path=path,
+                train_step=train_step,
+                state=state,
+                url=clean(str(said["url"])),
+                size_bytes=_count(said.get("size_bytes")) or 0,
+                at=from_text(_time(said["at"])),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            skipped += 1
+    return skipped
 
 
 def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:

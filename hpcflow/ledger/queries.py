@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -11,7 +12,7 @@ from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import AttemptRow, CheckpointRow, HowFar, RunningRow, RunRow
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow, HowFar, MirroredRow, RunningRow, RunRow
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, RunDetail, RunView
 
@@ -38,7 +39,8 @@ _BYTES_READ: Final = "SELECT run_id, path, offset_bytes FROM source WHERE run_id
 _RUN: Final = _columns_of(RunView)
 _LIVE_RUN: Final = _columns_of(LiveRun)
 _ATTEMPT: Final = columns(AttemptView)
-_CHECKPOINT: Final = columns(CheckpointView)
+#: Without what another table says.
+_CHECKPOINT: Final = columns(CheckpointView)[:-1]
 #: Whoever hears of so many need not hear of more.
 _MOST_TOLD: Final = 10
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
@@ -96,6 +98,8 @@ def run(connection: Connection, run_id: str) -> RunDetail:
             "run_id = ? AND removed IS NULL ORDER BY train_step, created_at, path",
             [run_id],
         )
+        in_store = "run_id = ? AND state = 'mirrored'"
+        sent = _select(connection, "mirrored", ("path", "at"), in_store, [run_id])
     details = decode_all(
         RunRow,
         names,
@@ -107,7 +111,11 @@ def run(connection: Connection, run_id: str) -> RunDetail:
             f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
         )
     details[0].attempts.extend(attempts)
-    details[0].checkpoints.extend(decode_all(CheckpointRow, _CHECKPOINT, saved, CheckpointView))
+    there = dict(decode_all(MirroredRow, ("path", "at"), sent, lambda path, at: (path, at)))
+    details[0].checkpoints.extend(
+        replace(each, mirrored_at=there.get(each.path))
+        for each in decode_all(CheckpointRow, _CHECKPOINT, saved, CheckpointView)
+    )
     return details[0]
 
 

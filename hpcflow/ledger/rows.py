@@ -113,6 +113,26 @@ class CheckpointRow:
 
 
 @dataclass(slots=True)
+class MirroredRow:
+    """What was last said of a checkpoint and an object store.
+
+    ``mirrored``: it is there; ``failed``: it is not, or not as it was; ``removed``: it was there,
+    and went by the rule for keeping.
+
+    A table of its own, for another file says it than the one that says that there is a checkpoint,
+    and they are read in any order.
+    """
+
+    run_id: str
+    path: str
+    train_step: int
+    state: str
+    url: str
+    size_bytes: int
+    at: datetime = field(metadata=TIME)
+
+
+@dataclass(slots=True)
 class SourceRow:
     """How far a file was read: ``path`` is relative to the run directory."""
 
@@ -181,6 +201,7 @@ class Change:
     from_zero: bool = False
     is_progress: bool = False
     best_by: BestBy | None = None
+    mirrored: list[MirroredRow] = field(default_factory=list)
 
 
 #: Table name -> the rows in it, in the order in which they can be inserted.
@@ -188,5 +209,6 @@ ROWS: Final = {
     "run": RunRow,
     "attempt": AttemptRow,
     "checkpoint": CheckpointRow,
+    "mirrored": MirroredRow,
     "source": SourceRow,
 }

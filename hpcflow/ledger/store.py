@@ -26,6 +26,7 @@ from hpcflow.ledger.rows import (
     CheckpointRow,
     HowFar,
     Known,
+    MirroredRow,
     RunningRow,
     RunRow,
 )
@@ -212,6 +213,12 @@ class Ledger:
             found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
             return found
 
+    def mirrored(self, run_ids: Sequence[str]) -> list[MirroredRow]:
+        """What was said of the checkpoints of these runs and their object stores."""
+        with self._reading() as connection:
+            found: list[MirroredRow] = _load(connection, "mirrored", run_ids)
+            return found
+
     def damaged(self, why: str) -> LedgerError:
         """The error for rows that cannot be what was written: where they are, and what to do."""
         return damaged(self.url, why)
@@ -230,7 +237,7 @@ class Ledger:
             mine = _claim(connection, changes)
             for change in mine:
                 if change.from_zero:
-                    for table in ("attempt", "checkpoint", "source"):
+                    for table in ("attempt", "checkpoint", "mirrored", "source"):
                         sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608 - our names, and marks
                         connection.execute(sql, [change.run.run_id])
             for kind, names in _WRITTEN.items():
@@ -242,6 +249,7 @@ class Ledger:
             for change in mine:
                 if change.best_by is not None:
                     _mark_best(connection, change.run.run_id, change.best_by)
+            upsert(connection, "mirrored", [row for change in mine for row in change.mirrored])
             upsert(connection, "source", [row for change in mine for row in change.sources])
         written = {id(change) for change in mine}
         return [change.run.run_id for change in changes if id(change) not in written]

@@ -115,6 +115,20 @@ class Checkpoint(SQLModel, table=True):
     removed: str | None
 
 
+class Mirrored(SQLModel, table=True):
+    """What was last said of a checkpoint and an object store."""
+
+    __tablename__ = "mirrored"
+
+    run_id: str = _run_id()
+    path: str = Field(primary_key=True)
+    train_step: int = Field(sa_type=BigInteger)
+    state: str
+    url: str
+    size_bytes: int = Field(sa_type=BigInteger)
+    at: datetime = Field(sa_type=UtcTime)
+
+
 class CostEntry(SQLModel, table=True):
     """A part of the bill of one attempt: so much of ``unit`` in a period, and what it costs."""
 

@@ -25,9 +25,10 @@ from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
 from hpcflow.model.run import Mirror
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
+from hpcflow.storage.unread import mark_unread
 
 _RUNS_AT_ONCE: Final = 4
 #: After so long in older checkpoints, newer ones are looked for in all runs.
@@ -64,13 +65,19 @@ class Pass:
     """One pass.
 
     Args:
+        home: where the ledger is told to read a run again that came to rest long ago.
         on_done: called when a checkpoint was mirrored, by several threads.
     """
 
     def __init__(
-        self, clock: Clock, stores: Stores, *, on_done: Callable[[Done], object] = lambda _: None
+        self,
+        home: Home,
+        clock: Clock,
+        stores: Stores,
+        *,
+        on_done: Callable[[Done], object] = lambda _: None,
     ) -> None:
-        self._clock, self._stores, self._on_done = clock, stores, on_done
+        self._home, self._clock, self._stores, self._on_done = home, clock, stores, on_done
         self._report = Report()
 
     def run(self, run_dirs: Iterable[RunDir]) -> Report:
@@ -96,6 +103,7 @@ class Pass:
             if not seen.records.mirrored:
                 self._send_run_json(seen, uploader)
             newest, *older = seen.due
+            mark_unread(self._home, run_dir)
             try:
                 self._send(seen, newest, uploader)
             except GoneError:
@@ -136,6 +144,7 @@ class Pass:
                 self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {why}")
             remote = uploader.remote
             for step in to_remove(seen.mirror, seen.records, set(seen.local), self._clock.now()):
+                mark_unread(self._home, run_dir)
                 remove(remote, seen.run_id, step)
                 record(run_dir, self._clock, REMOVED, url=remote.url, train_step=step)
                 self._report.removed.append((seen.run_id, step))

@@ -250,7 +250,7 @@ class Uploader:
 
 
 def abort_unfinished(remote: Remote, prefix: str) -> None:
-    """Throw away the parts below ``prefix`` that nobody will go on with: the store charges for them.
+    """Throw away the parts below ``prefix`` that nobody will go on with: stores charge for them.
 
     Raises:
         MirrorError: the store.

@@ -54,6 +54,7 @@ class CheckpointView:
     metrics: dict[str, float]
     is_best: bool
     created_at: datetime
+    mirrored_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from hpcflow.errors import StorageError
-from hpcflow.ledger.rows import Change, CheckpointRow, Known
+from hpcflow.ledger.rows import Change, CheckpointRow, Known, MirroredRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import RunReader
 from hpcflow.storage.layout import Home, RunDir
@@ -37,8 +37,11 @@ def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
         saved: dict[str, list[CheckpointRow]] = {run_id: [] for run_id in ids}
         for row in ledger.checkpoints(ids):
             saved[row.run_id].append(row)
+        mirrored: dict[str, list[MirroredRow]] = {run_id: [] for run_id in ids}
+        for sent in ledger.mirrored(ids):
+            mirrored[sent.run_id].append(sent)
         for run_dir, run_id in zip(batch, ids, strict=True):
-            differences += _check_run(run_dir, known.get(run_id), saved[run_id])
+            differences += _check_run(run_dir, known.get(run_id), saved[run_id], mirrored[run_id])
     return differences
 
 
@@ -56,7 +59,12 @@ def unlinked(ledger: Ledger, home: Home, *, user: str) -> list[str]:
     ]
 
 
-def _check_run(run_dir: RunDir, known: Known | None, saved: list[CheckpointRow]) -> list[str]:
+def _check_run(
+    run_dir: RunDir,
+    known: Known | None,
+    saved: list[CheckpointRow],
+    mirrored: list[MirroredRow],
+) -> list[str]:
     run_id = run_dir.path.name
     if is_gone(run_dir):
         where = "only in the ledger" if known else "neither in the ledger nor on scratch"
@@ -69,7 +77,9 @@ def _check_run(run_dir: RunDir, known: Known | None, saved: list[CheckpointRow])
     except StorageError as error:
         return [f"{run_id}: only in the ledger: {error.message}"]
     assert change is not None  # a run that is read from its start is always new
-    in_ledger = _rows(Change(known.run, known.attempts, saved, known.sources, None))
+    in_ledger = _rows(
+        Change(known.run, known.attempts, saved, known.sources, None, mirrored=mirrored)
+    )
     in_files = _rows(change)
     differences: list[str] = []
     for name in sorted(in_ledger.keys() | in_files.keys()):
@@ -88,6 +98,7 @@ def _rows(change: Change) -> dict[str, Any]:
         "run": change.run,
         **{f"attempt {row.attempt}": row for row in change.attempts},
         **{f"checkpoint {row.path}": row for row in change.checkpoints},
+        **{f"mirrored {row.path}": row for row in change.mirrored},
         **{f"read of {row.path}": row for row in change.sources},
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import HowFar
 from hpcflow.ledger.store import Ledger
-from hpcflow.projection.reading import JOURNAL, events_of
+from hpcflow.projection.reading import JOURNAL, MIRROR, events_of
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import link_of
@@ -40,7 +40,7 @@ def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
 
 
 def _is_read(folder: str, far: HowFar) -> bool:
-    names = [JOURNAL, *map(events_of, far.attempts)]
+    names = [JOURNAL, MIRROR, *map(events_of, far.attempts)]
     try:
         return all((size_of(f"{folder}/{name}") or 0) == far.offsets.get(name, 0) for name in names)
     except StorageError:

@@ -11,7 +11,7 @@ from hpcflow.errors import StorageError
 from hpcflow.ledger.best import find_best, with_best
 from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
-from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal
+from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal, fold_mirror
 from hpcflow.ledger.rows import BestBy, Change, Known, SourceRow
 from hpcflow.storage.files import read_file, read_from, size_of
 from hpcflow.storage.layout import RunDir
@@ -25,6 +25,10 @@ MISFITS = (AttributeError, KeyError, TypeError, ValueError)
 _HERE = RunDir(Path())
 #: The journal's path in its run directory: what a file is called in the ledger.
 JOURNAL = _HERE.journal.as_posix()
+
+
+#: The same of what the mirror says.
+MIRROR = _HERE.mirror.as_posix()
 
 
 @lru_cache(maxsize=1000)
@@ -59,8 +63,8 @@ class RunReader:
         Args:
             known: what the ledger has; None to begin with the first byte.
             limits: read every file up to this byte only, the others not at all.
-            is_lenient: leave out event files that cannot be read: the journal, which says what
-                becomes of the run, counts without them.
+            is_lenient: leave out files that cannot be read, apart from the journal, which says what
+                becomes of the run, and counts without them.
         """
         self.lines = 0
         self.skipped_lines = 0
@@ -89,13 +93,17 @@ class RunReader:
         self._read_file(JOURNAL, partial(fold_journal, self._fold))
         for number in sorted(self._fold.attempts):
             self._read_events(number)
+        self._read_leniently(MIRROR, partial(fold_mirror, self._fold))
         if self._known is not None and not self._moved:
             return None
         return self._change()
 
     def _read_events(self, number: int) -> None:
+        self._read_leniently(events_of(number), partial(fold_events, self._fold, number))
+
+    def _read_leniently(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         try:
-            self._read_file(events_of(number), partial(fold_events, self._fold, number))
+            self._read_file(name, fold)
         except StorageError as error:
             if not self._is_lenient:
                 raise
@@ -172,6 +180,7 @@ class RunReader:
             bytes_before=known.run.bytes_read if known else None,
             is_progress=is_progress,
             best_by=best_by,
+            mirrored=list(fold.mirrored.values()),
         )
 
 

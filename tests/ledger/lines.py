@@ -109,3 +109,10 @@ def removed_by_hand(train_step: int, made_in: int, minutes: float = 0) -> bytes:
 
 def exited(code: int, minutes: float = 0) -> bytes:
     return event("exited", minutes, exit_code=code)
+
+
+def mirror(what: str, train_step: int, minutes: float = 0) -> bytes:
+    """A line of ``mirror.jsonl``."""
+    said = {"at": to_text(at(minutes)), "what": what, "url": "s3://lab/ada", "why": "down"}
+    more = {"train_step": train_step, "size_bytes": 9000, "manifest_sha256": "0" * 64}
+    return json.dumps({**said, **more}).encode() + b"\n"

@@ -207,7 +207,7 @@ def test_the_newest_stays_however_old(desk: Desk) -> None:
     later = FakeClock(SystemClock().now())
     later.advance(7200)
     with Stores(later) as stores:
-        report = Pass(later, stores).run([run_dir])
+        report = Pass(desk.home, later, stores).run([run_dir])
     assert [step for _, step in report.removed] == [100]
     assert desk.mirror().removed == []
 
@@ -219,7 +219,9 @@ def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
     parts = desk.remote.parts
     assert parts is not None
     for name in ("checkpoints/000000400/model.pt", "artifacts/large"):
-        parts.put(f"{run_dir.path.name}/{name}", parts.begin(f"{run_dir.path.name}/{name}"), 1, b"1")
+        parts.put(
+            f"{run_dir.path.name}/{name}", parts.begin(f"{run_dir.path.name}/{name}"), 1, b"1"
+        )
     assert len(parts.unfinished(run_dir.path.name)) == 2
     assert desk.mirror().problems == {}
     assert parts.unfinished(run_dir.path.name) == []

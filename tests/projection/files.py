@@ -27,4 +27,4 @@ def grow(path: Path, *data: bytes) -> None:
 def everything(ledger: Ledger, run_dirs: Sequence[RunDir]) -> Any:
     """All rows of these runs."""
     ids = sorted(run_dir.path.name for run_dir in run_dirs)
-    return ledger.known(ids), ledger.checkpoints(ids)
+    return ledger.known(ids), ledger.checkpoints(ids), ledger.mirrored(ids)

@@ -65,24 +65,40 @@ EVENTS = [
 ]
 
 
+MIRROR = [
+    *(
+        say.mirror(what, train_step, minutes)
+        for minutes, what in enumerate(("began", "sending", "mirrored", "failed", "removed"))
+        for train_step in (20, 30)
+    ),
+    say.mirror("mirrored", -1, 3),
+    say.mirror("from the future", 20, 3),
+    b"[]\n",
+    b"torn{\n",
+]
+
+
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     journal=st.lists(st.sampled_from(JOURNAL), max_size=8),
     events=st.tuples(*[st.lists(st.sampled_from(EVENTS), max_size=6)] * 3),
-    growth=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.booleans())),
+    mirror=st.lists(st.sampled_from(MIRROR), max_size=6),
+    growth=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 900), st.booleans())),
 )
 def test_however_the_files_grew_the_ledger_is_that_of_a_rebuild(
     ledger: Ledger,
     tmp_path: Path,
     journal: list[bytes],
     events: tuple[list[bytes], ...],
+    mirror: list[bytes],
     growth: list[tuple[int, int, bool]],
 ) -> None:
     run_dir = new_run(tmp_path, checkpoint={"keep_best": {"metric": "loss", "mode": "min"}})
-    paths = [run_dir.journal, *(run_dir.attempt(number).events for number in (1, 2, 3))]
-    to_come = [b"".join(parts) for parts in (journal, *events)]
+    events_paths = [run_dir.attempt(number).events for number in (1, 2, 3)]
+    paths = [run_dir.journal, *events_paths, run_dir.mirror]
+    to_come = [b"".join(parts) for parts in (journal, *events, mirror)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "MAX_LINE_BYTES", 600)
         for file, size, look in growth:

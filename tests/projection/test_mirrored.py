@@ -1,0 +1,57 @@
+"""What the mirror says is in the ledger, also of a run that came to rest long ago."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.state import Cause
+from hpcflow.projection import catch_up, catch_up_home, check
+from hpcflow.storage.layout import Home
+from hpcflow.storage.unread import mark_unread
+from tests.ledger import lines as say
+from tests.projection.files import grow, new_run
+
+
+def test_a_checkpoint_says_when_it_was_mirrored(ledger: Ledger, tmp_path: Path) -> None:
+    run_dir = new_run(tmp_path)
+    run_id = run_dir.path.name
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    for step in (20, 30):
+        grow(run_dir.attempt(1).events, say.checkpoint(step, path=f"checkpoints/{step:09d}"))
+    grow(run_dir.mirror, say.mirror("began", 20, 5), say.mirror("mirrored", 20, 6))
+    catch_up(ledger, [run_dir])
+    times = {each.train_step: each.mirrored_at for each in ledger.run(run_id).checkpoints}
+    assert times == {20: say.at(6), 30: None}
+
+    grow(run_dir.mirror, say.mirror("failed", 20, 7), say.mirror("mirrored", 30, 8))
+    catch_up(ledger, [run_dir])
+    times = {each.train_step: each.mirrored_at for each in ledger.run(run_id).checkpoints}
+    assert times == {20: None, 30: say.at(8)}
+    assert check(ledger, [run_dir]) == []
+
+
+def test_it_may_be_said_before_the_ledger_knows_the_checkpoint(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    run_dir = new_run(tmp_path)
+    grow(run_dir.mirror, say.mirror("mirrored", 20, 6))
+    catch_up(ledger, [run_dir])
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    grow(run_dir.attempt(1).events, say.checkpoint(20, path="checkpoints/000000020"))
+    catch_up(ledger, [run_dir])
+    (checkpoint,) = ledger.run(run_dir.path.name).checkpoints
+    assert checkpoint.mirrored_at == say.at(6)
+
+
+def test_a_run_at_rest_is_read_again_when_it_is_marked(ledger: Ledger, tmp_path: Path) -> None:
+    run_dir, home = new_run(tmp_path), Home(tmp_path / "home")
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    grow(run_dir.attempt(1).events, say.checkpoint(20, path="checkpoints/000000020"))
+    grow(run_dir.journal, say.ended(1, Cause.COMPLETED, 9))
+    catch_up_home(ledger, home)
+    mark_unread(home, run_dir)
+    grow(run_dir.mirror, say.mirror("mirrored", 20, 6))
+    catch_up_home(ledger, home)
+    (checkpoint,) = ledger.run(run_dir.path.name).checkpoints
+    assert checkpoint.mirrored_at == say.at(6)
