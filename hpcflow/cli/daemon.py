@@ -58,6 +58,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
             next_action="leave one of them out; how often cron comes stands in the crontab",
         )
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
+    from hpcflow.requeue.mirroring import Mirroring
 
     session = Session()
     _require_ledger_here(session)
@@ -68,6 +69,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
         on_report=_or_not(log.say),
         on_text=_or_not(warn),
         interval_s=interval_s or INTERVAL_S,
+        mirroring=None if once else Mirroring(session.settings, session.clock, _or_not(warn)),
     )
     with _heard_by(told):
         if not once:

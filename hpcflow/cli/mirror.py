@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from hpcflow.mirror.status import Status
     from hpcflow.storage.layout import RunDir
 
-#: Set by a daemon: its process id. The mirror that it started ends when it does.
-OF_DAEMON: Final = "HPCFLOW_MIRROR_OF"
+_LEAST_URGENT: Final = 10
 
 
 @click.group(
@@ -198,6 +197,8 @@ def _print_status(found: list[Status]) -> None:
 @contextmanager
 def _ends_with_daemon(session: Session) -> Iterator[None]:
     """While it is a daemon's: end when that one does, at once. Any moment is as good as another."""
+    from hpcflow.requeue.mirroring import OF_DAEMON
+
     text = session.settings.environ.get(OF_DAEMON, "")
 
     def watch() -> None:
@@ -206,5 +207,6 @@ def _ends_with_daemon(session: Session) -> Iterator[None]:
         os._exit(1)
 
     if text.isdecimal():
+        os.nice(_LEAST_URGENT)
         threading.Thread(target=watch, daemon=True).start()
     yield

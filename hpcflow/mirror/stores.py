@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 from types import TracebackType
+from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
@@ -12,6 +13,9 @@ from hpcflow.mirror.limits import Bandwidth
 from hpcflow.mirror.remote import Options, Remote, open_remote
 from hpcflow.mirror.upload import Uploader
 from hpcflow.model.run import Mirror
+
+#: What runs may have different that share a store.
+_NOT_ITS_OWN: Final = {"keep_last": None, "keep_for_s": None, "partition": None}
 
 
 def open_store(mirror: Mirror, *, clock: Clock, patience_s: float = 60.0) -> Remote:
@@ -57,7 +61,7 @@ class Stores:
 
         Stores that differ in what they keep are one: the limit of the line is common to all.
         """
-        key = mirror.model_copy(update={"keep_last": None, "keep_for_s": None})
+        key = mirror.model_copy(update=_NOT_ITS_OWN)
         with self._lock:
             if mirror.url in self.refused:
                 return None

@@ -41,6 +41,7 @@ class Mirror(BaseModel):
     bandwidth_bytes_s: int | None = Field(None, ge=1, description="None for as fast as it goes.")
     keep_last: int | None = Field(None, ge=1, description="Newest that stay there; None for all.")
     keep_for_s: int | None = Field(None, ge=1, description="How long they stay; None for ever.")
+    partition: str | None = Field(None, description="Where a job sends; None for the daemon.")
 
 
 class Run(BaseModel):

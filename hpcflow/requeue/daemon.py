@@ -20,6 +20,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
+from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.settings import Settings
@@ -82,6 +83,7 @@ class Daemon:
         around: what a tick works with; its ``may_act`` is replaced.
         told: ends the loop; the tick that is under way ends at its next act.
         on_report: gets what every tick did; ``on_text`` whatever else there is to say.
+        mirroring: tended after each round that this process made; not where there is one only.
     """
 
     def __init__(
@@ -92,11 +94,13 @@ class Daemon:
         on_report: Callable[[Report], None],
         on_text: Callable[[str], None],
         interval_s: float = INTERVAL_S,
+        mirroring: Mirroring | None = None,
     ) -> None:
         self._around = replace(around, may_act=self._may_act)
         self._told = told
         self._on_report, self._on_text = on_report, on_text
         self._interval_s = interval_s
+        self._mirroring = mirroring
         self._departures = Departures(around.clock)
         told.wakes = self._departures.is_near
         self._name = lease_name(around.settings)
@@ -141,6 +145,8 @@ class Daemon:
                     pause_s = max(pause_s, INTERVAL_S * 2 ** (failed - 1))
                 self._told.sleep(pause_s)
         finally:
+            if self._mirroring is not None:
+                self._mirroring.close()
             self._give_back()
 
     def _round(self) -> None:
@@ -166,6 +172,8 @@ class Daemon:
             self._lease = None
             self._say("another process has taken over")
         self._on_report(report)
+        if self._mirroring is not None and not self._told.is_over:
+            self._mirroring.tend()
         with suppress(LedgerError):  # the next round says so; until then it is as it was
             self._departures.listen_to(self._at_work())
 

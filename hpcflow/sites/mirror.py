@@ -57,4 +57,5 @@ def mirror_of(
         bandwidth_bytes_s=how.bandwidth_mb_s << 20 if how.bandwidth_mb_s is not None else None,
         keep_last=how.retention.keep_last,
         keep_for_s=how.retention.keep_for_s,
+        partition=how.partition,
     )

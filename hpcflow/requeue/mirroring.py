@@ -1,0 +1,145 @@
+"""The mirror beside the daemon: a process of its own, so that a slow store delays no round.
+
+At most one at a time, at a low priority, and it ends with the daemon. What it has to complain about
+goes into the daemon's log, once. Where the site names a partition for data transfer, a job there
+does it instead.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, SchedulerUnavailable
+from hpcflow.mirror.survey import mirror_of_run
+from hpcflow.model.run import Mirror
+from hpcflow.resources import resource_dir
+from hpcflow.schedulers.slurm.run_command import ask, run_submission
+from hpcflow.settings import Settings
+from hpcflow.storage.own_runs import is_others
+from hpcflow.storage.runs import linked, run_ids
+
+#: The process id of the daemon, for the process that it starts.
+OF_DAEMON: Final = "HPCFLOW_MIRROR_OF"
+JOB_NAME: Final = "hpcflow-mirror"
+#: Between the beginnings of two passes, and at least between the end of one and the next.
+_EVERY_S: Final = 60.0
+_PAUSE_S: Final = 10.0
+#: How often it is looked whether the job is in the queue.
+_JOB_EVERY_S: Final = 600.0
+#: So many runs that were not known yet are looked at in one round.
+_NEW_RUNS: Final = 200
+_SAID_BYTES: Final = 4000
+_END_S: Final = 5.0
+_SUBMIT_TIMEOUT_S: Final = 180.0
+
+
+class Mirroring:
+    """Sees that a mirror is at work while any run of the home has one.
+
+    Args:
+        say: gets what the mirror complains about, once for as long as it is the same.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, say: Callable[[str], None]) -> None:
+        self._settings, self._clock, self._say = settings, clock, say
+        self._known: set[str] = set()
+        self._mirror: Mirror | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._complaints: IO[bytes] | None = None
+        self._began_s = self._next_s = clock.monotonic()
+        self._said = ""
+
+    def tend(self) -> None:
+        """Called after every round; takes next to no time."""
+        if self._process is not None and not self._has_ended(self._process):
+            return
+        if self._clock.monotonic() < self._next_s or not self._is_wanted():
+            return
+        assert self._mirror is not None
+        try:
+            if self._mirror.partition is not None:
+                self._tend_job(self._mirror.partition)
+            else:
+                self._start()
+        except (HpcflowError, OSError) as error:
+            self._next_s = self._clock.monotonic() + _JOB_EVERY_S
+            self._say_once(f"the mirror cannot be started: {error}")
+
+    def close(self) -> None:
+        """End the process, if there is one: any moment is as good as another."""
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.terminate()
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._complaints is not None:
+            self._complaints.close()
+
+    def _is_wanted(self) -> bool:
+        """Whether a run has a mirror; what run.json says never changes, and is read once."""
+        if self._mirror is None:
+            ids = [each for each in run_ids(self._settings.home) if each not in self._known]
+            for run_dir in linked(self._settings.home, ids[:_NEW_RUNS]):
+                self._known.add(run_dir.path.name)
+                if not is_others(run_dir) and (mirror := mirror_of_run(run_dir)) is not None:
+                    self._mirror = mirror
+                    break
+        return self._mirror is not None
+
+    def _start(self) -> None:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hpcflow.cli.main", "mirror", "--once"],
+            env={**self._settings.environ, OF_DAEMON: str(os.getpid())},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._complaints,
+            start_new_session=True,  # what the terminal tells the daemon, the daemon passes on
+        )
+        self._began_s = self._clock.monotonic()
+
+    def _has_ended(self, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is None:
+            return False
+        self._next_s = max(self._began_s + _EVERY_S, self._clock.monotonic() + _PAUSE_S)
+        self._process = None
+        if self._complaints is not None:
+            with self._complaints as file:
+                file.seek(0)
+                self._say_once(file.read(_SAID_BYTES).decode(errors="replace").strip())
+        return True
+
+    def _tend_job(self, partition: str) -> None:
+        self._next_s = self._clock.monotonic() + _JOB_EVERY_S
+        name = f"{JOB_NAME}{self._settings.mark}"
+        found = ask(["squeue", "--me", "--noheader", f"--name={name}", "--format=%i"])
+        if not found.strip():
+            script = resource_dir("sbatch") / "mirror.sbatch"
+            log = self._settings.home.daemon / "mirror.log"
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            options = [f"--job-name={name}", f"--partition={partition}", f"--output={log}"]
+            answer = run_submission(
+                ["sbatch", "--parsable", *options, str(script)],
+                cwd=self._settings.home.path,
+                timeout_s=_SUBMIT_TIMEOUT_S,
+                lock_fd=None,  # should it be there twice, the locks of the runs keep them apart
+                environment={**self._settings.environ, "HPCFLOW_PYTHON": sys.executable},
+            )
+            if answer.exit_code != 0:
+                raise SchedulerUnavailable(f"sbatch: {answer.complaint}")
+
+    def _say_once(self, text: str) -> None:
+        if text and text != self._said:
+            self._say(f"mirror: {text}")
+        self._said = text

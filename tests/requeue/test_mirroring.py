@@ -1,0 +1,103 @@
+"""The mirror beside the daemon: one at a time, never in its way, and it ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.requeue.mirroring import Mirroring
+from hpcflow.settings import Settings, load_settings
+from tests.cluster_fixture import poll
+from tests.mirror.runs import Desk, desk_in, save
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = desk_in(tmp_path, str(tmp_path / "store"))
+    desk.home.path.mkdir(mode=0o700)
+    return desk
+
+
+def settings_of(desk: Desk) -> Settings:
+    return load_settings({**os.environ, "HPCFLOW_HOME": str(desk.home.path)})
+
+
+class Ahead(SystemClock):
+    """Time that the test can let pass."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+def test_what_is_due_is_sent_a_minute_apart(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 400)
+    clock, said = Ahead(), list[str]()
+    mirroring = Mirroring(settings_of(desk), clock, said.append)
+    mirroring.tend()
+    poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 60, "it was sent")
+    save(run_dir, 500)
+    poll(lambda: mirroring.tend() is None and mirroring._process is None, 30, "it has ended")
+    mirroring.tend()
+    assert mirroring._process is None
+    clock.ahead_s += 61
+    mirroring.tend()
+    poll(lambda: "000000500/manifest.json" in " ".join(desk.there(run_dir)), 60, "so was that")
+    mirroring.close()
+    assert said == []
+
+
+def test_nothing_is_started_where_no_run_has_a_mirror(desk: Desk) -> None:
+    mirroring = Mirroring(settings_of(desk), SystemClock(), print)
+    mirroring.tend()
+    assert mirroring._process is None
+
+
+def test_trouble_is_said_once(desk: Desk) -> None:
+    run_dir = desk.make(url="nosuch://bucket")
+    save(run_dir, 400)
+    clock, said = Ahead(), list[str]()
+    mirroring = Mirroring(settings_of(desk), clock, said.append)
+    for _ in range(2):
+        mirroring.tend()
+        poll(lambda: mirroring.tend() is None and mirroring._process is None, 60, "it has ended")
+        clock.ahead_s += 61
+    (text,) = said
+    assert text.startswith("mirror: nosuch://bucket")
+
+
+PARENT = """
+import sys, time
+from hpcflow.clock import SystemClock
+from hpcflow.requeue.mirroring import Mirroring
+from hpcflow.settings import load_settings
+mirroring = Mirroring(load_settings(), SystemClock(), print)
+mirroring.tend()
+print(mirroring._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_ends_when_the_daemon_is_killed(desk: Desk) -> None:
+    run_dir = desk.make(bandwidth_bytes_s=1)  # so slow that it does not end by itself
+    save(run_dir, 400)
+    environ = {**os.environ, "HPCFLOW_HOME": str(desk.home.path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], env=environ, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    poll(lambda: run_dir.mirror_lock.exists(), 60, "it is at work")
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    poll(lambda: not Path(f"/proc/{pid}").exists(), 30, "it has ended")
