@@ -1,0 +1,124 @@
+"""``hpcflow mirror``: a person sends what is due, sees how far it is, and asks the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.runs import list_runs
+from tests.cli.desk import Desk
+from tests.mirror.runs import save
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "a store"
+
+
+def run_in(desk: Desk, home: Path, store: Path | str) -> RunDir:
+    """A run that has ended."""
+    config = desk.config("digits", "true")
+    desk.say("run", config, "--set", f"mirror={store}")
+    (run_dir,) = list_runs(Home(home))
+    desk.say("wait", run_dir.path.name)
+    return run_dir
+
+
+def test_from_nothing_to_everything_there(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    run_id = run_dir.path.name
+    assert "export HPCFLOW_MIRROR=1" in run_dir.attempt(1).script.read_text()
+    save(run_dir, 400)
+    (before,) = desk.json("mirror", "status")
+    assert (before["newest"], before["mirrored"]) == (400, None)
+    assert before["to_go_bytes"] == before["size_bytes"] == 100_000
+    assert before["lag_s"] > 0
+
+    said = desk.say("mirror", "--once")
+    assert f"{run_id}  train step 400: 97.7 KiB mirrored in" in said
+    assert (store / run_id / "checkpoints/000000400/manifest.json").exists()
+    assert (store / run_id / "journal.jsonl").read_bytes() == run_dir.journal.read_bytes()
+
+    (after,) = desk.json("mirror", "status", run_id)
+    assert (after["newest"], after["mirrored"], after["to_go_bytes"]) == (400, 400, 0)
+    assert (after["lag_s"], after["problem"]) == (0, None)
+    assert "100 %" in desk.say("mirror", "status")
+    assert desk.say("mirror", "--once") == ""
+    assert "train step 400: as it was sent" in desk.say("mirror", "verify", run_id)
+
+
+def test_the_ledger_knows_it(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    run_id = run_dir.path.name
+    path = save(run_dir, 400)
+    event = {
+        "event": "checkpoint",
+        "at": "2026-01-01T00:00:00.000Z",
+        "train_step": 400,
+        "path": str(path.relative_to(run_dir.path)),
+        "size_bytes": 100_000,
+    }
+    with run_dir.attempt(1).events.open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    desk.say("ledger", "rebuild")
+    desk.say("mirror", "--once")
+    (checkpoint,) = desk.json("show", run_id)["checkpoints"]
+    assert checkpoint["mirrored_at"] is not None
+    assert "train step 400, the newest" in desk.say("show", run_id)
+    assert desk.json("ledger", "check")["differences"] == []
+
+
+def test_what_changed_there_is_found_and_sent_again(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    save(run_dir, 400)
+    desk.say("mirror", "--once")
+    there = store / run_dir.path.name / "checkpoints/000000400/model.pt"
+    there.write_bytes(b"\0" * 70_000)
+    found = desk.json("mirror", "verify", run_dir.path.name, code=1)
+    assert found["checkpoints"] == [
+        {"train_step": 400, "why": "model.pt is another file of the same size"}
+    ]
+    assert "it was mirrored, and now model.pt" in desk.json("mirror", "status")[0]["problem"]
+    desk.say("mirror", "--once")
+    desk.say("mirror", "verify", run_dir.path.name)
+
+
+def test_a_damaged_one_is_said(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    path = save(run_dir, 400)
+    (path / "model.pt").write_bytes(b"\0" * 70_000)
+    assert "is not what was written: its checksum differs" in desk.error("mirror", "--once", code=1)
+    report = desk.json("mirror", "--once")  # it is not tried again
+    assert report["problems"] == {}
+    assert "checksum differs" in desk.json("mirror", "status")[0]["problem"]
+
+
+def test_never(desk: Desk, home: Path) -> None:
+    run_dir = run_in(desk, home, "never")
+    assert "HPCFLOW_MIRROR=1" not in run_dir.attempt(1).script.read_text()
+    assert "no run is mirrored" in desk.say("mirror", "status")
+    assert "is not mirrored" in desk.error("mirror", "verify", run_dir.path.name)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("mirror", "wrong"),
+    [
+        ("relative", "not the URL of a store"),
+        ("s3://key:secret@bucket/x", "credentials do not belong into a URL"),
+        ("s3://lab/$NO_SUCH_VARIABLE", "$NO_SUCH_VARIABLE is not set"),
+    ],
+)
+def test_a_url_that_is_none(desk: Desk, mirror: str, wrong: str) -> None:
+    said = desk.error("run", desk.config("digits", "true"), "--set", f"mirror={mirror}")
+    assert wrong in said
+    assert "secret" not in said
+
+
+@pytest.mark.usefixtures("home")
+def test_what_to_do_is_to_be_said(desk: Desk) -> None:
+    assert "hpcflow mirror --once" in desk.error("mirror")
+    assert "means nothing" in desk.error("mirror", "--once", "status")
