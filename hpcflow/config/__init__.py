@@ -16,9 +16,9 @@ from hpcflow.config.files import check_files
 from hpcflow.config.merge import merge
 from hpcflow.config.overrides import granted_document, parse_override
 from hpcflow.config.paths import with_absolute_paths
-from hpcflow.documents import Document, validate
+from hpcflow.documents import Document, Place, validate
 from hpcflow.errors import SpecError
-from hpcflow.model.spec import RunSpec
+from hpcflow.model.spec import RunSpec, as_config
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,18 @@ class LoadedSpec:
     spec: RunSpec
     document: Document
     base_dir: Path
+
+
+def change_spec(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
+    """A spec that was frozen, with ``overrides`` such as ``a.b=2`` over it.
+
+    Raises:
+        SpecError: an override is wrong.
+    """
+    document = Document(None, as_config(spec), Place(None, None))
+    for override in overrides:
+        document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
+    return validate(RunSpec, document, SpecError, next_action="correct what you gave with --set")
 
 
 def load_spec(

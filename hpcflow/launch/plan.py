@@ -79,11 +79,9 @@ def make_plan(
     spec = with_default_environment(loaded.spec, settings.environ)
     created_at = clock.now()
     run_id = make_run_id(spec.name, created_at, os.urandom(8))
-    known = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
-    scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
     state = code_state(loaded.base_dir)
-    run_dir = runs_folder(scratch, settings.user) / spec.project / run_id
-    _require_plain(run_dir, loaded.base_dir)
+    run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
+    require_plain(run_dir, loaded.base_dir)
     run = Run(
         run_id=run_id,
         user=settings.user,
@@ -117,7 +115,20 @@ def make_plan(
     return Plan(run, site, placement, script, loaded.document, code)
 
 
-def _require_plain(run_dir: Path, working_dir: Path) -> None:
+def run_dir_on(
+    site: Site, settings: Settings, placement: Placement, project: str, run_id: str
+) -> Path:
+    """Where the directory of a run goes on ``site``.
+
+    Raises:
+        SiteError: the site's scratch cannot be named in this environment.
+    """
+    known = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
+    scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
+    return runs_folder(scratch, settings.user) / project / run_id
+
+
+def require_plain(run_dir: Path, working_dir: Path) -> None:
     """Refuse folders that a job could not use, before anything is made.
 
     Raises:

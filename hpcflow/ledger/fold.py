@@ -113,6 +113,8 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
             journal["standby"] = {**journal["standby"], "is_given_up": True}
     elif kind == "decided":
         journal["decided"] = said
+    elif kind == "restored":
+        journal["restored"] = {"at": said["at"], "after": said["after"]}
     elif kind == "checkpoint_removed":
         _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
 
@@ -147,6 +149,7 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         attempt.journal = {"intended": said}  # a number is used again after a refusal
         fold.journal.pop("resumed_at", None)
         fold.journal.pop("decided", None)
+        fold.journal.pop("restored", None)
         if fold.journal.get("standby", {}).get("attempt", number + 1) <= number:
             fold.journal.pop("standby")
     elif kind == "observed":

@@ -194,7 +194,7 @@ class Decided(_Record):
 
     record: Literal["decided"] = "decided"
     after: int = Field(description="The last attempt that was a job; 0 before the first.")
-    action: Literal["wait", "resubmit", "stop"]
+    action: Literal["wait", "restore", "resubmit", "stop"]
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")
     not_before: AwareDatetime | None = None
@@ -231,6 +231,26 @@ class CheckpointRemoved(_Record):
     made_in: int = Field(ge=0, le=999_999, description="The attempt that made it.")
 
 
+class Restored(_Record):
+    """What of the run was gone from scratch, or never there, was fetched from its mirror.
+
+    ``checkpoints`` are those that were fetched; none where the mirror had nothing newer. Where the
+    run went to another cluster, or place, ``site_before`` and ``run_dir_before`` say from where.
+    """
+
+    record: Literal["restored"] = "restored"
+    by: str
+    url: str
+    after: int = Field(description="The last attempt that was a job; 0 before the first.")
+    checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
+    skipped: list[int] = Field(
+        default_factory=list, description="Those that are not what was written any more."
+    )
+    site: str
+    site_before: str | None = None
+    run_dir_before: str | None = None
+
+
 JournalRecord = Annotated[
     Intended
     | Submitted
@@ -246,7 +266,8 @@ JournalRecord = Annotated[
     | Released
     | Decided
     | Stall
-    | CheckpointRemoved,
+    | CheckpointRemoved
+    | Restored,
     Field(discriminator="record"),
 ]
 

@@ -569,6 +569,17 @@ def frozen(spec: RunSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json")
 
 
+def as_config(spec: RunSpec) -> dict[str, Any]:
+    """``spec`` as the values of a config, under the keys of the YAML, for others to go over them."""
+    data = spec.model_dump(mode="json", by_alias=True)
+    for section, names in _WITH_UNIT.items():
+        fields = type(getattr(spec, section)).model_fields
+        for key in (fields[name].alias or name for name in names):
+            if type(data[section][key]) is int:
+                data[section][key] = parsed(data[section][key])
+    return data
+
+
 def thaw(data: dict[str, Any]) -> RunSpec:
     """The inverse of :func:`frozen`.
 

@@ -17,6 +17,7 @@ from hpcflow.model.journal import (
     JournalRecord,
     Refused,
     Released,
+    Restored,
     Resumed,
     Stall,
     Submitted,
@@ -128,10 +129,22 @@ def _entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
             yield Entry(at, record.attempt, kind, record.action, record.rule, record.why)
         elif isinstance(record, _WISHES):
             yield Entry(at, last, kind, by=record.by)
+        elif isinstance(record, Restored):
+            yield Entry(at, record.after, kind, why=_restored(record), by=record.by)
         elif isinstance(record, _NEVER_A_JOB):
             yield Entry(at, last, kind, why=record.reason)
         elif isinstance(record, BeginLifted):
             yield Entry(at, record.attempt, kind, why=record.refused)
+
+
+def _restored(record: Restored) -> str:
+    """What was fetched, and from where."""
+    steps = ", ".join(str(step) for step in record.checkpoints)
+    what = f"train step {steps}" if len(record.checkpoints) == 1 else f"train steps {steps}"
+    where = f"from {record.url}"
+    if record.site_before is not None and record.site_before != record.site:
+        where += f", until then on {record.site_before}"
+    return f"{what if steps else 'no checkpoint'} {where}"
 
 
 def _was_standby(row: AttemptRow) -> bool:

@@ -26,6 +26,7 @@
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH
       code/                                    uncommitted changes to the user's code
       artifacts/  tensorboard/
+    <scratch>/hpcflow/<project>/.<run_id>.restore/   what is being fetched from its mirror
     <scratch>/hpcflow/.runtime/<digest>/       what the runtime/ of all runs are hard links to
 
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
@@ -35,6 +36,7 @@
       runs/<run_id>                            symbolic link to the run directory: finds runs
       unread/<run_id>                          mark: the ledger may not have read it to its end
       forgiven.jsonl                           nodes that a person has spoken for
+      restoring/<run_id>                       held by whoever restores it; how that ended
       silent/<site>                            mark: its accounting did not answer a moment ago
       watch/<ledger>                           how long the daemon has seen no progress, of each run
       daemon/<cluster>.log                     what a daemon says that was installed
@@ -139,6 +141,11 @@ class RunDir:
         return self.path / "artifacts"
 
     @property
+    def restore(self) -> Path:
+        """Beside it: where what is fetched from its mirror waits until it is whole."""
+        return self.path.parent / f".{self.path.name}.restore"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
@@ -183,6 +190,10 @@ class Home:
     @property
     def forgiven(self) -> Path:
         return self.path / "forgiven.jsonl"
+
+    @property
+    def restoring(self) -> Path:
+        return self.path / "restoring"
 
     @property
     def silent(self) -> Path:

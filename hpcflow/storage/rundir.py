@@ -27,9 +27,21 @@ from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.runs import find_run, list_runs
 from hpcflow.storage.runtime_copy import add_runtime
 
-__all__ = ["create_run", "discard_run", "find_run", "list_runs", "read_run", "require_room"]
+__all__ = [
+    "FOLDERS",
+    "create_run",
+    "discard_run",
+    "find_run",
+    "frozen_files",
+    "link_run",
+    "list_runs",
+    "make_place",
+    "parse_run",
+    "read_run",
+    "require_room",
+]
 
-_FOLDERS = ("attempts", "checkpoints", "artifacts", "tensorboard", "code", "runtime")
+FOLDERS = ("attempts", "checkpoints", "artifacts", "tensorboard", "code", "runtime")
 
 
 def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None) -> RunDir:
@@ -93,6 +105,41 @@ def require_room(run: Run, home: Home) -> None:
             )
 
 
+def make_place(final: Path) -> None:
+    """Make the folders that a run directory at ``final`` goes into, where they are missing.
+
+    Raises:
+        ScratchError: scratch cannot be written, or others may write in there.
+    """
+    try:
+        _make_parents(final.parent, [])
+        for folder in (final.parent.parent, final.parent):
+            _require_private(folder)
+    except OSError as error:
+        raise _scratch_error(final, error) from error
+
+
+def link_run(home: Home, final: Path) -> None:
+    """Let ``home`` find the run at ``final``, whatever it knew of it before.
+
+    Raises:
+        ScratchError: the home is full, read-only, not a folder.
+    """
+    link = home.runs / final.name
+    if os.path.lexists(link) and link.is_symlink() and link.readlink() == final:
+        return
+    new = home.runs / f".{secrets.token_hex(8)}.tmp"
+    try:
+        _make_parents(home.runs, [])
+        new.symlink_to(final)
+        new.replace(link)
+        fsync_folder(home.runs)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        raise _home_error(home.runs, error) from error
+
+
 def _enter(link: Path, final: Path, undo: list[Callable[[], object]]) -> None:
     """Let the home know the run.
 
@@ -105,10 +152,14 @@ def _enter(link: Path, final: Path, undo: list[Callable[[], object]]) -> None:
         undo.append(link.unlink)
         fsync_folder(link.parent)
     except OSError as error:
-        reason = storage_error("enter the run into", link.parent, error)
-        raise ScratchError(
-            reason.message, where=Where(key="HPCFLOW_HOME"), next_action=reason.next_action
-        ) from error
+        raise _home_error(link.parent, error) from error
+
+
+def _home_error(folder: Path, error: OSError) -> ScratchError:
+    reason = storage_error("enter the run into", folder, error)
+    return ScratchError(
+        reason.message, where=Where(key="HPCFLOW_HOME"), next_action=reason.next_action
+    )
 
 
 def read_run(run_dir: RunDir) -> Run:
@@ -128,6 +179,18 @@ def read_run(run_dir: RunDir) -> Run:
         ) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
+    return parse_run(data, str(path))
+
+
+def parse_run(data: bytes, path: str) -> Run:
+    """What the bytes of a ``run.json`` say.
+
+    Args:
+        path: where they are from, for errors.
+
+    Raises:
+        StorageError: they are damaged, or of a newer hpcflow.
+    """
     try:
         content = json.loads(data)
         if isinstance(content, dict) and content.get("format", FORMAT) > FORMAT:
@@ -139,7 +202,7 @@ def read_run(run_dir: RunDir) -> Run:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StorageError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action=f"start the run anew, or restore the file in {run_dir.path}",
+            next_action=f"start the run anew, or restore the file in {path.rpartition('/')[0]}",
         ) from error
 
 
@@ -193,18 +256,27 @@ def _build(
 ) -> None:
     """Fill the folder ``half``: every file on the disk, folders not yet."""
     half.mkdir(mode=FOLDER_MODE)
-    for name in _FOLDERS:
+    for name in FOLDERS:
         (half / name).mkdir(mode=FOLDER_MODE)
     target = RunDir(half)
     set_layout(target.checkpoints)  # before there is a file, for it changes none that exists
-    frozen = run.model_dump(mode="json")
-    write_new(target.run_json, json.dumps(frozen, indent=1).encode() + b"\n")
-    write_new(target.params_json, json.dumps(frozen["spec"]["params"], indent=1).encode() + b"\n")
+    for name, content in frozen_files(run).items():
+        write_new(half / name, content)
     add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime", undo)
     for name, data in code.items():
         path = target.code / _relative(name)
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         write_new(path, data)
+
+
+def frozen_files(run: Run) -> dict[str, bytes]:
+    """The files that hold what is frozen of ``run``, by their names in the run directory."""
+    frozen = run.model_dump(mode="json")
+    return {
+        RunDir(Path()).run_json.name: json.dumps(frozen, indent=1).encode() + b"\n",
+        RunDir(Path()).params_json.name: json.dumps(frozen["spec"]["params"], indent=1).encode()
+        + b"\n",
+    }
 
 
 def _relative(name: str) -> PurePosixPath:

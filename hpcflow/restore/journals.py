@@ -1,0 +1,229 @@
+"""What the journal of a restored run has to say. Pure.
+
+There may be three who know of a run: what is left on scratch, the mirror, which is some minutes
+behind, and the ledger, which has read what the mirror may lack. A journal is never shortened, and
+what two of them say differently is for a person to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from hpcflow.clock import from_text
+from hpcflow.launch.submission import last_attempt
+from hpcflow.ledger.queries import PURGED_RULE
+from hpcflow.ledger.rows import AttemptRow, Known
+from hpcflow.model.journal import (
+    CancelRequested,
+    Ended,
+    Held,
+    Intended,
+    JournalRecord,
+    Refused,
+    Released,
+    Restored,
+    Resumed,
+    Standby,
+    Submitted,
+    Withdrawn,
+    parse_record_or_none,
+)
+from hpcflow.model.state import Cause, cause_of_end
+
+#: What the ledger keeps of an attempt's records, in the order in which they come.
+_KINDS: Final = ("intended", "refused", "withdrawn", "submitted", "observed", "stall", "ended")
+
+
+class DivergedError(Exception):
+    """Two journals of one run say different things from ``line`` on, counted from 1."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+def joined(here: bytes, there: bytes) -> bytes:
+    """What the journal of a run is, of which parts lie on scratch and in the mirror.
+
+    The longer one, where it begins as the other does. Where a purge took the one here, and lines
+    were added since, these follow what the mirror has.
+
+    Raises:
+        DivergedError: neither; each says something that the other does not.
+    """
+    here, there = _whole(here), _whole(there)
+    if here.startswith(there):
+        return here
+    if there.startswith(here):
+        return there
+    line = 1 + sum(1 for _ in _same(here, there))
+    if line == 1:
+        before, after = records_of(there), records_of(here)
+        if before and after and _latest(before) < min(record.at for record in after):
+            return there + here
+    raise DivergedError(line)
+
+
+def records_of(data: bytes) -> list[JournalRecord]:
+    """The records of a journal, without the lines that say nothing."""
+    found = (parse_record_or_none(line) for line in _whole(data).split(b"\n") if line)
+    return [record for record in found if record is not None]
+
+
+def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[JournalRecord]:
+    """What the ledger has read of the journal that was lost, and ``records`` do not say.
+
+    Each attempt keeps its number, and so no job name is used twice; a wish that was said last
+    counts. What a lost journal said of standbys is not kept: such a job is found by its name.
+    """
+    lost: list[JournalRecord] = []
+    for row in sorted(known.attempts, key=lambda row: row.attempt):
+        lost += _lost_of(row, [each for each in records if _number(each) == row.attempt])
+    wishes, latest = known.run.journal, _latest(records)
+    for key, kind in (
+        ("cancel_requested_at", CancelRequested),
+        ("resumed_at", Resumed),
+        ("held_at", Held),
+    ):
+        if key in wishes and (latest is None or from_text(wishes[key]) > latest):
+            lost.append(kind(at=from_text(wishes[key]), by=known.run.user_name))
+    decided = parsed({**wishes["decided"]}) if "decided" in wishes else None
+    if decided is not None and (latest is None or decided.at > latest):
+        lost.append(decided)
+    return sorted(lost, key=lambda record: record.at)
+
+
+def parsed(said: dict[str, Any]) -> JournalRecord | None:
+    """A record from what the ledger keeps of it."""
+    import json
+
+    return parse_record_or_none(json.dumps(said))
+
+
+def taken_over(
+    records: Sequence[JournalRecord],
+    *,
+    cluster: str | None,
+    now: datetime,
+    exit_code: Callable[[int], int | None],
+    why: str,
+) -> list[JournalRecord]:
+    """Ends for all that is open in the journal of a run which comes from another cluster.
+
+    Job ids begin anew on each cluster: a job of the other one must be looked up here by nobody.
+
+    Args:
+        cluster: the name of this one; what was sent to it goes on to be looked up.
+        exit_code: attempt -> what its program reported in the end; None where it did not.
+        why: where the run comes from, for people.
+    """
+    ends: list[JournalRecord] = []
+    opened: dict[int, Intended] = {}
+    sent: set[int] = set()
+    for record in records:
+        if isinstance(record, Intended):
+            opened[record.attempt] = record
+            sent.discard(record.attempt)
+        elif isinstance(record, Submitted):
+            sent.add(record.attempt)
+        elif isinstance(record, (Ended, Refused, Withdrawn)):
+            opened.pop(record.attempt, None)
+    for number, intent in sorted(opened.items()):
+        if is_same_cluster(intent.cluster, cluster):
+            continue
+        if number not in sent:
+            ends.append(Withdrawn(at=now, attempt=number, reason=why))
+            continue
+        code = exit_code(number)
+        cause = cause_of_end("", code)
+        ends.append(
+            Ended(at=now, attempt=number, cause=cause, raw_state="", exit_code=code, rule=why)
+        )
+    standby = last_attempt(list(records)).standby
+    if standby is not None and not standby.is_void and standby.intent is not None:
+        if not is_same_cluster(standby.intent.cluster, cluster):
+            withdrawn = Withdrawn(at=now, attempt=standby.number, reason=why)
+            ends.append(Standby(at=now, says=withdrawn))
+    return ends
+
+
+def is_same_cluster(one: str | None, other: str | None) -> bool:
+    """Whether both are known, and the same."""
+    return one is not None and other is not None and one.lower() == other.lower()
+
+
+def is_cancelled(records: Iterable[JournalRecord]) -> bool:
+    """Whether the last wish is that the run shall stop for good."""
+    wishes = [each for each in records if isinstance(each, (CancelRequested, Resumed))]
+    return bool(wishes) and isinstance(wishes[-1], CancelRequested)
+
+
+def is_at_rest(records: Sequence[JournalRecord]) -> bool:
+    """Whether nothing goes on by itself: completed, cancelled or held."""
+    last = last_attempt(list(records))
+    if last.cause in (Cause.COMPLETED, Cause.CANCELLED):
+        return True
+    if last.is_live or last.is_open:
+        return False
+    wishes = [
+        each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
+    ]
+    return bool(wishes) and isinstance(wishes[-1], (CancelRequested, Held))
+
+
+def last_job(records: Iterable[JournalRecord]) -> int:
+    """The number of the last attempt that was a job; 0 before the first."""
+    return max((each.attempt for each in records if isinstance(each, Submitted)), default=0)
+
+
+def attempts_of(records: Iterable[JournalRecord]) -> list[int]:
+    """The numbers that were ever taken."""
+    return sorted({each.attempt for each in records if isinstance(each, Intended)})
+
+
+def moved_by(records: Iterable[JournalRecord]) -> Restored | None:
+    """The record by which the run came to another place last; None where it never did."""
+    found = [
+        each for each in records if isinstance(each, Restored) and each.run_dir_before is not None
+    ]
+    return found[-1] if found else None
+
+
+def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalRecord]:
+    """What the ledger knows more of an attempt than ``said``."""
+    intents = [each for each in said if isinstance(each, Intended)]
+    kept = {name: value for name, value in row.journal.items() if name in _KINDS}
+    intended = kept.get("intended")
+    is_same = bool(intents and intended and from_text(intended["at"]) == intents[-1].at)
+    if intents and not is_same and intended and from_text(intended["at"]) < intents[-1].at:
+        return []
+    latest = {each.record: each.at for each in said} if is_same else {}
+    lost = []
+    for kind in _KINDS:
+        if kind not in kept or kept[kind].get("rule") == PURGED_RULE:
+            continue
+        record = parsed({"record": kind, **kept[kind]}) if "at" in kept[kind] else None
+        if record is not None and (kind not in latest or record.at > latest[kind]):
+            lost.append(record)
+    return lost
+
+
+def _number(record: JournalRecord) -> int | None:
+    return getattr(record, "attempt", None)
+
+
+def _latest(records: Sequence[JournalRecord]) -> datetime | None:
+    return max((record.at for record in records), default=None)
+
+
+def _whole(data: bytes) -> bytes:
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _same(one: bytes, other: bytes) -> Iterable[bytes]:
+    for mine, theirs in zip(one.split(b"\n"), other.split(b"\n"), strict=False):
+        if mine != theirs:
+            return
+        yield mine

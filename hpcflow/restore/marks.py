@@ -1,0 +1,149 @@
+"""``HPCFLOW_HOME/restoring/<run_id>``: who restores a run at this moment, and how it last ended.
+
+The file is locked by whoever does it, for as long; the daemon starts nobody beside them. What it
+says is about a failure, so that the daemon waits before it tries again. It is no fact about the
+run: whoever loses it only tries once more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.clock import Clock, from_text, to_text
+from hpcflow.errors import HpcflowError, NotFoundError, StorageError
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, read_file, storage_error
+from hpcflow.storage.layout import Home
+
+FAILED: Final = "failed"
+NOTHING: Final = "nothing"
+_FIRST_WAIT_S: Final = 30.0
+_LONGEST_WAIT_S: Final = 600.0
+#: What was not in the store yesterday may be there today: another cluster has mirrored it since.
+_LOOK_AGAIN: Final = timedelta(days=1)
+_MOST_TRIES: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How the last try to restore a run ended.
+
+    Attributes:
+        outcome: FAILED; NOTHING: the store does not have it.
+        why: for people.
+        tries: how often in a row it ended so.
+    """
+
+    at: datetime
+    outcome: str
+    why: str
+    tries: int = 1
+
+    @property
+    def again_at(self) -> datetime:
+        """When it is worth to try again."""
+        if self.outcome == NOTHING:
+            return self.at + _LOOK_AGAIN
+        wait_s = _FIRST_WAIT_S * 2.0 ** min(self.tries - 1, 10)
+        return self.at + timedelta(seconds=min(wait_s, _LONGEST_WAIT_S))
+
+
+@contextmanager
+def restoring(home: Home, run_id: str, clock: Clock) -> Iterator[None]:
+    """Restore a run alone for the length of a ``with`` block; what goes wrong in it is kept.
+
+    Raises:
+        StorageError: somebody else is at it (``retryable``), or the home cannot be written.
+    """
+    path = home.restoring / run_id
+    try:
+        home.restoring.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+    try:
+        if not _lock(descriptor):
+            raise _busy(run_id)
+        before = _parsed(_content(path))
+        try:
+            yield
+        except HpcflowError as error:
+            outcome = NOTHING if isinstance(error, NotFoundError) else FAILED
+            tries = before.tries + 1 if before is not None and before.outcome == outcome else 1
+            _write(descriptor, Mark(clock.now(), outcome, error.message, tries))
+            raise
+        with suppress(OSError):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def is_restored_now(home: Home, run_id: str) -> bool:
+    """Whether somebody is at it. Where the file system has no locks, nobody seems to be."""
+    try:
+        descriptor = os.open(home.restoring / run_id, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_mark(home: Home, run_id: str) -> Mark | None:
+    """How the last try ended; None where none did, or where it ended well."""
+    return _parsed(_content(home.restoring / run_id))
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_file(path)
+    except OSError:
+        return b""
+
+
+def _parsed(data: bytes) -> Mark | None:
+    try:
+        said: dict[str, Any] = json.loads(data)
+        tries = min(max(1, int(said["tries"])), _MOST_TRIES)
+        return Mark(from_text(said["at"]), str(said["outcome"]), str(said["why"]), tries)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _write(descriptor: int, mark: Mark) -> None:
+    said = {
+        "at": to_text(mark.at),
+        "outcome": mark.outcome,
+        "why": mark.why,
+        "tries": mark.tries,
+    }
+    with suppress(OSError):  # whoever loses it only tries once more
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(said).encode(), 0)
+
+
+def _busy(run_id: str) -> StorageError:
+    error = StorageError(
+        f"somebody else is restoring {run_id} right now",
+        next_action=f"look in a moment: hpcflow show {run_id}",
+    )
+    error.retryable = True
+    return error

@@ -1,0 +1,124 @@
+"""Where a run goes that is restored, and what has to change about it to run there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.config import change_spec
+from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.launch.plan import estimate_cost_usd, reference, require_plain, run_dir_on
+from hpcflow.model.run import Run
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import RunDir
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is to be, and what it is there.
+
+    Attributes:
+        run: as it is frozen there.
+        before: as it was frozen where it comes from; the same unless it moves.
+    """
+
+    run_dir: RunDir
+    run: Run
+    before: Run
+
+    @property
+    def is_move(self) -> bool:
+        return self.run is not self.before
+
+
+def where_it_was(run: Run, linked: Path, url: str) -> Place:
+    """The place that the run had, which its link in the home still names.
+
+    Raises:
+        InputError: the run has gone to another place since.
+    """
+    if Path(run.run_dir) != linked:
+        raise InputError(
+            f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "
+            f"site {run.site}",
+            next_action=f"go on with it there; or take it back: hpcflow restore --from "
+            f"{shlex.quote(url)}",
+        )
+    return Place(RunDir(linked), run, run)
+
+
+def place_on(
+    site: Site,
+    run: Run,
+    *,
+    settings: Settings,
+    url: str,
+    site_reference: str | None = None,
+    overrides: Sequence[str] = (),
+    working_dir: Path | None = None,
+) -> Place:
+    """The place of a run that comes from another cluster, or another user's name, to ``site``.
+
+    What the run asks for is held against this site, as ``hpcflow run`` would.
+
+    Args:
+        url: where it comes from, for errors.
+        site_reference: how the site is found again later; its name if None.
+        overrides: as for ``--set``, over what was frozen.
+        working_dir: where its program is to be run; where it was run before if None.
+
+    Raises:
+        InputError: it does not fit this site, or its working directory is not here.
+    """
+    again = f"hpcflow restore --from {shlex.quote(url)}"
+    try:
+        spec = change_spec(run.spec, overrides)
+        placement = place(spec, site)
+    except SpecError as error:
+        error.next_action = (
+            f"{error.next_action or 'change what it asks for'}; here by: {again} --set KEY=VALUE, "
+            f"what site {site.name} has: hpcflow site show {site.name}"
+        )
+        raise
+    folder = working_dir or Path(run.working_dir)
+    if not folder.is_dir():
+        raise InputError(
+            f"run {run.run_id} works in {folder}, which is not here",
+            where=Where(key="--working-dir"),
+            next_action=f"bring its code here and name the folder: {again} --working-dir FOLDER",
+        )
+    final = run_dir_on(site, settings, placement, spec.project, run.run_id)
+    require_plain(final, folder)
+    here = run.model_copy(
+        update={
+            "user": settings.user,
+            "site": site_reference or reference(site, None),
+            "run_dir": str(final),
+            "working_dir": str(folder),
+            "partition": placement.partition,
+            "gpu_type": placement.gpu_type,
+            "spec": spec,
+            "estimated_cost_usd": estimate_cost_usd(placement),
+        }
+    )
+    return Place(RunDir(final), here, run)
+
+
+def missing_environment(run: Run) -> list[str]:
+    """What the run's program needs and this machine does not have; compute nodes may."""
+    environment = run.spec.environment
+    named = {
+        "environment.venv": environment.venv,
+        "environment.conda": environment.conda if "/" in (environment.conda or "") else None,
+        "script": run.spec.script,
+        **{f"environment.secrets.{name}": path for name, path in environment.secrets.items()},
+    }
+    return [
+        f"{key} is {path}, which is not on this machine"
+        for key, path in named.items()
+        if path is not None and not (Path(run.working_dir) / path).exists()
+    ]

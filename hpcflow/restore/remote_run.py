@@ -1,0 +1,198 @@
+"""One run in a store: what it was, what happened to it, and which checkpoints are there.
+
+Everything is data from outside: sizes are looked at before anything is read, and only JSON is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from hpcflow.errors import DamagedError, MirrorError, NotFoundError, StorageError
+from hpcflow.mirror.layout import MANIFEST, RUN_JSON
+from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.model.run import Run
+from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
+from hpcflow.runtime.manifest import FORMAT
+from hpcflow.storage.rundir import parse_run
+
+_MAX_RUN_JSON_BYTES: Final = 16 << 20
+_MAX_JOURNAL_BYTES: Final = 256 << 20
+_MAX_MANIFEST_BYTES: Final = 64 << 20
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a checkpoint, as its manifest describes it."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RemoteCheckpoint:
+    """A checkpoint that is complete in the store, by its manifest and by what is listed there.
+
+    Attributes:
+        files: by their names in its folder.
+        manifest: the manifest itself.
+    """
+
+    train_step: int
+    files: Mapping[str, RemoteFile]
+    manifest: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.files.values())
+
+
+class RemoteRun:
+    """A run in a store; each thing is asked for when it is first needed.
+
+    Args:
+        remote: the folder of all runs.
+    """
+
+    def __init__(self, remote: Remote, run_id: str) -> None:
+        self.remote, self.run_id = remote, run_id
+
+    @property
+    def url(self) -> str:
+        return self.remote.url_of(self.run_id)
+
+    def name(self, of: str) -> str:
+        """What the file ``of`` the run directory is called in the store."""
+        return f"{self.run_id}/{of}"
+
+    @cached_property
+    def objects(self) -> Objects:
+        """All that is there.
+
+        Raises:
+            MirrorError: the store.
+        """
+        begin = len(self.run_id) + 1
+        listed = self.remote.names(f"{self.run_id}/")
+        return sort_out({name[begin:]: entry for name, entry in listed.items()})
+
+    @cached_property
+    def run(self) -> Run:
+        """The run as it was frozen, wherever it was.
+
+        Raises:
+            NotFoundError: the store has no such run.
+            MirrorError: what it has is none, or of another run.
+        """
+        if RUN_JSON not in self.objects.small:
+            raise NotFoundError(
+                f"{self.remote.url} has no run {self.run_id}",
+                next_action="see whether it was mirrored: hpcflow mirror status; or name another "
+                "place: hpcflow restore --from URL",
+            )
+        where = self.remote.url_of(self.name(RUN_JSON))
+        data = self._read(RUN_JSON, _MAX_RUN_JSON_BYTES)
+        try:
+            run = parse_run(data, where)
+        except StorageError as error:
+            raise MirrorError(error.message, next_action="see who wrote it there") from error
+        if run.run_id != self.run_id:
+            raise MirrorError(
+                f"{where} is of another run: {run.run_id[:80]!r}",
+                next_action="see who wrote it there",
+            )
+        return run
+
+    @cached_property
+    def journal(self) -> bytes:
+        """Its whole lines.
+
+        Raises:
+            MirrorError: there is none, or the store.
+        """
+        if JOURNAL not in self.objects.small:
+            raise MirrorError(
+                f"{self.url} has no journal: nobody knows what became of the run's jobs",
+                next_action="it was not mirrored to the end; see what is there, and start a new "
+                "run: hpcflow run CONFIG",
+            )
+        data = self._read(JOURNAL, _MAX_JOURNAL_BYTES)
+        return data[: data.rfind(b"\n") + 1]
+
+    def checkpoint(self, train_step: int) -> RemoteCheckpoint:
+        """The checkpoint of ``train_step``; of its files nothing was fetched yet.
+
+        Raises:
+            DamagedError: it is not what a mirror writes, or a file of it is gone or has changed.
+            MirrorError: the store.
+        """
+        listed = self.objects.checkpoints[train_step]
+        folder = f"checkpoints/{train_step:09d}"
+        if listed[MANIFEST].size_bytes > _MAX_MANIFEST_BYTES:
+            raise DamagedError(f"its {MANIFEST} is too large to be one")
+        data = self._read(f"{folder}/{MANIFEST}", _MAX_MANIFEST_BYTES)
+        try:
+            manifest = json.loads(data)
+        except (ValueError, RecursionError):
+            raise DamagedError(f"its {MANIFEST} is no JSON") from None
+        files = _files(manifest, train_step, self.run_id)
+        for name, file in files.items():
+            if name not in listed:
+                raise DamagedError(f"{name} is missing")
+            if listed[name].size_bytes != file.size_bytes:
+                raise DamagedError(
+                    f"{name} has {listed[name].size_bytes} bytes, not {file.size_bytes}"
+                )
+        return RemoteCheckpoint(train_step, files, data)
+
+    def entry(self, name: str) -> Entry:
+        """What is listed of a small file."""
+        return self.objects.small[name]
+
+    def _read(self, name: str, most_bytes: int) -> bytes:
+        data = self.remote.read_range(self.name(name), 0, most_bytes + 1)
+        if len(data) > most_bytes:
+            raise MirrorError(
+                f"{self.remote.url_of(self.name(name))} is too large to be one of ours",
+                next_action="see who wrote it there",
+            )
+        return data
+
+
+def _files(manifest: object, train_step: int, run_id: str) -> dict[str, RemoteFile]:
+    """What a manifest says of its files, once it was looked at.
+
+    Raises:
+        DamagedError: it is none of this checkpoint.
+    """
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DamagedError(f"its {MANIFEST} is none that this hpcflow reads")
+    if manifest.get("train_step") != train_step:
+        raise DamagedError(f"its {MANIFEST} is of another train step")
+    if manifest.get("run_id") not in (None, run_id):
+        raise DamagedError(f"its {MANIFEST} is of another run")
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise DamagedError(f"its {MANIFEST} lacks files")
+    found = {name: _file(name, said) for name, said in files.items()}
+    if MANIFEST in found or below_files(found):
+        raise DamagedError(f"its {MANIFEST} names a file twice")
+    return found
+
+
+def _file(name: str, said: Any) -> RemoteFile:
+    if (why := why_unsafe(name)) is not None:
+        raise DamagedError(f"its {MANIFEST} names {name[:200]!r}, which {why}")
+    size, sha256 = (said.get(key) if isinstance(said, dict) else None for key in _OF_FILE)
+    is_size = type(size) is int and size >= 0
+    if not is_size or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise DamagedError(f"its {MANIFEST} lacks size or checksum of {name!r}")
+    return RemoteFile(size, sha256)
+
+
+_OF_FILE: Final = ("size_bytes", "sha256")

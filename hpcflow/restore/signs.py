@@ -1,0 +1,73 @@
+"""Whether a run in a store seems to go on somewhere else at this moment.
+
+What is known is what was mirrored, some minutes late, so this is a warning system and no lock: a
+job that waits in a queue for days, or a cluster that is cut off from the store, gives no sign.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.clock import from_text
+from hpcflow.errors import InputError
+from hpcflow.launch.submission import last_attempt
+from hpcflow.model.events import parse_event
+from hpcflow.model.journal import JournalRecord
+from hpcflow.restore.journals import attempts_of, is_at_rest
+from hpcflow.restore.remote_run import RemoteRun
+
+#: Longer than a mirror is behind, and than most programs take between two lines.
+FRESH: Final = timedelta(hours=1)
+#: The last lines of a file of events: each is far shorter than that.
+_TAIL_BYTES: Final = 64 << 10
+
+
+def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: datetime) -> str | None:
+    """Refuse to take over a run that seems to be trained elsewhere.
+
+    Returns:
+        What people should know before they send it here; None where it came to rest for good.
+
+    Raises:
+        InputError: it gave a sign a moment ago, and no word that it is over.
+        MirrorError: the store.
+    """
+    if is_at_rest(records):
+        return None
+    where = _where(records)
+    sign = last_sign(remote, records)
+    hold = f"on {where}: hpcflow hold {remote.run_id}"
+    if sign is not None and now - sign < FRESH:
+        minutes = max(0, round((now - sign).total_seconds() / 60))
+        raise InputError(
+            f"run {remote.run_id} may be under way on {where}: its last sign is {minutes} minutes "
+            "old, and two clusters must not train it at once",
+            next_action=f"{hold}; and when that was mirrored, again here. If {where} is lost: "
+            f"hpcflow restore --from {remote.url} --even-if-running",
+        )
+    return f"nobody has said that it is over; should it still be sent there, {hold}"
+
+
+def last_sign(remote: RemoteRun, records: list[JournalRecord]) -> datetime | None:
+    """When the run last wrote anything that was mirrored: a record, or an event of its last job."""
+    times = [record.at for record in records]
+    numbers = attempts_of(records)
+    name = f"attempts/{numbers[-1]:04d}/events.jsonl" if numbers else ""
+    if name in remote.objects.small:
+        end = remote.entry(name).size_bytes
+        tail = remote.remote.read_range(remote.name(name), max(0, end - _TAIL_BYTES), end)
+        for line in tail.split(b"\n"):
+            if (event := parse_event(line)) is not None:
+                try:
+                    times.append(from_text(event["at"]))
+                except (ValueError, OverflowError):
+                    continue
+    return max(times, default=None)
+
+
+def _where(records: list[JournalRecord]) -> str:
+    intent = last_attempt(records).intent
+    if intent is None:
+        return "another machine"
+    return intent.cluster or intent.host or "another machine"
