@@ -83,9 +83,10 @@ def _require_there(run_dir: RunDir) -> None:
     run_id = run_dir.path.name
     if is_purged(run_dir):
         raise StorageError(
-            f"the run directory of {run_id} is gone, and nothing is sent for it any more",
-            next_action=f"end a job of it that still runs: hpcflow cancel {run_id}; "
-            "or train it again as a new run: hpcflow run CONFIG",
+            f"the run directory of {run_id} is gone, and nothing is sent for it before it is back",
+            next_action=f"if it was mirrored: hpcflow restore {run_id}; if it shall not go on, or "
+            f"a job of it still runs: hpcflow cancel {run_id}; or train it again as a new run: "
+            "hpcflow run CONFIG",
         )
     if is_gone(run_dir):
         raise StorageError(

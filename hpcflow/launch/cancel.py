@@ -16,6 +16,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.restoring import keep_cancelled
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
@@ -37,16 +38,18 @@ def wish_to_cancel(run_dir: RunDir, *, settings: Settings, clock: Clock) -> None
     """Write down, durably and before Slurm is even looked for, that the run shall stop for good.
 
     A job of this run that starts later, because its submission was in doubt, sees it and leaves at
-    once; whoever looks at the run ends a job that is found. A run whose directory is gone has
-    nobody left to read it.
+    once; whoever looks at the run ends a job that is found. Of a run whose directory is gone the
+    home keeps it, for when it is restored.
 
     Raises:
         StorageError: it could not be written.
     """
     mark_unread(settings.home, run_dir)
-    if not is_gone(run_dir):
-        write_durably(run_dir.cancel, b"")
-        journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
+    if is_gone(run_dir):
+        keep_cancelled(settings.home, run_dir.path.name)
+        return
+    write_durably(run_dir.cancel, b"")
+    journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
 
 
 def end_jobs(

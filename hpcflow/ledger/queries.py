@@ -268,6 +268,23 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     ]
 
 
+def purged(connection: Connection, since: datetime, user: str) -> list[str]:
+    """Ids of a user's runs that were to go on when their directory was found to be gone.
+
+    Args:
+        since: only those of which anything was journaled later.
+    """
+    states = (RunState.WAITING.value, RunState.FAILED.value)
+    sql = (
+        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+        "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
+        "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
+        f"ORDER BY {_OLDEST_WAIT}"
+    )
+    values = [user, *states, to_text(since), PURGED_RULE, "held", "stop:%"]
+    return [run_id for (run_id,) in connection.rows(sql, values)]
+
+
 def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
     """Sites of a user's runs that came to rest since then, but for those that are completed."""
     states = (RunState.WAITING.value, RunState.FAILED.value, RunState.CANCELLED.value)

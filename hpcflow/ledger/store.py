@@ -155,6 +155,10 @@ class Ledger:
         """Ids of the user's runs about which something is to be decided, in turn."""
         return queries.undecided(self.connection(), now, user)
 
+    def purged(self, *, user: str, since: datetime) -> list[str]:
+        """Ids of the user's runs that were to go on when their directory was found to be gone."""
+        return queries.purged(self.connection(), since, user)
+
     def resting_at(self, *, user: str, since: datetime) -> list[str]:
         """Sites of the user's runs that came to rest since then, apart from completed ones."""
         return queries.resting_at(self.connection(), user, since)

@@ -570,7 +570,7 @@ def frozen(spec: RunSpec) -> dict[str, Any]:
 
 
 def as_config(spec: RunSpec) -> dict[str, Any]:
-    """``spec`` as the values of a config, under the keys of the YAML, for others to go over them."""
+    """``spec`` as the values of a config, under the keys of the YAML; others can go over them."""
     data = spec.model_dump(mode="json", by_alias=True)
     for section, names in _WITH_UNIT.items():
         fields = type(getattr(spec, section)).model_fields

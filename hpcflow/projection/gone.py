@@ -53,8 +53,9 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
 def say_purged(run_id: str) -> str:
     """What people are told of a run that :func:`end_purged` has ended."""
     return (
-        f"{run_id}: its run directory is gone, and nothing is sent for it any more; "
-        f"should a job of it still run, end that: hpcflow cancel {run_id}"
+        f"{run_id}: its run directory is gone, and nothing is sent for it before it is back; "
+        f"if it was mirrored: hpcflow restore {run_id}; should a job of it still run, and should "
+        f"it not go on: hpcflow cancel {run_id}"
     )
 
 

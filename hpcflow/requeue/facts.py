@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,16 +17,27 @@ _DELAY_MAX_S: Final = 600.0
 _MOST_DOUBLINGS: Final = 10
 
 
-def facts_of(known: Known, *, mem_max_mb: int | None = None) -> Facts:
+def facts_of(
+    known: Known,
+    *,
+    mem_max_mb: int | None = None,
+    is_purged: bool = False,
+    only_mirrored: int | None = None,
+) -> Facts:
     """The facts of one run.
 
     Args:
         known: its rows.
         mem_max_mb: memory of a node of its partition; None if nobody knows it.
+        is_purged, only_mirrored: as in :class:`Facts`.
     """
     wishes = known.run.journal
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     attempts = [_attempt(row) for row in rows]
+    if is_purged:  # nobody saw the end of what ran when it was purged
+        attempts = [
+            replace(each, ended_at=each.ended_at or known.run.journal_at) for each in attempts
+        ]
     executed = [each.number for each in attempts if each.stage is not Stage.VOID]
     decided = wishes.get("decided", {})
     is_decided = decided.get("after") == (executed[-1] if executed else 0)
@@ -41,7 +53,16 @@ def facts_of(known: Known, *, mem_max_mb: int | None = None) -> Facts:
         put_off_at=_put_off_at(rows[-1]) if rows else None,
         delayed_until=_delayed_until(rows[-1] if rows else None, wishes),
         mem_max_mb=mem_max_mb,
+        is_purged=is_purged,
+        only_mirrored=only_mirrored,
     )
+
+
+def was_looked_for(known: Known) -> bool:
+    """Whether somebody has looked into the mirror of a run since its last attempt ended."""
+    executed = [row.attempt for row in known.attempts if row.state != AttemptState.WITHDRAWN.value]
+    restored = known.run.journal.get("restored", {})
+    return bool(restored) and restored.get("after") == max(executed, default=0)
 
 
 def _attempt(row: AttemptRow) -> AttemptFacts:

@@ -34,6 +34,7 @@ class Action(str, Enum):
 
     NONE = "none"  # somebody else is at work on it, or it is over
     WAIT = "wait"  # not yet; ``not_before`` says when, if that is known
+    RESTORE = "restore"  # what it goes on from is in its mirror alone
     RESUBMIT = "resubmit"
     STOP = "stop"  # it has failed for good, until a person says otherwise
 
@@ -82,6 +83,9 @@ class Facts:
         put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
+        is_purged: its run directory is gone, and it has a mirror. Of its policy nothing is known.
+        only_mirrored: the train step of its newest checkpoint, where that is gone from scratch, the
+            run has a mirror, and nobody has looked there since its last attempt ended.
     """
 
     run_id: str
@@ -95,6 +99,8 @@ class Facts:
     put_off_at: datetime | None = None
     delayed_until: datetime | None = None
     mem_max_mb: int | None = None
+    is_purged: bool = False
+    only_mirrored: int | None = None
 
     @property
     def executed(self) -> list[AttemptFacts]:
@@ -223,6 +229,13 @@ def _held(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     return None
 
 
+def _purged(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """What else would become of it, its config says, which comes back with it."""
+    if not facts.is_purged:
+        return None
+    return Decision(Action.RESTORE, "purged", "its run directory is gone")
+
+
 def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     if policy.deadline_s is None:
         return None
@@ -298,6 +311,13 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     return Decision(Action.WAIT, "backoff", why, until)
 
 
+def _only_mirrored(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    step = facts.only_mirrored
+    if step is None:
+        return None
+    return Decision(Action.RESTORE, "only_mirrored", f"checkpoint {step} is gone from scratch")
+
+
 def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:
     last = facts.last
     if last is None:
@@ -317,12 +337,14 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _stopped,
     _held,
     _forgotten,
+    _purged,
     _deadline,
     _no_progress,
     _budget,
     _memory,
     _delayed,
     _backoff,
+    _only_mirrored,
     _resubmit,
 )
 

@@ -244,6 +244,48 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "delayed",
     ),
     Example(
+        "preempted, and its run directory is gone: it was mirrored",
+        _run(_ended(Cause.PREEMPTED), is_purged=True),
+        Action.RESTORE,
+        "purged",
+    ),
+    Example(
+        "its run directory was gone while it ran",
+        _run(_ended(Cause.VANISHED, ended_at=None), is_purged=True),
+        Action.RESTORE,
+        "purged",
+    ),
+    Example(
+        "completed, and its run directory is gone",
+        _run(_ended(Cause.COMPLETED), is_purged=True),
+        Action.NONE,
+        "completed",
+    ),
+    Example(
+        "cancelled with `hpcflow cancel`, and its run directory is gone",
+        _run(_ended(Cause.PREEMPTED), is_cancelled=True, is_purged=True),
+        Action.NONE,
+        "cancelled",
+    ),
+    Example(
+        "held, and its run directory is gone",
+        _run(_ended(Cause.PREEMPTED), is_held=True, is_purged=True),
+        Action.WAIT,
+        "held",
+    ),
+    Example(
+        "preempted, and its newest checkpoint is gone from scratch: it was mirrored",
+        _run(_ended(Cause.PREEMPTED), only_mirrored=100),
+        Action.RESTORE,
+        "only_mirrored",
+    ),
+    Example(
+        "failed too often, and its newest checkpoint is gone from scratch",
+        _run(_ended(*[Cause.FAILED] * 4), only_mirrored=400),
+        Action.STOP,
+        "budget",
+    ),
+    Example(
         "preempted after its deadline",
         _run(_ended(Cause.PREEMPTED)),
         Action.STOP,

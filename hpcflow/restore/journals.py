@@ -59,10 +59,9 @@ def joined(here: bytes, there: bytes) -> bytes:
     if there.startswith(here):
         return there
     line = 1 + sum(1 for _ in _same(here, there))
-    if line == 1:
-        before, after = records_of(there), records_of(here)
-        if before and after and _latest(before) < min(record.at for record in after):
-            return there + here
+    latest = _latest(records_of(there))
+    if line == 1 and latest is not None and latest < min(each.at for each in records_of(here)):
+        return there + here
     raise DivergedError(line)
 
 
@@ -142,10 +141,11 @@ def taken_over(
             Ended(at=now, attempt=number, cause=cause, raw_state="", exit_code=code, rule=why)
         )
     standby = last_attempt(list(records)).standby
-    if standby is not None and not standby.is_void and standby.intent is not None:
-        if not is_same_cluster(standby.intent.cluster, cluster):
-            withdrawn = Withdrawn(at=now, attempt=standby.number, reason=why)
-            ends.append(Standby(at=now, says=withdrawn))
+    if standby is None or standby.is_void or standby.intent is None:
+        return ends
+    if not is_same_cluster(standby.intent.cluster, cluster):
+        withdrawn = Withdrawn(at=now, attempt=standby.number, reason=why)
+        ends.append(Standby(at=now, says=withdrawn))
     return ends
 
 

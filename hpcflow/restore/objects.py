@@ -25,9 +25,7 @@ _WANTED: Final = re.compile(
     r"|(?:code|artifacts|tensorboard)/.+)",
     re.ASCII | re.DOTALL,
 )
-_OF_CHECKPOINT: Final = re.compile(
-    r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re.ASCII | re.DOTALL
-)
+_OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re.ASCII | re.DOTALL)
 EVENTS: Final = re.compile(r"attempts/(\d{4,6})/events\.jsonl", re.ASCII)
 
 
@@ -63,8 +61,9 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
             refused.append(repr(name)[:200])
         elif _WANTED.fullmatch(name):
             small[name] = entry
-    for name in below_files(small):
-        refused.append(repr(small.pop(name) and name)[:200])
+    impossible = below_files(small)
+    refused += [repr(name)[:200] for name in impossible]
+    small = {name: entry for name, entry in small.items() if name not in impossible}
     whole = {step: found[step] for step in sorted(found, reverse=True) if MANIFEST in found[step]}
     return Objects(small, whole, refused)
 

@@ -189,8 +189,12 @@ def _file(name: str, said: Any) -> RemoteFile:
     if (why := why_unsafe(name)) is not None:
         raise DamagedError(f"its {MANIFEST} names {name[:200]!r}, which {why}")
     size, sha256 = (said.get(key) if isinstance(said, dict) else None for key in _OF_FILE)
-    is_size = type(size) is int and size >= 0
-    if not is_size or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+    if (
+        type(size) is not int
+        or size < 0
+        or not isinstance(sha256, str)
+        or not _SHA256.fullmatch(sha256)
+    ):
         raise DamagedError(f"its {MANIFEST} lacks size or checksum of {name!r}")
     return RemoteFile(size, sha256)
 

@@ -37,6 +37,7 @@
       unread/<run_id>                          mark: the ledger may not have read it to its end
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held by whoever restores it; how that ended
+      restoring/<run_id>.cancelled             somebody said so while its directory was gone
       silent/<site>                            mark: its accounting did not answer a moment ago
       watch/<ledger>                           how long the daemon has seen no progress, of each run
       daemon/<cluster>.log                     what a daemon says that was installed

@@ -101,6 +101,11 @@ def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) ->
             write_new(path, data)
 
 
+def is_whole(target: Path) -> bool:
+    """Whether the copy in ``target`` has every file that the installed runtime has."""
+    return all((target / "hpcflow" / name).is_file() for name in _installed()[1])
+
+
 def _shared_copy(
     shared: Path, digest: str, files: dict[str, bytes], undo: list[Callable[[], object]]
 ) -> Path | None:

@@ -3,6 +3,9 @@
 The file is locked by whoever does it, for as long; the daemon starts nobody beside them. What it
 says is about a failure, so that the daemon waits before it tries again. It is no fact about the
 run: whoever loses it only tries once more.
+
+``<run_id>.cancelled`` beside it: somebody cancelled the run while it had no directory, and so no
+journal. The wish goes into the journal when that comes back.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any, Final
 
 from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, read_file, storage_error
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, read_file, storage_error
 from hpcflow.storage.layout import Home
 
 FAILED: Final = "failed"
@@ -100,6 +103,36 @@ def is_restored_now(home: Home, run_id: str) -> bool:
 def read_mark(home: Home, run_id: str) -> Mark | None:
     """How the last try ended; None where none did, or where it ended well."""
     return _parsed(_content(home.restoring / run_id))
+
+
+def keep_cancelled(home: Home, run_id: str) -> None:
+    """Remember that a run shall stop for good whose directory is gone.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    mark = _cancelled(home, run_id)
+    try:
+        home.restoring.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        mark.touch(mode=FILE_MODE)
+        fsync_folder(home.restoring)
+    except OSError as error:
+        raise storage_error("write", mark, error) from error
+
+
+def is_cancelled(home: Home, run_id: str) -> bool:
+    """Whether that was said, and is in no journal yet."""
+    return _cancelled(home, run_id).exists()
+
+
+def forget_cancelled(home: Home, run_id: str) -> None:
+    """It is in the journal now."""
+    with suppress(OSError):
+        _cancelled(home, run_id).unlink()
+
+
+def _cancelled(home: Home, run_id: str) -> Path:
+    return home.restoring / f"{run_id}.cancelled"
 
 
 def _lock(descriptor: int) -> bool:

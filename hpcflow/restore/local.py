@@ -1,0 +1,88 @@
+"""What is left of a run on scratch: a purge takes old files and leaves folders."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpcflow.runtime.keeping import look, named
+from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.rule import COMPLETE
+from hpcflow.storage.files import read_file, storage_error
+from hpcflow.storage.layout import RunDir
+
+
+def newest_whole(run_dir: RunDir) -> int | None:
+    """The train step of the newest checkpoint that has all its files in their sizes.
+
+    Raises:
+        StorageError: that cannot be found out.
+    """
+    try:
+        paths = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
+        for path in reversed(paths):
+            if look(path, run_dir.path.name).state == COMPLETE:
+                return int(path.name)
+    except OSError as error:
+        raise storage_error("read", run_dir.checkpoints, error) from error
+    return None
+
+
+def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
+    """Whether a checkpoint is there with all its files.
+
+    Args:
+        reads_it: compare the checksums, too, not the sizes alone.
+    """
+    path = run_dir.checkpoints / f"{train_step:09d}"
+    if not os.path.lexists(path) or look(path, run_dir.path.name).state != COMPLETE:
+        return False
+    if reads_it:
+        try:
+            verify(path)
+        except CheckpointError:
+            return False
+    return True
+
+
+def journal_of(run_dir: RunDir) -> bytes:
+    """The journal, as far as there is one.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        return read_file(run_dir.journal)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise storage_error("read", run_dir.journal, error) from error
+
+
+def is_missing(run_dir: RunDir, name: str) -> bool:
+    """Whether the run directory has nothing under ``name``."""
+    return not os.path.lexists(run_dir.path / name)
+
+
+def size_of_file(run_dir: RunDir, name: str) -> int:
+    """Size of a file in bytes; 0 where there is none.
+
+    Raises:
+        StorageError: that cannot be found out.
+    """
+    path = run_dir.path / name
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise storage_error("look at", path, error) from error
+
+
+def begins_as(path: Path, other: Path) -> bool:
+    """Whether ``path`` begins with all that is in ``other``. ``OSError`` as it comes."""
+    with path.open("rb") as longer, other.open("rb") as shorter:
+        while chunk := shorter.read(1 << 20):
+            if longer.read(len(chunk)) != chunk:
+                return False
+    return True

@@ -1,0 +1,170 @@
+"""From the hidden folder to the run directory: one rename where there was none, else part by part.
+
+Parts are renamed into place, and only where nothing is, or what is there is known to be less.
+Killed in between, it leaves a run directory that lacks a little less than before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hpcflow.model.journal import JournalRecord
+from hpcflow.model.run import Run
+from hpcflow.restore.local import begins_as, is_missing
+from hpcflow.restore.staging import Staging
+from hpcflow.runtime.files import files_below, remove_tree, sync_folders
+from hpcflow.storage import journal
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import FOLDERS, frozen_files
+from hpcflow.storage.runtime_copy import add_runtime, is_whole
+
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_SHARED = ".runtime"
+
+
+def publish_new(
+    staged: Staging, run_dir: RunDir, run: Run, lines: bytes, attempts: Iterable[int]
+) -> bool:
+    """Make all that was fetched the run directory, all at once.
+
+    Args:
+        lines: the journal.
+        attempts: those that get a folder, for a job of theirs may still start.
+
+    Returns:
+        False, and nothing is changed, where somebody has made a folder there meanwhile.
+
+    Raises:
+        StorageError: the disk is full, or gone; nothing became visible.
+    """
+    half, final = RunDir(staged.run), run_dir.path
+    for name, data in frozen_files(run).items():
+        staged.put(name, data)
+    staged.put(half.journal.name, lines)
+    try:
+        for folder in [*(half.path / name for name in FOLDERS)] + [
+            half.attempt(number).path for number in attempts
+        ]:
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        add_runtime(half.runtime, final.parent.parent / _SHARED, [])
+        _close(half.path)
+        sync_folders(half.path)
+        try:
+            half.path.rename(final)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+            # The missing parts of one, from now on.
+            remove_tree(half.runtime)
+            for name in (half.journal.name, *frozen_files(run)):
+                (half.path / name).unlink()
+            return False
+        fsync_folder(final.parent)
+    except OSError as error:
+        raise storage_error("make", final, error) from error
+    return True
+
+
+def merge(
+    staged: Staging,
+    run_dir: RunDir,
+    run: Run,
+    attempts: Iterable[int],
+    *,
+    lines: bytes | None,
+    records: Sequence[JournalRecord],
+) -> list[str]:
+    """Put what was fetched into a run directory of which a part is left; under its submit lock.
+
+    Args:
+        lines: the whole journal, which has all that the one here says, to take its place; None
+            to leave that one.
+        records: what is to be added to it then.
+
+    Returns:
+        Names of the files that were left as they are, for theirs in the mirror are others.
+
+    Raises:
+        StorageError: the disk is full, or gone.
+    """
+    half, others = RunDir(staged.run), []
+    try:
+        _close(half.path)
+        sync_folders(half.path)
+        for name in FOLDERS:
+            (run_dir.path / name).mkdir(mode=FOLDER_MODE, exist_ok=True)
+        for number in attempts:
+            run_dir.attempt(number).path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        if half.checkpoints.is_dir():
+            for folder in sorted(half.checkpoints.iterdir()):
+                _publish_checkpoint(folder, run_dir)
+        for name, path in [*files_below(half.path)]:
+            if not _put_file(path, run_dir.path / name):
+                others.append(name)
+        if not is_whole(run_dir.runtime):
+            _renew_runtime(run_dir, staged)
+    except OSError as error:
+        raise storage_error("restore files in", run_dir.path, error) from error
+    if lines is not None:
+        write_durably(run_dir.journal, lines)
+    for name, data in frozen_files(run).items():
+        if is_missing(run_dir, name):
+            write_durably(run_dir.path / name, data)
+    if lines is None:
+        journal.append_all(run_dir, records)
+    return others
+
+
+def _publish_checkpoint(folder: Path, run_dir: RunDir) -> None:
+    """As a job publishes one: what is torn in its place is set aside."""
+    target = run_dir.checkpoints / folder.name
+    if os.path.lexists(target):
+        aside = target.parent / f".{target.name}.{secrets.token_hex(8)}.broken"
+        target.rename(aside)
+    folder.rename(target)
+    fsync_folder(target.parent)
+
+
+def _put_file(source: Path, target: Path) -> bool:
+    """Put a file where none is, or a shorter one that begins alike; whether that was done."""
+    target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    if os.path.lexists(target):
+        is_less = target.is_file() and target.stat().st_size < source.stat().st_size
+        if not is_less or not begins_as(source, target):
+            return False
+    source.replace(target)
+    fsync_folder(target.parent)
+    return True
+
+
+def _renew_runtime(run_dir: RunDir, staged: Staging) -> None:
+    """The copy that jobs import, from this hpcflow; the old one is none any more."""
+    new = staged.run / "runtime"
+    remove_tree(new)
+    new.mkdir(mode=FOLDER_MODE)
+    add_runtime(new, run_dir.path.parent.parent / _SHARED, [])
+    sync_folders(new)
+    old = run_dir.runtime
+    if os.path.lexists(old):
+        aside = run_dir.path / f".runtime.{secrets.token_hex(8)}.old"
+        old.rename(aside)
+        remove_tree(aside)
+    new.rename(old)
+    fsync_folder(run_dir.path)
+
+
+def _close(folder: Path) -> None:
+    """For their owner only; what a killed save of a temporary file left goes."""
+    for root, folders, names in os.walk(folder):
+        for name in folders:
+            Path(root, name).chmod(FOLDER_MODE)
+        for name in names:
+            if name.startswith(".") and name.endswith(".tmp") and len(name) == 21:
+                with suppress(OSError):
+                    Path(root, name).unlink()

@@ -1,0 +1,329 @@
+"""Restoring one run: what is fetched, in which order, and what its journal says of it.
+
+It may be killed at any moment. Until the one rename nobody sees anything; where a run directory is
+half there, each part appears by itself, and doing it again does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from hpcflow.clock import Clock
+from hpcflow.errors import (
+    DamagedError,
+    MirrorError,
+    MissingObjectError,
+    NotFoundError,
+    StorageError,
+)
+from hpcflow.launch.jobs import LOCK_WAIT_S
+from hpcflow.launch.submission import last_attempt
+from hpcflow.ledger.rows import Known
+from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
+from hpcflow.observe.own_word import last_exit
+from hpcflow.restore import journals, local
+from hpcflow.restore.moving import Place
+from hpcflow.restore.objects import EVENTS
+from hpcflow.restore.publish import merge, publish_new
+from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.restore.staging import Staging, staging
+from hpcflow.settings import Settings
+from hpcflow.storage.files import write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.restoring import forget_cancelled, is_cancelled, restoring
+from hpcflow.storage.rundir import link_run, make_place
+from hpcflow.storage.runs import is_gone
+from hpcflow.storage.unread import mark_unread
+
+#: Which checkpoints: the newest that is whole, all, or that of one train step.
+Which: TypeAlias = Literal["newest", "all"] | int
+NEWEST: Which = "newest"
+ALL: Which = "all"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Who is told how far it is; called from several threads, one at a time.
+
+    Attributes:
+        on_doing: what is fetched now, and its size in bytes.
+        on_bytes: how many bytes were fetched since, or found to be here.
+    """
+
+    on_doing: Callable[[str, int], object] = lambda _what, _size: None
+    on_bytes: Callable[[int], object] = lambda _size: None
+
+
+@dataclass
+class Outcome:
+    """What was restored.
+
+    Attributes:
+        is_new: the run directory was made anew; else only what it lacked.
+        checkpoints: train steps of the checkpoints that were fetched.
+        skipped: train step -> why that checkpoint was not.
+        files: how many small files were fetched.
+        left: names of files here that the mirror has otherwise; they were left.
+        refused: names in the store that no file may have.
+        newest: train step of the newest checkpoint that is here now; None without one.
+    """
+
+    run_id: str
+    run_dir: RunDir
+    url: str
+    is_new: bool = False
+    checkpoints: list[int] = field(default_factory=list)
+    skipped: dict[int, str] = field(default_factory=dict)
+    files: int = 0
+    left: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    newest: int | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing was missing."""
+        return not (self.is_new or self.checkpoints or self.files)
+
+
+def restore(
+    remote: RemoteRun,
+    place: Place,
+    *,
+    settings: Settings,
+    clock: Clock,
+    cluster: str | None,
+    known: Known | None = None,
+    which: Which = NEWEST,
+    says_so: bool = False,
+    progress: Progress = Progress(),
+) -> Outcome:
+    """Bring a run back, or what is missing of it.
+
+    Args:
+        cluster: the name of this one, where it has any.
+        known: what the ledger knows of the run: the mirror may be some minutes behind.
+        says_so: put it into the journal also where nothing was missing, or could be fetched: so
+            the daemon goes on without.
+
+    Raises:
+        StorageError: somebody else is restoring the run, the disk is full; or the journals here and
+            in the mirror say different things.
+        NotFoundError: the store does not have the run, or not that checkpoint.
+        MirrorError: the store; whoever tries again goes on where this stopped.
+    """
+    with restoring(settings.home, remote.run_id, clock):
+        make_place(place.run_dir.path)
+        with staging(place.run_dir) as staged:
+            work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
+            outcome = work.do(which, says_so=says_so)
+            link_run(settings.home, place.run_dir.path)
+            staged.remove()
+            return outcome
+
+
+class _Restoring:
+    def __init__(
+        self,
+        remote: RemoteRun,
+        place: Place,
+        staged: Staging,
+        settings: Settings,
+        clock: Clock,
+        cluster: str | None,
+        known: Known | None,
+        progress: Progress,
+    ) -> None:
+        self._remote, self._place, self._staged = remote, place, staged
+        self._settings, self._clock, self._cluster = settings, clock, cluster
+        self._known, self._progress = known, progress
+        self._run_dir = place.run_dir
+        self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
+
+    def do(self, which: Which, *, says_so: bool) -> Outcome:
+        outcome = self._outcome
+        outcome.refused = self._remote.objects.refused
+        lines = self._lines()
+        self._fetch_checkpoints(which)
+        self._fetch_small(journals.records_of(lines))
+        records = self._new_records(journals.records_of(lines))
+        if is_gone(self._run_dir) and not self._run_dir.path.exists():
+            everything = lines + self._text([*records, self._restored(lines, records)])
+            said = journals.records_of(everything)
+            outcome.is_new = publish_new(
+                self._staged,
+                self._run_dir,
+                self._place.run,
+                everything,
+                journals.attempts_of(said),
+            )
+            if outcome.is_new:
+                self._keep_cancelled(said)
+                self._look_for_newest()
+                return outcome
+        self._merge(records, says_so=says_so)
+        return outcome
+
+    def _lines(self) -> bytes:
+        """The journal that the run is to have, as far as it was written anywhere."""
+        here = local.journal_of(self._run_dir)
+        try:
+            return journals.joined(here, self._remote.journal)
+        except journals.DivergedError as error:
+            raise StorageError(
+                f"the journal of run {self._remote.run_id} here and in {self._remote.url} say "
+                f"different things from line {error.line} on, so nothing was changed",
+                next_action="it may go on in two places: see both, and move away the one that is "
+                f"wrong: {self._run_dir.journal}",
+            ) from None
+
+    def _fetch_checkpoints(self, which: Which) -> None:
+        there = self._remote.objects.checkpoints
+        if which not in (NEWEST, ALL):
+            assert isinstance(which, int)
+            self._fetch_one(which)
+            return
+        newest = local.newest_whole(self._run_dir)
+        wanted = [step for step in there if which == ALL or newest is None or step > newest]
+        self._staged.keep_only(wanted if which == ALL else wanted[:1])
+        for step in wanted:
+            if which == ALL and local.is_whole(self._run_dir, step, reads_it=True):
+                continue
+            if self._fetch(step) and which == NEWEST:
+                break
+
+    def _fetch_one(self, train_step: int) -> None:
+        """The checkpoint that was asked for; it is read, where there is one."""
+        there = self._remote.objects.checkpoints
+        if train_step not in there:
+            steps = ", ".join(str(step) for step in list(there)[:12]) or "none"
+            raise NotFoundError(
+                f"{self._remote.url} has no checkpoint of train step {train_step}",
+                next_action=f"it has {steps}, the newest first",
+            )
+        self._staged.keep_only([train_step])
+        if local.is_whole(self._run_dir, train_step, reads_it=True):
+            return
+        if not self._fetch(train_step):
+            raise MirrorError(
+                f"the checkpoint of train step {train_step} in {self._remote.url} is damaged: "
+                f"{self._outcome.skipped[train_step]}",
+                next_action="take another: hpcflow restore "
+                f"{self._remote.run_id} --checkpoint newest",
+            )
+
+    def _fetch(self, train_step: int) -> bool:
+        """Whether a checkpoint could be fetched as it was written."""
+        try:
+            checkpoint = self._remote.checkpoint(train_step)
+            self._progress.on_doing(f"train step {train_step}", checkpoint.size_bytes)
+            self._staged.fetch_checkpoint(self._remote, checkpoint, self._progress.on_bytes)
+        except (DamagedError, MissingObjectError) as error:
+            self._outcome.skipped[train_step] = error.message
+            return False
+        self._outcome.checkpoints.append(train_step)
+        return True
+
+    def _fetch_small(self, records: list[JournalRecord]) -> None:
+        """The files that are not here, and events of which the mirror has more."""
+        last = last_attempt(records)
+        writing = last.number if last.is_live and not self._place.is_move else 0
+        names = []
+        for name, entry in self._remote.objects.small.items():
+            if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
+                continue
+            if local.is_missing(self._run_dir, name) or (
+                (match := EVENTS.fullmatch(name))
+                and int(match[1]) != writing
+                and entry.size_bytes > local.size_of_file(self._run_dir, name)
+            ):
+                names.append(name)
+        self._outcome.files = len(names)
+        if names:
+            size = sum(self._remote.entry(name).size_bytes for name in names)
+            self._progress.on_doing(f"{len(names)} small files", size)
+            self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
+
+    def _new_records(self, records: list[JournalRecord]) -> list[JournalRecord]:
+        """What the journal has to say besides: what only the ledger knew; of a run that moves, the
+        ends of all that was under way, and that it waits for a person."""
+        new: list[JournalRecord] = []
+        if self._known is not None and is_gone(self._run_dir):
+            new = journals.only_in_ledger(records, self._known)
+        if is_cancelled(self._settings.home, self._remote.run_id):
+            new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
+        if not self._place.is_move:
+            return new
+        now, before = self._clock.now(), self._place.before
+        staged = RunDir(self._staged.run)
+
+        def exit_code(number: int) -> int | None:
+            word = last_exit(staged, number)
+            return None if word is None else word[0]
+
+        new += journals.taken_over(
+            [*records, *new],
+            cluster=self._cluster,
+            now=now,
+            exit_code=exit_code,
+            why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
+        )
+        if not journals.is_at_rest([*records, *new]):
+            new.append(Held(at=now, by=self._settings.user))
+        return new
+
+    def _restored(self, lines: bytes, records: list[JournalRecord]) -> Restored:
+        before, run, is_move = self._place.before, self._place.run, self._place.is_move
+        return Restored(
+            at=self._clock.now(),
+            by=self._settings.user,
+            url=self._remote.url,
+            after=journals.last_job([*journals.records_of(lines), *records]),
+            checkpoints=sorted(self._outcome.checkpoints),
+            skipped=sorted(self._outcome.skipped),
+            site=run.site,
+            site_before=before.site if is_move else None,
+            run_dir_before=before.run_dir if is_move else None,
+        )
+
+    def _merge(self, records: list[JournalRecord], *, says_so: bool) -> None:
+        """Add what is missing to the run directory that is there."""
+        outcome, run_dir = self._outcome, self._run_dir
+        with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=self._clock):
+            here = local.journal_of(run_dir)
+            lines = self._lines()  # somebody may have added to it since
+            is_less = here != lines and not here.startswith(lines)
+            lacks = local.is_missing(run_dir, run_dir.run_json.name)
+            if outcome.is_nothing and not (says_so or is_less or lacks or records):
+                self._look_for_newest()
+                return
+            mark_unread(self._settings.home, run_dir)
+            new = [*records, self._restored(lines, records)]
+            said = [*journals.records_of(lines), *new]
+            outcome.left = merge(
+                self._staged,
+                run_dir,
+                self._place.run,
+                journals.attempts_of(said),
+                lines=lines + self._text(new) if is_less else None,
+                records=new,
+            )
+        self._keep_cancelled(said)
+        self._look_for_newest()
+
+    def _keep_cancelled(self, said: list[JournalRecord]) -> None:
+        """A run that was to stop for good does not begin again because its files came back."""
+        if journals.is_cancelled(said) and not self._run_dir.cancel.exists():
+            write_durably(self._run_dir.cancel, b"")
+        forget_cancelled(self._settings.home, self._remote.run_id)
+
+    def _look_for_newest(self) -> None:
+        with suppress(StorageError):  # it is told, and no more
+            self._outcome.newest = local.newest_whole(self._run_dir)
+
+    @staticmethod
+    def _text(records: list[JournalRecord]) -> bytes:
+        return "".join(record.to_line() for record in records).encode()

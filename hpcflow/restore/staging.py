@@ -1,0 +1,215 @@
+"""Where what is fetched waits until it is whole: a hidden folder beside the run directory.
+
+::
+
+    <project>/.<run_id>.restore/run/     a run directory in the making, or the missing parts of one
+      checkpoints/000000400/  …          kept from one try to the next, file by file
+
+Its name is always the same, so that whoever was killed is gone on with: a file of a checkpoint that
+is here as its manifest says is not fetched again. All else is small, and fetched anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import DamagedError, ScratchError, StorageError
+from hpcflow.mirror.download import Wanted, download
+from hpcflow.mirror.layout import MANIFEST
+from hpcflow.model.units import format_bytes
+from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteFile, RemoteRun
+from hpcflow.runtime.files import remove_tree, sha256_of, sync_folders
+from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
+from hpcflow.storage.layout import RunDir
+
+#: A small file may grow in the store between two looks.
+_TRIES: Final = 3
+_CHECKPOINTS: Final = RunDir(Path()).checkpoints.name
+
+
+@contextmanager
+def staging(run_dir: RunDir) -> Iterator[Staging]:
+    """The hidden folder of a run, for one process at a time.
+
+    Raises:
+        StorageError: it cannot be made; or somebody else is at it (``retryable``).
+    """
+    folder = run_dir.restore
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=FOLDER_MODE)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise storage_error("make", folder, error) from error
+    try:
+        _lock(descriptor, run_dir)
+        yield Staging(folder)
+    finally:
+        os.close(descriptor)
+
+
+class Staging:
+    """What was fetched so far. ``run`` is the run directory in the making."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.run = folder / "run"
+        try:
+            self.run.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            for path in self.run.iterdir():
+                if path.name != _CHECKPOINTS:
+                    _remove(path)
+        except OSError as error:
+            raise storage_error("write in", folder, error) from error
+
+    def fetch_small(
+        self, remote: RemoteRun, names: Iterable[str], on_bytes: Callable[[int], object]
+    ) -> int:
+        """Fetch small files, as they are now; returns how many bytes they have.
+
+        Raises:
+            MirrorError: the store.
+            StorageError: the disk.
+        """
+        todo = {name: remote.entry(name).size_bytes for name in names}
+        total = sum(todo.values())
+        self._require_room(total)
+        for tries_left in reversed(range(_TRIES)):
+            wanted = [Wanted(remote.name(n), self.run / n, size) for n, size in todo.items()]
+            try:
+                download(remote.remote, wanted, on_bytes=on_bytes)
+                break
+            except DamagedError:  # one of them has grown since
+                if not tries_left:
+                    raise
+            for name in todo:
+                (self.run / name).unlink(missing_ok=True)
+                entry = remote.remote.stat(remote.name(name))
+                todo[name] = entry.size_bytes if entry is not None else todo[name]
+        return total
+
+    def fetch_checkpoint(
+        self,
+        remote: RemoteRun,
+        checkpoint: RemoteCheckpoint,
+        on_bytes: Callable[[int], object],
+    ) -> Path:
+        """Fetch what is missing of a checkpoint; its folder, whole and on the disk.
+
+        Raises:
+            DamagedError: a file is not what the manifest says; nothing of it is kept.
+            MirrorError: the store; what was fetched is kept for the next time.
+            StorageError: the disk is full, or gone.
+        """
+        name = f"{_CHECKPOINTS}/{checkpoint.train_step:09d}"
+        folder = self.run / name
+        try:
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            missing = _missing(folder, checkpoint.files, on_bytes)
+            self._require_room(sum(file.size_bytes for file in missing.values()))
+            wanted = [
+                Wanted(remote.name(f"{name}/{n}"), folder / n, file.size_bytes, file.sha256)
+                for n, file in missing.items()
+            ]
+            download(remote.remote, wanted, on_bytes=on_bytes)
+            write_durably(folder / MANIFEST, checkpoint.manifest)
+            sync_folders(folder)
+        except DamagedError:
+            remove_tree(folder)
+            raise
+        except OSError as error:
+            raise storage_error("write", folder, error) from error
+        return folder
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file of the run directory in the making.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        path = self.run / name
+        try:
+            path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error("make", path.parent, error) from error
+        write_durably(path, data)
+
+    def keep_only(self, train_steps: Iterable[int]) -> None:
+        """Throw away what an earlier try fetched of other checkpoints."""
+        wanted = {f"{step:09d}" for step in train_steps}
+        folder = self.run / _CHECKPOINTS
+        for path in list(folder.iterdir()) if folder.is_dir() else []:
+            if path.name not in wanted:
+                _remove(path)
+
+    def remove(self) -> None:
+        """It is not needed any more."""
+        remove_tree(self._folder)
+
+    def _require_room(self, size_bytes: int) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if size_bytes > free:
+            raise ScratchError(
+                f"{format_bytes(size_bytes)} are to be fetched, and {self._folder.parent} has room "
+                f"for {format_bytes(free)}",
+                next_action="delete what you no longer need there, then send the command again",
+            )
+
+
+def _missing(
+    folder: Path, files: Mapping[str, RemoteFile], on_bytes: Callable[[int], object]
+) -> dict[str, RemoteFile]:
+    """Those of ``files`` that are not whole in ``folder``; whatever else is there goes."""
+    for root, folders, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(root, name)
+            if path.relative_to(folder).as_posix() not in files:
+                path.unlink()
+        for name in folders:
+            if Path(root, name).is_symlink():
+                Path(root, name).unlink()
+    missing = {}
+    for name, file in files.items():
+        path = folder / name
+        if _is_whole(path, file):
+            on_bytes(file.size_bytes)
+            continue
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+        missing[name] = file
+    return missing
+
+
+def _is_whole(path: Path, file: RemoteFile) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size_bytes:
+        return False
+    return sha256_of(path) == file.sha256
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink()
+
+
+def _lock(descriptor: int, run_dir: RunDir) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        error = StorageError(
+            f"somebody else is restoring {run_dir.path.name} right now",
+            next_action="wait for their end, then look: hpcflow show " + run_dir.path.name,
+        )
+        error.retryable = True
+        raise error from None
+    except OSError:
+        return  # a Lustre without locks: that of the home has to do

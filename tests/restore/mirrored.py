@@ -1,0 +1,54 @@
+"""Runs that were mirrored: their files in a store, in the order in which a mirror sends them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from hpcflow.mirror.remote import Remote
+from hpcflow.runtime.files import Written
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.storage.layout import RunDir
+
+FILES: Mapping[str, bytes] = {"model.pt": b"weights" * 1000, "rank0/optim.pt": b"adam" * 500}
+
+
+def save(run_dir: RunDir, train_step: int, files: Mapping[str, bytes] = FILES) -> Path:
+    """Make a checkpoint as a job does."""
+    store = CheckpointStore(run_dir.checkpoints)
+    staged = store.stage(train_step, train_step)
+    written = {}
+    for name, data in files.items():
+        path = staged / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        written[name] = Written(len(data), hashlib.sha256(data).hexdigest())
+    facts = {"run_id": run_dir.path.name, "attempt": 1, "world_size": 1}
+    return store.publish(staged, train_step, written, **facts).path
+
+
+def mirror(run_dir: RunDir, remote: Remote) -> None:
+    """Send all that a run directory holds, the manifests last."""
+    names = [path for path in sorted(run_dir.path.rglob("*")) if path.is_file()]
+    left_out = {run_dir.submit_lock}
+    for path in sorted(names, key=lambda path: path.name == "manifest.json"):
+        name = path.relative_to(run_dir.path)
+        if path in left_out or name.parts[0] == "runtime" or any(p[0] == "." for p in name.parts):
+            continue
+        remote.put(path, f"{run_dir.path.name}/{name.as_posix()}")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, but for what belongs to this machine alone."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "submit.lock" and "runtime" not in path.parts
+    }
+
+
+def purge(run_dir: RunDir) -> None:
+    """All of it, as ``rm -r`` does."""
+    shutil.rmtree(run_dir.path)

@@ -1,0 +1,82 @@
+"""A person whose runs are mirrored into a folder, and who restores them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hpcflow.ledger.store import open_ledger
+from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.projection import rebuild
+from hpcflow.restore.moving import Place, place_on, where_it_was
+from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.restore.restore import Outcome, restore
+from hpcflow.storage.layout import RunDir
+from tests.requeue.watched import Watched
+from tests.restore.mirrored import mirror, save
+
+
+class Owner(Watched):
+    """A desk with a bucket."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.remote: Remote = open_remote(str(self.folder / "bucket"))
+
+    def trained(self, *train_steps: int, end: str | None = "PREEMPTED") -> RunDir:
+        """A run that made these checkpoints, and ended so; seen by the ledger."""
+        launched = self.launch()
+        run_dir = RunDir(launched.run_dir)
+        for step in train_steps:
+            save(run_dir, step)
+        if end is not None:
+            self.end(launched.job_id, end, checkpoint=max(train_steps, default=None))
+        self.look()
+        return run_dir
+
+    def mirrored(self, *train_steps: int, end: str | None = "PREEMPTED") -> RunDir:
+        run_dir = self.trained(*train_steps, end=end)
+        mirror(run_dir, self.remote)
+        return run_dir
+
+    def there(self, run_id: str, remote: Remote | None = None) -> RemoteRun:
+        return RemoteRun(remote or self.remote, run_id)
+
+    def restore(self, run_dir: RunDir, *, remote: Remote | None = None, **how: Any) -> Outcome:
+        """As ``hpcflow restore RUN`` does, ledger included."""
+        there = self.there(run_dir.path.name, remote)
+        place = where_it_was(there.run, run_dir.path, there.url)
+        return self.put(there, place, **how)
+
+    def fetch(self, run_id: str, remote: Remote, **how: Any) -> Outcome:
+        """As ``hpcflow restore --from`` does in a home that does not know the run."""
+        there = self.there(run_id, remote)
+        place = place_on(
+            self.site,
+            there.run,
+            settings=self.settings,
+            url=there.url,
+            working_dir=self.folder,
+        )
+        return self.put(there, place, **how)
+
+    def put(self, there: RemoteRun, place: Place, **how: Any) -> Outcome:
+        with open_ledger(self.settings.ledger_url) as ledger:
+            known = ledger.known([there.run_id]).get(there.run_id)
+            outcome = restore(
+                there,
+                place,
+                settings=self.settings,
+                clock=self.clock,
+                cluster=self.slurm.cluster(),
+                known=known,
+                **how,
+            )
+            rebuild(ledger, [outcome.run_dir])
+        return outcome
+
+
+def home_of(folder: Path) -> Owner:
+    """Another person's, or another cluster's: nothing in common but the bucket."""
+    folder.mkdir()
+    return Owner(folder)

@@ -1,0 +1,263 @@
+"""What a purge took comes back from the mirror, and nothing that is newer is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import MirrorError, NotFoundError, StorageError
+from hpcflow.model.journal import CancelRequested, Ended, Held, Restored, Submitted
+from hpcflow.model.state import RunState
+from hpcflow.restore.local import newest_whole
+from hpcflow.restore.restore import ALL
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.restoring import read_mark
+from hpcflow.storage.rundir import read_run
+from tests.restore.mirrored import FILES, contents, mirror, purge, save
+from tests.restore.owner import Owner
+
+
+def test_a_purged_run_is_back_as_it_was(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    before = contents(run_dir.path)
+    purge(run_dir)
+    outcome = owner.restore(run_dir, which=ALL)
+    assert (outcome.is_new, outcome.checkpoints, outcome.newest) == (True, [200, 100], 200)
+    after = contents(run_dir.path)
+    *lines, last = after.pop("journal.jsonl").splitlines(keepends=True)
+    assert b"".join(lines) == before.pop("journal.jsonl")
+    assert b'"restored"' in last
+    assert after == before
+    assert not run_dir.restore.exists()
+    assert run_dir.runtime.joinpath("hpcflow/runtime/run.py").is_file()
+    for root, folders, files in os.walk(run_dir.path):
+        for name in [".", *folders]:
+            assert stat.S_IMODE(Path(root, name).stat().st_mode) == 0o700
+        assert all(not Path(root, name).stat().st_mode & 0o077 for name in files)
+
+
+def test_to_go_on_the_newest_checkpoint_is_enough(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200, 300)
+    purge(run_dir)
+    assert owner.restore(run_dir).checkpoints == [300]
+    assert sorted(path.name for path in run_dir.checkpoints.iterdir()) == ["000000300"]
+    assert owner.restore(run_dir, which=100).checkpoints == [100]
+    assert owner.restore(run_dir, which=ALL).checkpoints == [200]
+    assert newest_whole(run_dir) == 300
+
+
+def test_a_restored_run_goes_on_from_its_checkpoint(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.look()
+    owner.restore(run_dir)
+    seen = owner.seen(run_dir.path.name)
+    assert seen.run.state is RunState.WAITING
+    assert [attempt.rule for attempt in seen.attempts] != ["its run directory is gone"]
+    launched = owner.resume(run_dir)
+    assert launched.attempt == 2
+    assert owner.seen(run_dir.path.name).attempts[-1].resume_from == "checkpoints/000000100"
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+def test_doing_it_again_does_nothing(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.restore(run_dir)
+    before = contents(run_dir.path)
+    assert owner.restore(run_dir).is_nothing
+    assert contents(run_dir.path) == before
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        ["run.json"],
+        ["journal.jsonl"],
+        ["run.json", "journal.jsonl"],
+        ["attempts/0001/events.jsonl", "params.json"],
+        ["checkpoints/000000200/rank0/optim.pt"],
+        ["checkpoints/000000200/manifest.json"],
+        ["checkpoints"],
+        ["runtime/hpcflow/runtime/run.py", "run.json"],
+    ],
+    ids=str,
+)
+def test_what_a_purge_took_of_a_run_directory_is_put_back(owner: Owner, taken: list[str]) -> None:
+    run_dir = owner.mirrored(100, 200)
+    before = contents(run_dir.path)
+    for name in taken:
+        path = run_dir.path / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    owner.restore(run_dir, which=ALL)
+    after = {name: data for name, data in contents(run_dir.path).items() if ".broken/" not in name}
+    assert after.pop("journal.jsonl").startswith(before.pop("journal.jsonl"))
+    assert after == before
+    assert run_dir.runtime.joinpath("hpcflow/runtime/run.py").is_file()
+    assert isinstance(journal.read(run_dir)[-1], Restored)
+
+
+def test_a_torn_checkpoint_is_set_aside_for_that_of_the_mirror(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    torn = run_dir.checkpoints / "000000200" / "model.pt"
+    torn.write_bytes(torn.read_bytes()[:-1])
+    assert newest_whole(run_dir) == 100
+    assert owner.restore(run_dir).checkpoints == [200]
+    assert torn.read_bytes() == FILES["model.pt"]
+    assert [path.suffix for path in run_dir.checkpoints.glob(".*")] == [".broken"]
+
+
+def test_a_flipped_bit_shows_when_that_checkpoint_is_asked_for(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    flipped = run_dir.checkpoints / "000000100" / "model.pt"
+    flipped.write_bytes(b"W" + flipped.read_bytes()[1:])
+    assert owner.restore(run_dir).is_nothing
+    assert owner.restore(run_dir, which=100).checkpoints == [100]
+    assert flipped.read_bytes() == FILES["model.pt"]
+
+
+def test_newer_checkpoints_and_lines_on_scratch_stay(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    save(run_dir, 200)
+    owner.resume(run_dir)
+    written = run_dir.journal.read_bytes()
+    (run_dir.attempt(1).events).unlink()
+    owner.restore(run_dir)
+    assert newest_whole(run_dir) == 200
+    assert run_dir.journal.read_bytes().startswith(written)
+
+
+def test_the_longer_journal_counts_wherever_it_lies(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    whole = run_dir.journal.read_bytes()
+    run_dir.journal.write_bytes(whole.splitlines(keepends=True)[0] + b'{"at": "2026-0')
+    owner.restore(run_dir)
+    assert run_dir.journal.read_bytes().startswith(whole)
+
+
+def test_lines_that_were_added_since_the_journal_was_purged_follow_those_of_the_mirror(
+    owner: Owner,
+) -> None:
+    run_dir = owner.mirrored(100)
+    there = run_dir.journal.read_bytes()
+    run_dir.journal.unlink()
+    owner.clock.advance(60)
+    owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    here = run_dir.journal.read_bytes()
+    owner.restore(run_dir)
+    assert run_dir.journal.read_bytes().startswith(there + here)
+
+
+def test_journals_that_say_different_things_are_for_a_person_to_judge(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    first, *rest = run_dir.journal.read_bytes().splitlines(keepends=True)
+    run_dir.journal.write_bytes(first + rest[0].replace(b"Z", b"z"))
+    (run_dir.attempt(1).events).unlink()
+    before = contents(run_dir.path)
+    with pytest.raises(StorageError, match="say different things from line 2 on, so nothing was"):
+        owner.restore(run_dir)
+    assert contents(run_dir.path) == before
+
+
+def test_what_only_the_ledger_knew_is_not_lost(owner: Owner) -> None:
+    """The mirror is minutes behind: the second attempt ran, and the run was to be held."""
+    run_dir = owner.mirrored(100)
+    launched = owner.resume(run_dir)
+    owner.clock.advance(60)
+    owner.end(launched.job_id, "NODE_FAIL")
+    owner.look()
+    owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    before = owner.seen(run_dir.path.name)
+    purge(run_dir)
+    owner.clock.advance(60)
+    owner.restore(run_dir)
+    after = owner.seen(run_dir.path.name)
+    assert [each.job_id for each in after.attempts] == [each.job_id for each in before.attempts]
+    assert [each.cause for each in after.attempts] == [each.cause for each in before.attempts]
+    assert (after.run.next_action, before.run.next_action) == ("held", "held")
+    assert owner.resume(run_dir).attempt == 3
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+def test_a_job_that_runs_on_is_still_the_runs_job(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, end=None)
+    (job_id,) = owner.alive()
+    purge(run_dir)
+    owner.look()
+    owner.restore(run_dir)
+    assert owner.seen(run_dir.path.name).run.state in (RunState.QUEUED, RunState.RUNNING)
+    assert owner.alive() == [job_id]
+    assert not any(isinstance(each, Ended) for each in journal.read(run_dir))
+
+
+def test_a_run_that_was_cancelled_stays_so(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.cancel(run_dir)
+    mirror(run_dir, owner.remote)
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert run_dir.cancel.exists()
+    assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
+
+
+def test_what_was_cancelled_while_it_was_gone_comes_back_cancelled(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.cancel(run_dir)
+    owner.restore(run_dir)
+    assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
+    assert any(isinstance(each, CancelRequested) for each in journal.read(run_dir))
+    assert list(owner.settings.home.restoring.iterdir()) == []
+
+
+def test_a_run_that_was_never_mirrored_is_said_to_be_none(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    purge(run_dir)
+    with pytest.raises(NotFoundError, match="has no run small-"):
+        owner.restore(run_dir)
+    assert not run_dir.path.exists()
+
+
+def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
+    purge(run_dir)
+    with pytest.raises(MirrorError, match="nobody knows what became of the run's jobs"):
+        owner.restore(run_dir)
+    assert not run_dir.path.exists()
+    mark = read_mark(owner.settings.home, run_dir.path.name)
+    assert mark is not None
+    assert mark.outcome == "failed"
+
+
+def test_what_is_restored_is_sent_by_nobody_meanwhile(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.restore(run_dir)
+    records = journal.read(run_dir)
+    assert sum(isinstance(each, Submitted) for each in records) == 1
+    assert read_run(run_dir) == owner.there(run_dir.path.name).run
+
+
+def test_a_checkpoint_that_the_store_does_not_have_is_not_made_up(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    with pytest.raises(NotFoundError, match="no checkpoint of train step 150") as caught:
+        owner.restore(run_dir, which=150)
+    assert caught.value.next_action == "it has 100, the newest first"
+
+
+def test_a_folder_made_meanwhile_keeps_what_is_in_it(owner: Owner) -> None:
+    """A program that goes on in a deleted directory makes parts of it anew."""
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    save_in = RunDir(run_dir.path)
+    save_in.checkpoints.mkdir(parents=True)
+    save(save_in, 150)
+    assert owner.restore(run_dir, which=ALL).checkpoints == [100]
+    assert newest_whole(run_dir) == 150
+    assert read_run(run_dir).run_id == run_dir.path.name
