@@ -243,6 +243,11 @@ class _Log:
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  standby"
                 f"  (wanted: it waits for the end of the attempt that runs), job {job_id}"
             )
+        for run_id, decision in report.restores.items():
+            click.echo(
+                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  restoring  "
+                f"({decision.rule}: {safe(decision.why)})"
+            )
         for run_id, verdict in report.stalls.items():
             click.echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
@@ -251,7 +256,16 @@ class _Log:
 
 
 def _has_news(report: Report) -> bool:
-    return any((report.decisions, report.sent, report.lifted, report.standbys, report.stalls))
+    return any(
+        (
+            report.decisions,
+            report.sent,
+            report.lifted,
+            report.standbys,
+            report.restores,
+            report.stalls,
+        )
+    )
 
 
 def _json_line(session: Session, report: Report) -> str:

@@ -93,7 +93,9 @@ def make_plan(
         gpu_type=placement.gpu_type,
         umask=_umask(),
         spec=spec,
-        mirror=mirror_of(spec, site, known, user=settings.user, account=placement.account),
+        mirror=mirror_of(
+            spec, site, variables(settings), user=settings.user, account=placement.account
+        ),
         estimated_cost_usd=estimate_cost_usd(placement),
         provenance=provenance(config.absolute(), overrides, state),
     )
@@ -123,9 +125,14 @@ def run_dir_on(
     Raises:
         SiteError: the site's scratch cannot be named in this environment.
     """
-    known = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
+    known = variables(settings)
     scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
     return runs_folder(scratch, settings.user) / project / run_id
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """What may stand in the paths and URLs of a site file."""
+    return {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
 
 
 def require_plain(run_dir: Path, working_dir: Path) -> None:

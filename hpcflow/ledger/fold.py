@@ -160,6 +160,8 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         }
     else:
         attempt.journal[kind] = said
+        if kind == "ended":  # it may have made more
+            fold.journal.pop("restored", None)
         if kind == "submitted":  # found after all
             attempt.journal.pop("refused", None)
             attempt.journal.pop("withdrawn", None)

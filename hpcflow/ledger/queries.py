@@ -279,7 +279,7 @@ def purged(connection: Connection, since: datetime, user: str) -> list[str]:
         f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
-        f"ORDER BY {_OLDEST_WAIT}"
+        f"ORDER BY {_OLDEST_WAIT}"  # one after the other, for there is room for a few only
     )
     values = [user, *states, to_text(since), PURGED_RULE, "held", "stop:%"]
     return [run_id for (run_id,) in connection.rows(sql, values)]

@@ -10,6 +10,7 @@ from functools import cached_property
 from hpcflow.clock import Clock
 from hpcflow.ledger.store import Ledger
 from hpcflow.requeue.queues import Queues
+from hpcflow.restore.process import start_restore
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
@@ -28,6 +29,8 @@ class Surroundings:
         find_site: site name -> site.
         may_act: asked before every act, under the lock of its run: whether this process still holds
             the lease, and is not told to end.
+        start_restore: settings and run id -> nothing: fetches what is in the mirror alone, beside
+            this process.
         host: whose clock it is.
     """
 
@@ -37,6 +40,7 @@ class Surroundings:
     connect: Callable[[str], Scheduler]
     find_site: Callable[[str], Site]
     may_act: Callable[[], bool] = lambda: True
+    start_restore: Callable[[Settings, str], None] = start_restore
     host: str = field(default_factory=socket.gethostname)
 
     @cached_property

@@ -39,6 +39,7 @@ from hpcflow.requeue.misnamed import say_misnamed
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
+from hpcflow.requeue.restores import Restores
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
 from hpcflow.requeue.surroundings import OustedError, Surroundings
@@ -66,6 +67,7 @@ class Report:
         sent: run id -> job id, of the attempts that were sent.
         lifted: run id -> job id, of the attempts that Slurm has restarted and that need not wait.
         standbys: run id -> job id, of the standbys that were sent.
+        restores: run id -> why, of the runs of which something is being fetched from now on.
         stalls: run id -> what was found about an attempt that shows no progress.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
@@ -77,6 +79,7 @@ class Report:
     sent: dict[str, str] = field(default_factory=dict)
     lifted: dict[str, str] = field(default_factory=dict)
     standbys: dict[str, str] = field(default_factory=dict)
+    restores: dict[str, Decision] = field(default_factory=dict)
     stalls: dict[str, Verdict] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class _Round:
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
         self._own = OwnRuns(around.settings.home)
+        self._restores = Restores(around, self._own, self._troubles)
 
     def go(self) -> Report:
         around = self._around
@@ -135,6 +139,7 @@ class _Round:
             self._report.is_ousted = True
         finally:
             self._report.problems.update(self._troubles.of_runs)
+            self._report.restores = self._restores.begun
             self._report.warnings += self._own.warnings()
         return self._report
 
@@ -151,6 +156,7 @@ class _Round:
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
             self._batch(due[begin : begin + _BATCH])
+        self._restores.look_for_purged()
         look_after_standbys(
             around,
             self._queue,
@@ -194,6 +200,9 @@ class _Round:
         decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.NONE:
             return
+        if decision.action is Action.RESUBMIT:
+            facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
+            decision = decide(facts, run.spec.retry, around.clock.now())
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action is Action.RESUBMIT:
@@ -213,6 +222,8 @@ class _Round:
                 return
             self._write_down(run_dir, facts, known, decision)
             if decision.action is not Action.RESUBMIT:
+                if decision.action is Action.RESTORE:
+                    self._restores.begin(run.run_id, decision)
                 return
             try:
                 with self._troubles.of_sending(run):

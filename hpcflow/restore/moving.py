@@ -9,10 +9,18 @@ from pathlib import Path
 
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, SpecError, Where
-from hpcflow.launch.plan import estimate_cost_usd, reference, require_plain, run_dir_on
-from hpcflow.model.run import Run
+from hpcflow.launch.plan import (
+    estimate_cost_usd,
+    reference,
+    require_plain,
+    run_dir_on,
+    variables,
+)
+from hpcflow.model.run import Mirror, Run
+from hpcflow.model.spec import RunSpec
 from hpcflow.settings import Settings
-from hpcflow.sites.placement import place
+from hpcflow.sites.mirror import mirror_of
+from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 
@@ -60,6 +68,7 @@ def place_on(
     site_reference: str | None = None,
     overrides: Sequence[str] = (),
     working_dir: Path | None = None,
+    mirror: Mirror | None = None,
 ) -> Place:
     """The place of a run that comes from another cluster, or another user's name, to ``site``.
 
@@ -70,6 +79,7 @@ def place_on(
         site_reference: how the site is found again later; its name if None.
         overrides: as for ``--set``, over what was frozen.
         working_dir: where its program is to be run; where it was run before if None.
+        mirror: where it is mirrored from now on, if this site has no mirror of its own.
 
     Raises:
         InputError: it does not fit this site, or its working directory is not here.
@@ -102,10 +112,16 @@ def place_on(
             "partition": placement.partition,
             "gpu_type": placement.gpu_type,
             "spec": spec,
+            "mirror": _mirror(spec, site, settings, placement) or mirror,
             "estimated_cost_usd": estimate_cost_usd(placement),
         }
     )
     return Place(RunDir(final), here, run)
+
+
+def _mirror(spec: RunSpec, site: Site, settings: Settings, placement: Placement) -> Mirror | None:
+    known = variables(settings)
+    return mirror_of(spec, site, known, user=settings.user, account=placement.account)
 
 
 def missing_environment(run: Run) -> list[str]:

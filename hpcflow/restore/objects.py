@@ -20,7 +20,7 @@ _MAX_PATH_BYTES: Final = 2048  # 4096 is Linux's, and a run directory comes befo
 #: Of the rest, the runtime's copy is put there from this hpcflow: it is what jobs execute. What is
 #: frozen beside run.json is written from that.
 _WANTED: Final = re.compile(
-    rf"(?:{re.escape(RUN_JSON)}|{re.escape(JOURNAL)}"
+    rf"(?:{re.escape(RUN_JSON)}|{re.escape(JOURNAL)}|mirror\.jsonl"
     r"|attempts/\d{4,6}/(?:job\.sbatch|out\.log|events\.jsonl|claim)"
     r"|(?:code|artifacts|tensorboard)/.+)",
     re.ASCII | re.DOTALL,

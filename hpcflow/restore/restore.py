@@ -34,7 +34,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.restoring import forget_cancelled, is_cancelled, restoring
+from hpcflow.storage.restoring import forget_cancelled, is_cancelled
 from hpcflow.storage.rundir import link_run, make_place
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
@@ -101,7 +101,8 @@ def restore(
     says_so: bool = False,
     progress: Progress = Progress(),
 ) -> Outcome:
-    """Bring a run back, or what is missing of it.
+    """Bring a run back, or what is missing of it; the caller holds
+    :func:`hpcflow.storage.restoring.restoring`.
 
     Args:
         cluster: the name of this one, where it has any.
@@ -115,14 +116,13 @@ def restore(
         NotFoundError: the store does not have the run, or not that checkpoint.
         MirrorError: the store; whoever tries again goes on where this stopped.
     """
-    with restoring(settings.home, remote.run_id, clock):
-        make_place(place.run_dir.path)
-        with staging(place.run_dir) as staged:
-            work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
-            outcome = work.do(which, says_so=says_so)
-            link_run(settings.home, place.run_dir.path)
-            staged.remove()
-            return outcome
+    make_place(place.run_dir.path)
+    with staging(place.run_dir) as staged:
+        work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
+        outcome = work.do(which, says_so=says_so)
+        link_run(settings.home, place.run_dir.path)
+        staged.remove()
+        return outcome
 
 
 class _Restoring:

@@ -13,6 +13,7 @@ from hpcflow.model.journal import JournalRecord
 from hpcflow.projection import rebuild
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
+from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import list_runs
@@ -24,6 +25,16 @@ class Watched(Desk):
     """A desk whose runs are watched."""
 
     host = "login1"
+    #: Run ids for which the daemon started `hpcflow restore`.
+    restoring: list[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.restoring = []
+
+    def start_restore(self, _settings: Settings, run_id: str) -> None:
+        """What the daemon starts beside itself; it does nothing yet."""
+        self.restoring.append(run_id)
 
     def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
         with open_ledger(self.settings.ledger_url) as ledger:
@@ -34,6 +45,7 @@ class Watched(Desk):
                 connect=lambda _: self.slurm,
                 find_site=lambda _: self.site,
                 may_act=may_act,
+                start_restore=self.start_restore,
                 host=self.host,
             )
             return tick(around)

@@ -11,7 +11,9 @@ from hpcflow.projection import rebuild
 from hpcflow.restore.moving import Place, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.restore import Outcome, restore
+from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.restoring import restoring
 from tests.requeue.watched import Watched
 from tests.restore.mirrored import mirror, save
 
@@ -21,7 +23,9 @@ class Owner(Watched):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.remote: Remote = open_remote(str(self.folder / "bucket"))
+        url = str(self.folder / "bucket")
+        self.remote: Remote = open_remote(url)
+        self.site = self.site.model_copy(update={"mirror": SiteMirror(url=url)})
 
     def trained(self, *train_steps: int, end: str | None = "PREEMPTED") -> RunDir:
         """A run that made these checkpoints, and ended so; seen by the ledger."""
@@ -45,8 +49,15 @@ class Owner(Watched):
     def restore(self, run_dir: RunDir, *, remote: Remote | None = None, **how: Any) -> Outcome:
         """As ``hpcflow restore RUN`` does, ledger included."""
         there = self.there(run_dir.path.name, remote)
-        place = where_it_was(there.run, run_dir.path, there.url)
-        return self.put(there, place, **how)
+        with restoring(self.settings.home, there.run_id, self.clock):
+            place = where_it_was(there.run, run_dir.path, there.url)
+            return self.put(there, place, **how)
+
+    def restores_for_the_daemon(self) -> None:
+        """What the daemon has started does its work."""
+        while self.restoring:
+            run_dir = RunDir(self.settings.home.runs.joinpath(self.restoring.pop()).readlink())
+            self.restore(run_dir, says_so=True)
 
     def fetch(self, run_id: str, remote: Remote, **how: Any) -> Outcome:
         """As ``hpcflow restore --from`` does in a home that does not know the run."""

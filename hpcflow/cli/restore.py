@@ -1,0 +1,235 @@
+"""``hpcflow restore``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import complete_run, json_option, plain_text, set_option, site_option
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import InputError, NotFoundError, StorageError, Where
+from hpcflow.model.units import format_bytes
+
+if TYPE_CHECKING:
+    from hpcflow.restore.request import Changes, Found
+    from hpcflow.restore.restore import Outcome, Progress, Which
+
+#: What a daemon starts is to disturb nobody on a login node.
+_NICENESS = 10
+
+
+def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
+    if value == "newest":
+        return "newest"
+    if value == "all":
+        return "all"
+    if value.isdecimal() and value.isascii() and len(value) <= 18:
+        return int(value)
+    raise click.BadParameter(f"{value!r}: write newest, all, or a train step", param=param)
+
+
+@click.command("restore", short_help="Fetch a run, or what it lacks, from its mirror.")
+@click.argument("run", required=False, shell_complete=complete_run, callback=plain_text)
+@click.option(
+    "--from",
+    "url",
+    metavar="URL",
+    callback=plain_text,
+    help="The run in a store, such as s3://bucket/prefix/RUN. Default: where it is mirrored.",
+)
+@click.option(
+    "--checkpoint",
+    "which",
+    default="newest",
+    show_default=True,
+    metavar="newest|all|TRAIN_STEP",
+    callback=_which,
+    help="Which checkpoints. One that is damaged is skipped for the one before.",
+)
+@site_option
+@set_option
+@click.option(
+    "--working-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where its program runs here. Default: where it ran before.",
+)
+@click.option(
+    "--even-if-running",
+    is_flag=True,
+    help="Take it over although it seems to be under way on another cluster.",
+)
+@click.option("--unattended", is_flag=True, hidden=True)
+@json_option
+def command(
+    run: str | None,
+    url: str | None,
+    which: Which,
+    site: str | None,
+    overrides: tuple[str, ...],
+    working_dir: Path | None,
+    even_if_running: bool,
+    unattended: bool,
+    as_json: bool,
+) -> int:
+    """Bring RUN back from its mirror, where scratch was purged; or put back what it lacks.
+
+    With --from, a run of another cluster, or of a home that is lost: its run directory is made on
+    this cluster's scratch, with its history and its newest checkpoint. It is held then; `hpcflow
+    resume RUN` goes on with it. --site, --set and --working-dir say what is different here.
+
+    What is newer on scratch is never touched. Whoever is interrupted says it again, and goes on.
+    """
+    from hpcflow.restore.request import Changes
+    from hpcflow.storage.restoring import restoring
+
+    session = Session()
+    if unattended:
+        os.nice(_NICENESS)
+    changes = Changes(site, overrides, working_dir and working_dir.absolute(), even_if_running)
+    folder, run_id = _named(session, run, url)
+    with restoring(session.settings.home, run_id, session.clock):
+        found = _find(session, folder, run_id, changes)
+        for warning in found.warnings:
+            warn(safe(warning))
+        with _progress(shown=not (as_json or unattended)) as progress:
+            outcome = _restore(session, found, which, says_so=unattended, progress=progress)
+    if as_json:
+        print_json(_as_json(outcome, is_move=found.place.is_move))
+    else:
+        _say(outcome, is_move=found.place.is_move)
+    return 1 if outcome.skipped and outcome.newest is None else 0
+
+
+def _named(session: Session, run: str | None, url: str | None) -> tuple[str | None, str]:
+    """The folder of all runs, where one was named, and the id of the run."""
+    from hpcflow.restore.request import split_url
+
+    if url is not None:
+        return split_url(url, run)
+    if run is None:
+        raise InputError(
+            "name a run, or its place in a store",
+            next_action="hpcflow restore RUN, or hpcflow restore --from s3://BUCKET/PREFIX/RUN",
+        )
+    try:
+        return None, session.run_dir(run).path.name
+    except NotFoundError as error:
+        error.next_action = (
+            "list yours: hpcflow ls; one that this home does not know: hpcflow restore --from URL"
+        )
+        raise
+
+
+def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -> Found:
+    from hpcflow.restore.request import mirror_of_gone, of_elsewhere, of_this_home
+
+    settings, clock = session.settings, session.clock
+    if folder is not None:
+        site = session.site(changes.site_reference, named_in=Where(key="--site"))
+        return of_elsewhere(folder, run_id, site, changes, settings=settings, clock=clock)
+    if changes.site_reference or changes.overrides or changes.working_dir:
+        raise InputError(
+            "--site, --set and --working-dir are for a run of another cluster",
+            next_action="name it by its place: hpcflow restore --from s3://BUCKET/PREFIX/RUN",
+        )
+    run_dir = session.run_dir(run_id)
+    known = session.ledger.known([run_id]).get(run_id)
+    try:
+        site_name = session.site_of(run_dir)
+    except StorageError:  # neither run.json nor the ledger knows it
+        site_name = None
+    mirror = mirror_of_gone(known, run_dir, session.site(site_name), settings)
+    return of_this_home(run_dir, mirror, clock)
+
+
+def _restore(
+    session: Session, found: Found, which: Which, *, says_so: bool, progress: Progress
+) -> Outcome:
+    """Restore, and let the ledger read all of it anew: the files are others than it has read."""
+    from hpcflow.projection import catch_up_home, rebuild
+    from hpcflow.restore.restore import restore
+
+    run_id = found.remote.run_id
+    # What was written until it was gone, as far as it can be read, must not be lost again.
+    catch_up_home(session.ledger, session.settings.home, user=session.settings.user)
+    outcome = restore(
+        found.remote,
+        found.place,
+        settings=session.settings,
+        clock=session.clock,
+        cluster=session.connect(session.site(found.place.run.site)).cluster(),
+        known=session.ledger.known([run_id]).get(run_id),
+        which=which,
+        says_so=says_so,
+        progress=progress,
+    )
+    for problem in rebuild(session.ledger, [outcome.run_dir]).problems:
+        warn(problem)
+    return outcome
+
+
+def _say(outcome: Outcome, *, is_move: bool) -> None:
+    for step, why in outcome.skipped.items():
+        warn(f"the checkpoint of train step {step} was skipped: {safe(why)}")
+    for name in outcome.left:
+        warn(f"{safe(name)} says something else in the mirror; that on scratch was left as it is")
+    if outcome.refused:
+        some = ", ".join(safe(name) for name in outcome.refused[:3])
+        warn(f"{len(outcome.refused)} objects were left out, which no run has: {some}")
+    if outcome.is_nothing:
+        click.echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
+        return
+    steps = ", ".join(str(step) for step in sorted(outcome.checkpoints))
+    what = f"checkpoint {steps}" if steps else "no checkpoint"
+    files = f"{outcome.files} small file{'' if outcome.files == 1 else 's'}"
+    click.echo(f"{outcome.run_id}: {what} and {files} from {outcome.url}")
+    click.echo(f"  {outcome.run_dir.path}")
+    if is_move:
+        click.echo(f"  → go on with it here: hpcflow resume {outcome.run_id}", err=True)
+
+
+def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:
+    return {
+        "run_id": outcome.run_id,
+        "run_dir": str(outcome.run_dir.path),
+        "url": outcome.url,
+        "is_new": outcome.is_new,
+        "is_from_elsewhere": is_move,
+        "checkpoints": sorted(outcome.checkpoints),
+        "skipped": {str(step): why for step, why in outcome.skipped.items()},
+        "files": outcome.files,
+        "left": outcome.left,
+        "refused": outcome.refused,
+        "newest_train_step": outcome.newest,
+    }
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Progress]:
+    """Shows on a terminal what is fetched, and how much of it has come."""
+    from hpcflow.restore.restore import Progress
+
+    if not shown or not sys.stderr.isatty():
+        yield Progress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
+    with Bar(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", visible=False)
+
+        def doing(what: str, size_bytes: int) -> None:
+            told = f"{what}, {format_bytes(size_bytes)}"
+            bar.reset(task, total=size_bytes, description=told, visible=True)
+
+        yield Progress(doing, lambda size_bytes: bar.advance(task, size_bytes))

@@ -1,0 +1,136 @@
+"""Runs of which something is in the mirror alone: a process of its own fetches it.
+
+A download takes minutes or hours, and a round must not. So the daemon starts ``hpcflow restore``
+beside itself, a few at once, and sees in a later round that it has ended: by the run's files, where
+it went well, else by what is kept in ``HPCFLOW_HOME/restoring``. Should either be killed, the next
+round starts another, which goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import HpcflowError
+from hpcflow.launch.jobs import other_cluster
+from hpcflow.ledger.rows import Known
+from hpcflow.model.run import Run
+from hpcflow.model.spec import Retry
+from hpcflow.requeue.facts import facts_of, was_looked_for
+from hpcflow.requeue.policy import FORGOTTEN_AFTER, Action, Decision, decide
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.troubles import Troubles
+from hpcflow.restore.local import newest_whole
+from hpcflow.restore.request import mirror_of_gone
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.own_runs import OwnRuns
+from hpcflow.storage.restoring import NOTHING, is_cancelled, is_restored_now, read_mark
+from hpcflow.storage.runs import is_purged
+
+#: A login node has many users, and one download fills its line.
+MOST_AT_ONCE: Final = 2
+
+
+@dataclass
+class Restores:
+    """The restoring of one round.
+
+    Attributes:
+        begun: run id -> why it is restored, of those for which a process was started.
+        at_work: how many are under way.
+    """
+
+    around: Surroundings
+    own: OwnRuns
+    troubles: Troubles
+    begun: dict[str, Decision] = field(default_factory=dict)
+    at_work: int = 0
+
+    def __post_init__(self) -> None:
+        home = self.around.settings.home
+        try:
+            names = [path.name for path in home.restoring.iterdir()]
+        except OSError:
+            names = []
+        self.at_work = sum(is_restored_now(home, name) for name in names if "." not in name)
+
+    def look_for_purged(self) -> None:
+        """Restore the runs that were to go on and whose directory is gone, if they were mirrored.
+
+        Raises:
+            LedgerError: the database does not answer.
+            OustedError: another process has taken over.
+        """
+        around = self.around
+        now = around.clock.now()
+        ids = around.ledger.purged(user=around.settings.user, since=now - FORGOTTEN_AFTER)
+        for run_id, known in around.ledger.known(ids).items():
+            run_dir = self.own.dir_of(run_id, known.run.run_dir)
+            if run_dir is None or not is_purged(run_dir):
+                continue
+            with self.troubles.of(run_id, known.run.site):
+                self._look_at_purged(known, run_dir)
+
+    def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
+        """The train step of the newest checkpoint of a run that is to be sent, where it is gone
+        from scratch and may be in its mirror; None where it is there, or was looked for.
+
+        Raises:
+            LedgerError: the database does not answer.
+            StorageError: the checkpoints on scratch cannot be read.
+        """
+        if run.mirror is None or was_looked_for(known):
+            return None
+        rows = self.around.ledger.checkpoints([run.run_id])
+        folder = f"{RunDir(Path()).checkpoints}/"
+        steps = [
+            row.train_step for row in rows if row.removed is None and row.path.startswith(folder)
+        ]
+        newest = max(steps, default=None)
+        if newest is None:
+            return None
+        here = newest_whole(run_dir)
+        return newest if here is None or here < newest else None
+
+    def begin(self, run_id: str, decision: Decision) -> None:
+        """Start a process for a run, unless one is at it, or failed a moment ago.
+
+        Raises:
+            OustedError: another process has taken over.
+        """
+        around = self.around
+        home, now = around.settings.home, around.clock.now()
+        if run_id in self.begun or is_restored_now(home, run_id):
+            return
+        mark = read_mark(home, run_id)
+        if mark is not None:
+            self.troubles.of_runs[run_id] = f"it cannot be restored: {mark.why}"
+            if now < mark.again_at:
+                return
+        if self.at_work >= MOST_AT_ONCE:
+            return
+        around.require_lease()
+        around.start_restore(around.settings, run_id)
+        self.begun[run_id] = decision
+        self.at_work += 1
+
+    def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
+        around = self.around
+        home, run_id = around.settings.home, known.run.run_id
+        mark, now = read_mark(home, run_id), around.clock.now()
+        if is_cancelled(home, run_id):
+            return
+        if mark is not None and mark.outcome == NOTHING and now < mark.again_at:
+            return
+        site = around.find_site(known.run.site)
+        if other_cluster(site, around.connect(known.run.site)):
+            return
+        try:
+            mirror_of_gone(known, run_dir, site, around.settings)
+        except HpcflowError:  # it has none, so there is nothing to be said
+            return
+        # Its config is gone with it; what it says of retries is asked when it is back.
+        decision = decide(facts_of(known, is_purged=True), Retry(), now)
+        if decision.action is Action.RESTORE:
+            self.begin(run_id, decision)

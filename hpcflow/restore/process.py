@@ -1,0 +1,31 @@
+"""``hpcflow restore`` as a process beside the one that starts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from hpcflow.settings import Settings
+
+#: Asked now and then whether they have ended, or they would stay in the table of processes.
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []
+
+
+def start_restore(settings: Settings, run_id: str) -> None:
+    """Start ``hpcflow restore`` for a run, and do not wait for it.
+
+    It outlives whoever starts it, where nobody ends both. ``OSError`` as it comes.
+    """
+    _STARTED[:] = [process for process in _STARTED if process.poll() is None]
+    environ = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hpcflow.cli.main", "restore", "--unattended", run_id],
+        cwd="/",
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    _STARTED.append(process)

@@ -1,0 +1,190 @@
+"""From what a person types, or the daemon finds, to a run in a store and its place here."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcflow.clock import Clock
+from hpcflow.errors import InputError, Where
+from hpcflow.launch.plan import variables
+from hpcflow.ledger.rows import Known
+from hpcflow.mirror.stores import open_store
+from hpcflow.mirror.survey import mirror_of_run
+from hpcflow.model.ids import is_run_id
+from hpcflow.model.run import Mirror
+from hpcflow.model.spec import RunSpec
+from hpcflow.restore.journals import records_of
+from hpcflow.restore.moving import Place, missing_environment, place_on, where_it_was
+from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.restore.signs import require_at_rest
+from hpcflow.settings import Settings
+from hpcflow.sites.mirror import mirror_of
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone, link_of
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run in a store, and where it goes.
+
+    Attributes:
+        warnings: what people should know before they send it.
+    """
+
+    remote: RemoteRun
+    place: Place
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is asked for about a run that comes from another cluster.
+
+    Attributes:
+        site_reference: how its site here is found again; its name if None.
+        overrides: as for ``--set``.
+        working_dir: where its program is run; where it was if None.
+        even_if_running: although it gave a sign a moment ago.
+    """
+
+    site_reference: str | None = None
+    overrides: Sequence[str] = ()
+    working_dir: Path | None = None
+    even_if_running: bool = False
+
+
+def mirror_of_gone(known: Known | None, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
+    """Where a run of this home was mirrored: as its ``run.json`` says, else as its site does.
+
+    Raises:
+        InputError: neither says it.
+    """
+    mirror = mirror_of_run(run_dir) if run_dir.run_json.exists() else None
+    if mirror is None:
+        account = known.run.resources.get("account") if known is not None else None
+        spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
+        mirror = mirror_of(spec, site, variables(settings), user=settings.user, account=account)
+    if mirror is None:
+        raise InputError(
+            f"site {site.name} has no mirror, and what run {run_dir.path.name} says of its own is "
+            "gone with its run.json",
+            next_action="name the place: hpcflow restore --from s3://BUCKET/PREFIX/"
+            + run_dir.path.name,
+        )
+    return mirror
+
+
+def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock) -> Found:
+    """A run that this home has a link to, at the place that it had.
+
+    Raises:
+        NotFoundError: the store does not have it.
+        InputError: it has gone to another place since; or its scratch is not there.
+        MirrorError: the store.
+    """
+    run_id = run_dir.path.name
+    if is_gone(run_dir) and not run_dir.path.parents[2].is_dir():
+        raise InputError(
+            f"{run_dir.path.parents[2]} is not there, and with it the run directory of {run_id}",
+            next_action="say it where that scratch is mounted; to have the run on another one: "
+            f"hpcflow restore --from {shlex.quote(f'{mirror.url}/{run_id}')}",
+        )
+    remote = RemoteRun(open_store(mirror, clock=clock), run_id)
+    there = where_it_was(remote.run, run_dir.path, remote.url)
+    return Found(remote, _as_it_is(there))
+
+
+def of_elsewhere(
+    folder: str, run_id: str, site: Site, changes: Changes, *, settings: Settings, clock: Clock
+) -> Found:
+    """A run that somebody names by its place in a store.
+
+    Args:
+        folder: URL of the folder of all runs.
+        site: where it is to go, unless this home has it already.
+
+    Raises:
+        InputError: the run does not fit this site; it seems to be under way elsewhere.
+        NotFoundError: the store does not have it.
+        MirrorError: the store.
+    """
+    endpoint_url = site.mirror.endpoint_url if site.mirror is not None else None
+    mirror = Mirror(url=folder, endpoint_url=endpoint_url)
+    remote = RemoteRun(open_store(mirror, clock=clock), run_id)
+    linked = _linked(settings, run_id)
+    if linked is not None and (not is_gone(linked) or Path(remote.run.run_dir) == linked.path):
+        _refuse_changes(changes, run_id)
+        return Found(remote, _as_it_is(Place(linked, remote.run, remote.run)))
+    place = place_on(
+        site,
+        remote.run,
+        settings=settings,
+        url=remote.url,
+        site_reference=changes.site_reference,
+        overrides=changes.overrides,
+        working_dir=changes.working_dir,
+        mirror=mirror,
+    )
+    here = _as_it_is(place)
+    if here is not place:
+        return Found(remote, here)
+    warnings = missing_environment(place.run)
+    if not changes.even_if_running:
+        warned = require_at_rest(remote, records_of(remote.journal), clock.now())
+        warnings += [warned] if warned is not None else []
+    return Found(remote, place, warnings)
+
+
+def _as_it_is(place: Place) -> Place:
+    """The same, where a run directory is there already: it says itself what the run is here."""
+    if is_gone(place.run_dir) or not place.run_dir.run_json.exists():
+        return place
+    run = read_run(place.run_dir)
+    return Place(place.run_dir, run, run)
+
+
+def split_url(url: str, run: str | None) -> tuple[str, str]:
+    """The folder of all runs, and the run's id.
+
+    Args:
+        url: of the run; or of the folder of all runs, where ``run`` says which.
+
+    Raises:
+        InputError: it names no run.
+    """
+    folder, _, name = url.rstrip("/").rpartition("/")
+    if folder and is_run_id(name):
+        if run not in (None, name):
+            raise InputError(
+                f"{url} is of run {name}, and you name {run}",
+                where=Where(key="--from"),
+                next_action="leave one of the two out",
+            )
+        return folder, name
+    if run is None or not is_run_id(run):
+        raise InputError(
+            f"{url[:200]!r} does not end in the id of a run",
+            where=Where(key="--from"),
+            next_action="write it like s3://BUCKET/PREFIX/digits-20260301-abcdefgh",
+        )
+    return url, run
+
+
+def _linked(settings: Settings, run_id: str) -> RunDir | None:
+    try:
+        return RunDir(Path(link_of(settings.home, run_id)))
+    except OSError:
+        return None
+
+
+def _refuse_changes(changes: Changes, run_id: str) -> None:
+    if changes.overrides or changes.working_dir is not None:
+        raise InputError(
+            f"run {run_id} is of this home, and stays as it was frozen",
+            next_action="leave --set and --working-dir out; they are for runs of other clusters",
+        )

@@ -1,0 +1,255 @@
+"""The daemon fetches by itself what a run goes on from, and leaves alone what shall not go on."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import MirrorError
+from hpcflow.mirror.remote import open_remote
+from hpcflow.model.journal import Decided, Held, Restored
+from hpcflow.requeue.restores import MOST_AT_ONCE
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.restoring import read_mark, restoring
+from tests.restore.mirrored import mirror, purge, save
+from tests.restore.owner import Owner
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    return Owner(tmp_path)
+
+
+def test_a_preempted_run_whose_directory_is_deleted_goes_on_from_the_mirror(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    purge(run_dir)
+    report = owner.tick()
+    assert report.restores[run_dir.path.name].rule == "purged"
+    assert owner.restoring == [run_dir.path.name]
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert (last.attempt, last.resume_from) == (2, "checkpoints/000000200")
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+def test_a_directory_that_is_deleted_under_a_running_job_comes_back_for_it(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, end=None)
+    owner.tick()
+    (job_id,) = owner.alive()
+    purge(run_dir)
+    owner.tick()
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent == {}
+    assert owner.alive() == [job_id]
+    owner.end(job_id, "NODE_FAIL", checkpoint=100)
+    owner.tick()
+    owner.clock.advance(600)
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    assert owner.seen(run_dir.path.name).attempts[-1].resume_from == "checkpoints/000000100"
+
+
+@pytest.mark.parametrize("end", ["COMPLETED", "CANCELLED"])
+def test_what_came_to_rest_and_was_deleted_stays_deleted(owner: Owner, end: str) -> None:
+    run_dir = owner.trained(100, end=None)
+    (job_id,) = owner.alive()
+    owner.end(job_id, end, exit_code=0 if end == "COMPLETED" else None)
+    owner.tick()
+    mirror(run_dir, owner.remote)
+    purge(run_dir)
+    for _ in range(3):
+        assert owner.tick().restores == {}
+        owner.clock.advance(3600)
+    assert not run_dir.path.exists()
+
+
+def test_a_run_that_is_cancelled_once_it_is_deleted_stays_deleted(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.cancel(run_dir)
+    assert owner.tick().restores == {}
+    assert owner.tick().restores == {}
+
+
+def test_a_run_that_is_held_is_left_where_it_is(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    owner.look()
+    purge(run_dir)
+    owner.tick()
+    assert owner.tick().restores == {}
+
+
+def test_a_run_without_a_mirror_is_given_up_as_before(owner: Owner) -> None:
+    owner.site = owner.site.model_copy(update={"mirror": None})
+    run_dir = owner.trained(100)
+    purge(run_dir)
+    assert any("its run directory is gone" in warning for warning in owner.tick().warnings)
+    report = owner.tick()
+    assert (report.restores, report.problems, report.warnings) == ({}, {}, [])
+
+
+def test_a_run_that_was_purged_long_ago_is_not_fetched_behind_its_owners_back(
+    owner: Owner,
+) -> None:
+    run_dir = owner.mirrored(100)
+    owner.clock.advance(timedelta(days=20).total_seconds())
+    purge(run_dir)
+    owner.tick()
+    assert owner.tick().restores == {}
+
+
+def test_a_run_of_which_the_mirror_has_nothing_is_looked_for_once_a_day(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    purge(run_dir)
+    owner.tick()
+    with pytest.raises(Exception, match="has no run"):
+        owner.restores_for_the_daemon()
+    assert owner.tick().restores == {}
+    owner.clock.advance(timedelta(days=1).total_seconds())
+    assert owner.tick().restores.keys() == {run_dir.path.name}
+
+
+def test_a_store_that_does_not_answer_is_asked_again_later_and_later(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    tries = 0
+    for _ in range(60):
+        owner.tick()
+        while owner.restoring:
+            run_id = owner.restoring.pop()
+            tries += 1
+            with (
+                pytest.raises(MirrorError),
+                restoring(owner.settings.home, run_id, owner.clock),
+            ):
+                raise MirrorError("the store does not answer")
+        owner.clock.advance(60)
+    assert 5 < tries < 15
+    report = owner.tick()
+    told = report.problems[run_dir.path.name]
+    assert told == "it cannot be restored: the store does not answer"
+    owner.clock.advance(600)
+    owner.tick()
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    assert read_mark(owner.settings.home, run_dir.path.name) is None
+
+
+def test_a_few_are_fetched_at_once_and_none_twice(owner: Owner) -> None:
+    runs = [owner.mirrored(100) for _ in range(MOST_AT_ONCE + 2)]
+    for run_dir in runs:
+        purge(run_dir)
+    owner.tick()
+    assert len(owner.restoring) == MOST_AT_ONCE
+    first = owner.restoring[0]
+    owner.restoring.clear()
+    with restoring(owner.settings.home, first, owner.clock):
+        owner.tick()
+        assert len(owner.restoring) == MOST_AT_ONCE - 1
+        assert first not in owner.restoring
+    owner.restores_for_the_daemon()
+    for _ in runs:
+        owner.tick()
+        owner.restores_for_the_daemon()
+    owner.tick()
+    assert len(owner.alive()) == len(runs)
+
+
+def test_whoever_lost_the_lease_starts_nothing(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.tick(may_act=lambda: False)
+    assert owner.tick(may_act=lambda: False).is_ousted
+    assert owner.restoring == []
+
+
+@pytest.mark.parametrize("what", ["gone", "torn"])
+def test_a_checkpoint_that_is_only_in_the_mirror_is_fetched_before_the_run_goes_on(
+    owner: Owner, what: str
+) -> None:
+    run_dir = owner.mirrored(100, 200)
+    if what == "gone":
+        shutil.rmtree(run_dir.checkpoints / "000000200")
+    else:
+        (run_dir.checkpoints / "000000200" / "model.pt").unlink()
+    report = owner.tick()
+    assert report.sent == {}
+    assert report.restores[run_dir.path.name].rule == "only_mirrored"
+    decided = [each for each in journal.read(run_dir) if isinstance(each, Decided)]
+    assert [(each.action, each.rule) for each in decided] == [("restore", "only_mirrored")]
+    owner.tick()
+    assert set(owner.restoring) == {run_dir.path.name}
+    owner.restoring[1:] = []
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000200"
+
+
+def test_where_the_mirror_has_no_more_the_run_goes_on_with_what_is_there(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    save(run_dir, 200)
+    (job_id,) = [owner.resume(run_dir).job_id]
+    owner.end(job_id, "PREEMPTED", checkpoint=200)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    assert owner.tick().restores[run_dir.path.name].rule == "only_mirrored"
+    owner.restores_for_the_daemon()
+    assert isinstance(journal.read(run_dir)[-1], Restored)
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000100"
+
+
+def test_while_it_is_fetched_nothing_is_sent(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    with restoring(owner.settings.home, run_dir.path.name, owner.clock):
+        for _ in range(5):
+            report = owner.tick()
+            assert (report.sent, report.restores) == ({}, {})
+            owner.clock.advance(3600)
+
+
+def test_a_checkpoint_that_was_removed_on_purpose_is_not_fetched(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200, end=None)
+    (job_id,) = owner.alive()
+    events = run_dir.attempt(1).events
+    removed = '{"at": "2026-03-01T00:00:00.000Z", "event": "checkpoint_removed", '
+    removed += '"train_step": 200, "path": "checkpoints/000000200", "size_bytes": 1}\n'
+    owner.end(job_id, "PREEMPTED", checkpoint=200)
+    events.write_text(events.read_text() + removed)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+
+
+def test_a_person_who_resumes_does_not_wait_for_the_mirror(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    owner.tick()
+    owner.resume(run_dir)
+    assert len(owner.alive()) == 1
+    assert owner.tick().restores == {}
+
+
+def test_scratch_that_is_not_mounted_is_no_purge(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    scratch = run_dir.path.parents[1]
+    scratch.rename(scratch.parent / "elsewhere")
+    owner.tick()
+    assert owner.tick().restores == {}
+    (scratch.parent / "elsewhere").rename(scratch)
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+
+
+def test_what_another_bucket_says_is_not_asked(owner: Owner, tmp_path: Path) -> None:
+    """The run's own mirror counts, not that of its site, as long as run.json is there."""
+    run_dir = owner.mirrored(100, 200)
+    other = open_remote(str(tmp_path / "other"))
+    mirror(run_dir, other)
+    shutil.rmtree(RunDir(run_dir.path).checkpoints / "000000200")
+    assert owner.tick().restores.keys() == {run_dir.path.name}
