@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcflow.clock import Clock
+from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
 from hpcflow.launch.plan import variables
 from hpcflow.ledger.rows import Known
@@ -118,8 +119,7 @@ def of_elsewhere(
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
     linked = _linked(settings, run_id)
     if linked is not None and (not is_gone(linked) or Path(remote.run.run_dir) == linked.path):
-        _refuse_changes(changes, run_id)
-        return Found(remote, _as_it_is(Place(linked, remote.run, remote.run)))
+        return _here(remote, _as_it_is(Place(linked, remote.run, remote.run)), changes)
     place = place_on(
         site,
         remote.run,
@@ -132,7 +132,7 @@ def of_elsewhere(
     )
     here = _as_it_is(place)
     if here is not place:
-        return Found(remote, here)
+        return _here(remote, here, changes)
     warnings = missing_environment(place.run)
     if not changes.even_if_running:
         warned = require_at_rest(remote, records_of(remote.journal), clock.now())
@@ -182,9 +182,10 @@ def _linked(settings: Settings, run_id: str) -> RunDir | None:
         return None
 
 
-def _refuse_changes(changes: Changes, run_id: str) -> None:
-    if changes.overrides or changes.working_dir is not None:
-        raise InputError(
-            f"run {run_id} is of this home, and stays as it was frozen",
-            next_action="leave --set and --working-dir out; they are for runs of other clusters",
-        )
+def _here(remote: RemoteRun, place: Place, changes: Changes) -> Found:
+    """What is here already stays as it is; so whoever is interrupted can say all of it again."""
+    run, warnings = place.run, []
+    is_elsewhere = changes.working_dir is not None and str(changes.working_dir) != run.working_dir
+    if is_elsewhere or change_spec(run.spec, changes.overrides) != run.spec:
+        warnings = [f"run {run.run_id} is here already, and stays as it was frozen"]
+    return Found(remote, place, warnings)

@@ -61,10 +61,12 @@ class Staging:
         self._folder = folder
         self.run = folder / "run"
         try:
-            self.run.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            _own_folder(self.run)
             for path in self.run.iterdir():
                 if path.name != _CHECKPOINTS:
                     _remove(path)
+            for path in _own_folder(self.run / _CHECKPOINTS).iterdir():
+                _own_folder(path)
         except OSError as error:
             raise storage_error("write in", folder, error) from error
 
@@ -192,6 +194,14 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size_bytes:
         return False
     return sha256_of(path) == file.sha256
+
+
+def _own_folder(path: Path) -> Path:
+    """``path`` as a folder; a link, or a file, that is in its place goes."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+    path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    return path
 
 
 def _remove(path: Path) -> None:

@@ -1,0 +1,244 @@
+"""A run goes to another cluster with all that it was, and is trained on one of them only."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import InputError, SpecError, StorageError
+from hpcflow.model.journal import Ended, Held, Restored, Submitted, Withdrawn
+from hpcflow.model.run import Mirror
+from hpcflow.model.state import Cause, RunState
+from hpcflow.restore.request import Changes, of_elsewhere
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.restoring import restoring
+from hpcflow.storage.rundir import read_run
+from hpcflow.testing.fake_scheduler import FakeScheduler
+from tests.restore.mirrored import contents, mirror, purge
+from tests.restore.owner import Owner, home_of
+
+
+@pytest.fixture
+def other(owner: Owner) -> Owner:
+    """Another cluster, with a scratch and a home of its own, and the same bucket."""
+    other = home_of(owner.folder / "other")
+    other.slurm = FakeScheduler(other.clock, cluster_name="elsewhere")
+    other.site = other.site.model_copy(
+        update={"name": "elsewhere", "cluster_name": "elsewhere", "mirror": None}
+    )
+    other.remote = owner.remote
+    other.clock.advance(timedelta(hours=3).total_seconds())
+    return other
+
+
+def _take(other: Owner, run_id: str, *, warnings: list[str] | None = None, **how: object) -> RunDir:
+    """As `hpcflow restore --from` does."""
+    changes = Changes(working_dir=how.pop("working_dir", other.folder), **how)  # type: ignore[arg-type]
+    with restoring(other.settings.home, run_id, other.clock):
+        found = of_elsewhere(
+            other.remote.url,
+            run_id,
+            other.site,
+            changes,
+            settings=other.settings,
+            clock=other.clock,
+        )
+        if warnings is not None:
+            warnings += found.warnings
+        return other.put(found.remote, found.place).run_dir
+
+
+def test_an_empty_home_gets_run_history_and_checkpoint_and_goes_on(
+    owner: Owner, other: Owner
+) -> None:
+    run_dir = owner.mirrored(100, 200)
+    run_id = run_dir.path.name
+    before = owner.seen(run_id)
+    there = _take(other, run_id)
+    assert there.path == other.folder / "scratch/hpcflow/default" / run_id
+    run = read_run(there)
+    assert (run.site, run.run_dir, run.working_dir) == (
+        "elsewhere",
+        str(there.path),
+        str(other.folder),
+    )
+    assert run.mirror == Mirror(url=owner.remote.url)
+    after = other.seen(run_id)
+    assert [each.job_id for each in after.attempts] == [each.job_id for each in before.attempts]
+    assert [each.cause for each in after.attempts] == [Cause.PREEMPTED]
+    assert after.checkpoints[-1].train_step == 200
+    assert after.run.next_action == "held"
+    assert other.tick().sent == {}
+    launched = other.resume(there)
+    last = other.seen(run_id).attempts[-1]
+    assert (last.attempt, last.resume_from) == (2, "checkpoints/000000200")
+    assert other.alive() == [launched.job_id]
+    other.end(launched.job_id, "COMPLETED", exit_code=0)
+    other.tick()
+    assert other.seen(run_id).run.state is RunState.COMPLETED
+    other.assert_rebuilt_alike(run_id)
+
+
+def test_the_journal_says_from_where_it_came(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    there = _take(other, run_dir.path.name)
+    said = journal.read(there)[-1]
+    assert isinstance(said, Restored)
+    assert (said.site_before, said.site) == ("devcluster", "elsewhere")
+    assert said.run_dir_before == str(run_dir.path)
+    assert said.url == f"{owner.remote.url}/{run_dir.path.name}"
+    assert said.by == other.settings.user
+
+
+def test_jobs_of_the_other_cluster_are_asked_for_by_nobody(owner: Owner, other: Owner) -> None:
+    """Both clusters count their jobs from one: here, job 1 is somebody else's."""
+    run_dir = owner.mirrored(100, end=None)
+    (job_id,) = owner.alive()
+    strange = other.launch()
+    assert strange.job_id == job_id
+    there = _take(other, run_dir.path.name)
+    ends = [each for each in journal.read(there) if isinstance(each, Ended)]
+    assert [(each.attempt, each.cause) for each in ends] == [(1, Cause.VANISHED)]
+    assert other.seen(run_dir.path.name).attempts[0].cause is Cause.VANISHED
+    other.resume(there)
+    assert len(other.alive()) == 2
+
+
+def test_what_the_job_itself_said_last_is_its_end(owner: Owner, other: Owner) -> None:
+    run_dir = owner.trained(100, end=None)
+    with run_dir.attempt(1).events.open("a") as file:
+        file.write('{"at": "2026-03-01T00:00:01.000Z", "event": "exited", "exit_code": 0}\n')
+    mirror(run_dir, owner.remote)
+    there = _take(other, run_dir.path.name)
+    assert other.seen(run_dir.path.name).run.state is RunState.COMPLETED
+    assert not any(isinstance(each, Held) for each in journal.read(there))
+
+
+def test_an_attempt_of_which_nobody_knows_whether_it_was_sent_is_withdrawn(
+    owner: Owner, other: Owner
+) -> None:
+    run_dir = owner.trained(100)
+    owner.resume(run_dir)
+    lines = run_dir.journal.read_bytes().splitlines(keepends=True)
+    run_dir.journal.write_bytes(b"".join(each for each in lines if b'"job_id": "1002"' not in each))
+    mirror(run_dir, owner.remote)
+    there = _take(other, run_dir.path.name)
+    assert any(isinstance(each, Withdrawn) for each in journal.read(there))
+    assert other.resume(there).attempt == 3
+
+
+def test_a_run_that_gave_a_sign_a_moment_ago_is_not_taken_over(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100, end=None)
+    other.clock.advance(-timedelta(hours=2, minutes=50).total_seconds())
+    with pytest.raises(InputError, match="may be under way on devcluster: its last sign") as caught:
+        _take(other, run_dir.path.name)
+    assert "hpcflow hold" in (caught.value.next_action or "")
+    assert "--even-if-running" in (caught.value.next_action or "")
+    assert not (other.folder / "scratch").exists()
+    _take(other, run_dir.path.name, even_if_running=True)
+
+
+def test_events_are_a_sign_of_life(owner: Owner, other: Owner) -> None:
+    run_dir = owner.trained(100, end=None)
+    at = other.clock.now() - timedelta(minutes=5)
+    event = {"at": at.isoformat(), "event": "progress", "train_step": 120, "metrics": {}}
+    with run_dir.attempt(1).events.open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    mirror(run_dir, owner.remote)
+    with pytest.raises(InputError, match="its last sign is 5 minutes old"):
+        _take(other, run_dir.path.name)
+
+
+@pytest.mark.parametrize("how", ["held", "completed", "cancelled"])
+def test_what_is_at_rest_is_taken_at_once(owner: Owner, other: Owner, how: str) -> None:
+    run_dir = owner.trained(100, end="COMPLETED" if how == "completed" else "PREEMPTED")
+    if how == "held":
+        owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    if how == "cancelled":
+        owner.cancel(run_dir)
+    mirror(run_dir, owner.remote)
+    other.clock.advance(-timedelta(hours=2, minutes=50).total_seconds())
+    warnings: list[str] = []
+    _take(other, run_dir.path.name, warnings=warnings)
+    assert warnings == []
+
+
+def test_what_waits_and_gave_no_sign_is_taken_with_a_word_of_warning(
+    owner: Owner, other: Owner
+) -> None:
+    run_dir = owner.mirrored(100)
+    warnings: list[str] = []
+    _take(other, run_dir.path.name, warnings=warnings)
+    hold = f"on devcluster: hpcflow hold {run_dir.path.name}"
+    assert warnings == [f"nobody has said that it is over; should it still be sent there, {hold}"]
+
+
+def test_what_does_not_fit_here_is_said_before_anything_is_fetched(
+    owner: Owner, other: Owner
+) -> None:
+    owner.config.write_text(owner.config.read_text().replace("10m,", "10m, partition: gpu,"))
+    run_dir = owner.mirrored(100)
+    partitions = {"main": next(iter(other.site.partitions.values()))}
+    other.site = other.site.model_copy(update={"partitions": partitions})
+    with pytest.raises(SpecError) as caught:
+        _take(other, run_dir.path.name)
+    assert "--set KEY=VALUE" in (caught.value.next_action or "")
+    assert not (other.folder / "scratch").exists()
+    there = _take(other, run_dir.path.name, overrides=["resources.partition=main"])
+    assert read_run(there).partition == "main"
+    assert read_run(there).spec.resources.time_limit_min == 10
+
+
+def test_a_working_directory_that_is_not_here_is_asked_for(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    with pytest.raises(InputError, match="works in /nowhere, which is not here") as caught:
+        _take(other, run_dir.path.name, working_dir=Path("/nowhere"))
+    assert "--working-dir FOLDER" in (caught.value.next_action or "")
+
+
+def test_a_virtual_environment_that_is_not_here_is_told(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    warnings: list[str] = []
+    changes = ["environment.venv=/opt/no/venv"]
+    _take(other, run_dir.path.name, overrides=changes, warnings=warnings)
+    assert "environment.venv is /opt/no/venv, which is not on this machine" in warnings
+
+
+def test_a_second_time_it_goes_on_and_takes_over_nothing_again(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    there = _take(other, run_dir.path.name)
+    other.resume(there)
+    before = contents(there.path)
+    _take(other, run_dir.path.name)
+    assert contents(there.path) == before
+    (there.path / "run.json").unlink()
+    (other.settings.home.runs / run_dir.path.name).unlink()
+    _take(other, run_dir.path.name)
+    assert read_run(there).site == "elsewhere"
+    assert sum(isinstance(each, Submitted) for each in journal.read(there)) == 2
+
+
+def test_where_it_went_on_in_both_places_a_person_has_to_judge(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    there = _take(other, run_dir.path.name)
+    owner.resume(run_dir)
+    mirror(run_dir, owner.remote)
+    (there.attempt(1).events).unlink()
+    with pytest.raises(StorageError, match="say different things"):
+        _take(other, run_dir.path.name)
+
+
+def test_a_run_that_has_moved_is_not_restored_where_it_was(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    there = _take(other, run_dir.path.name)
+    mirror(there, owner.remote)
+    purge(run_dir)
+    with pytest.raises(InputError, match=r"is not of this place any more: .* on site elsewhere"):
+        owner.restore(run_dir)
+    owner.look()
+    owner.tick()
+    assert not run_dir.path.exists()
