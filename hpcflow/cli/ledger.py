@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import click
 
-from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import print_json
+from hpcflow.cli.arguments import json_option, plain_text
+from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session, warn
+from hpcflow.errors import SiteError
 
 
 @click.group("ledger", short_help="The ledger: rebuild, check, upgrade.")
@@ -15,13 +20,22 @@ def command() -> None:
 
 
 @command.command("rebuild")
+@click.option(
+    "--from",
+    "url",
+    metavar="URL",
+    callback=plain_text,
+    help="Read your runs in this store, such as s3://bucket/prefix, where scratch is gone.",
+)
 @json_option
-def rebuild_command(as_json: bool) -> int:
+def rebuild_command(url: str | None, as_json: bool) -> int:
     """Read all your run directories anew and write what follows from them."""
     from hpcflow.projection import forget_unsent, rebuild
     from hpcflow.storage.runs import list_runs, run_ids
 
     session = Session()
+    if url is not None:
+        return _rebuild_from(session, url, as_json=as_json)
     home, user = session.settings.home, session.settings.user
     summary = rebuild(session.ledger, list_runs(home))
     strangers = session.ledger.run_ids(user=user) - set(run_ids(home))
@@ -35,6 +49,52 @@ def rebuild_command(as_json: bool) -> int:
     else:
         click.echo(f"{summary.runs} runs, {summary.lines} lines")
     return 1 if summary.problems else 0
+
+
+def _rebuild_from(session: Session, url: str, *, as_json: bool) -> int:
+    """The same from a store: of runs whose directory is gone."""
+    from hpcflow.mirror.stores import open_store
+    from hpcflow.model.run import Mirror
+    from hpcflow.restore.ledger import rebuild_from
+
+    try:
+        site = session.site(None)
+    except SiteError:  # it can be read anywhere
+        site = None
+    endpoint_url = site.mirror.endpoint_url if site is not None and site.mirror else None
+    remote = open_store(Mirror(url=url, endpoint_url=endpoint_url), clock=session.clock)
+    with _count_runs(shown=not as_json) as on_run:
+        found = rebuild_from(session.ledger, remote, session.settings, site=site, on_run=on_run)
+    for problem in found.problems:
+        warn(safe(problem))
+    if as_json:
+        print_json(found)
+        return 1 if found.problems else 0
+    click.echo(f"{len(found.runs)} runs, {found.lines} lines")
+    for ids, what in (
+        (found.ahead, "of which the ledger has read more than the store has: they were kept"),
+        (found.others, "of other people: they were left out"),
+    ):
+        if ids:
+            click.echo(f"{len(ids)} runs {what}")
+    if not found.runs:
+        click.echo(f"  → see what is there: is {url} the folder of all runs?", err=True)
+    return 1 if found.problems else 0
+
+
+@contextmanager
+def _count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
+    """Shows on a terminal how many runs were read."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda _done, _all: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, number: progress.update(task, completed=done, total=number)
 
 
 @command.command("check")

@@ -1,0 +1,180 @@
+"""The ledger from a store, where scratch is gone: what the small files of all runs say.
+
+They are read as those on scratch are, from a private folder that they are fetched into; so the rows
+are the same. No checkpoint is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError
+from hpcflow.launch.plan import run_dir_on
+from hpcflow.ledger.store import Ledger
+from hpcflow.mirror.download import Wanted, download
+from hpcflow.mirror.layout import RUN_JSON, run_ids
+from hpcflow.mirror.remote import Remote
+from hpcflow.model.run import Run
+from hpcflow.projection import rebuild
+from hpcflow.restore.objects import EVENTS, JOURNAL
+from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage.files import write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import link_run
+from hpcflow.storage.runs import is_gone, link_of
+
+#: Their small files lie on this machine at once.
+_BATCH: Final = 20
+
+
+@dataclass
+class FromStore:
+    """What came of it.
+
+    Attributes:
+        runs: ids of the runs that were read.
+        lines: lines that were read of them.
+        here: ids of those whose directory is here: they are read from it.
+        ahead: ids of those of which the ledger has read more than the store has.
+        linked: ids of those that the home knew nothing of, and has a link to now.
+        others: ids of those of other people, which are theirs to read.
+        problems: one text for each run that could not be read.
+    """
+
+    runs: list[str] = field(default_factory=list)
+    lines: int = 0
+    here: list[str] = field(default_factory=list)
+    ahead: list[str] = field(default_factory=list)
+    linked: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def rebuild_from(
+    ledger: Ledger,
+    remote: Remote,
+    settings: Settings,
+    *,
+    site: Site | None = None,
+    on_run: Callable[[int, int], object] = lambda _done, _all: None,
+) -> FromStore:
+    """Read all runs of this user in a store into the ledger, run by run.
+
+    Where a run's directory is here, that is read; where the ledger has read more of a run than the
+    store has, its rows stay.
+
+    Args:
+        site: that of this machine: runs which lay on its scratch get a link to where that was, so
+            that ``hpcflow restore`` finds them.
+        on_run: told how many of how many runs are done.
+
+    Raises:
+        LedgerError: the database failed.
+        MirrorError: the store does not answer, or refuses.
+    """
+    found, ids = FromStore(), run_ids(remote)
+    for begin in range(0, len(ids), _BATCH):
+        with TemporaryDirectory(prefix="hpcflow-") as folder:
+            batch = _Batch(ledger, remote, settings, site, found, Path(folder))
+            batch.read(ids[begin : begin + _BATCH])
+        on_run(min(begin + _BATCH, len(ids)), len(ids))
+    return found
+
+
+class _Batch:
+    def __init__(
+        self,
+        ledger: Ledger,
+        remote: Remote,
+        settings: Settings,
+        site: Site | None,
+        found: FromStore,
+        folder: Path,
+    ) -> None:
+        self._ledger, self._remote, self._settings = ledger, remote, settings
+        self._site, self._found, self._folder = site, found, folder
+
+    def read(self, ids: list[str]) -> None:
+        found = self._found
+        known, run_dirs = self._ledger.known(ids), []
+        for run_id in ids:
+            here = self._linked(run_id)
+            if here is not None and not is_gone(here):
+                found.here.append(run_id)
+                run_dirs.append(here)
+                continue
+            there = RemoteRun(self._remote, run_id)
+            try:
+                run = there.run
+                if run.user != self._settings.user:
+                    found.others.append(run_id)
+                    continue
+                row = known[run_id].run if run_id in known else None
+                if row is not None and row.bytes_read > _size(there):
+                    found.ahead.append(run_id)
+                else:
+                    run_dirs.append(self._fetched(there))
+                if here is None and self._has_place(run):
+                    link_run(self._settings.home, Path(run.run_dir))
+                    found.linked.append(run_id)
+            except HpcflowError as error:
+                if isinstance(error, MirrorError) and error.retryable:
+                    raise
+                found.problems.append(f"{run_id}: {error.message}")
+        summary = rebuild(self._ledger, run_dirs)
+        found.runs += [run_dir.path.name for run_dir in run_dirs]
+        found.lines += summary.lines
+        found.problems += summary.problems
+
+    def _fetched(self, there: RemoteRun) -> RunDir:
+        """A folder with what the ledger is made of."""
+        run_dir = RunDir(self._folder / there.run_id)
+        run_dir.path.mkdir(mode=0o700)
+        data = self._remote.read(there.name(RUN_JSON))
+        write_durably(run_dir.run_json, data)
+        write_durably(run_dir.journal, there.journal)
+        events = [name for name in there.objects.small if EVENTS.fullmatch(name)]
+        wanted = [
+            Wanted(there.name(name), run_dir.path / name, there.entry(name).size_bytes)
+            for name in events
+        ]
+        try:
+            download(self._remote, wanted)
+        except DamagedError:  # they have grown since they were listed
+            for name in events:
+                path = run_dir.path / name
+                path.unlink(missing_ok=True)
+                write_durably(path, self._remote.read(there.name(name)))
+        return run_dir
+
+    def _linked(self, run_id: str) -> RunDir | None:
+        try:
+            return RunDir(Path(link_of(self._settings.home, run_id)))
+        except OSError:
+            return None
+
+    def _has_place(self, run: Run) -> bool:
+        """Whether it lay where this site's runs lie; a store could name any place."""
+        if self._site is None:
+            return False
+        try:
+            placement = place(run.spec, self._site)
+            here = run_dir_on(self._site, self._settings, placement, run.spec.project, run.run_id)
+        except InputError:
+            return False
+        return str(here) == run.run_dir
+
+
+def _size(there: RemoteRun) -> int:
+    """How many bytes the ledger would read of it."""
+    small = there.objects.small
+    return sum(
+        small[name].size_bytes for name in small if name == JOURNAL or EVENTS.fullmatch(name)
+    )

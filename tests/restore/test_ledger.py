@@ -1,0 +1,106 @@
+"""A ledger from a store alone is the ledger that was made from scratch."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+from hpcflow.ledger.rows import Known
+from hpcflow.ledger.store import open_ledger
+from hpcflow.restore.ledger import FromStore, rebuild_from
+from hpcflow.storage.runs import is_gone, list_runs
+from tests.restore.mirrored import mirror, purge
+from tests.restore.owner import Owner
+
+
+def _rows(owner: Owner, name: str = "home/ledger.sqlite") -> dict[str, object]:
+    with open_ledger(f"sqlite:///{owner.folder / name}") as ledger:
+        ids = sorted(ledger.run_ids())
+        known: dict[str, Known] = ledger.known(ids)
+        return {"known": known, "checkpoints": ledger.checkpoints(ids)}
+
+
+def _rebuild(owner: Owner, name: str = "home/ledger.sqlite") -> FromStore:
+    with open_ledger(f"sqlite:///{owner.folder / name}") as ledger:
+        return rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
+
+
+def _three(owner: Owner) -> None:
+    owner.mirrored(100, 200)
+    owner.mirrored(300, end="COMPLETED")
+    running = owner.trained(100)
+    owner.resume(running)
+    owner.look()
+    mirror(running, owner.remote)
+
+
+def test_scratch_and_home_are_gone_and_the_rows_are_the_same(owner: Owner) -> None:
+    _three(owner)
+    before = _rows(owner)
+    runs = {run_dir.path for run_dir in list_runs(owner.settings.home)}
+    shutil.rmtree(owner.folder / "scratch")
+    shutil.rmtree(owner.settings.home.path)
+    owner.settings.home.path.mkdir(mode=0o700)
+    found = _rebuild(owner)
+    assert len(found.runs) == 3
+    assert found.linked == found.runs
+    assert found.problems == []
+    assert _rows(owner) == before
+    assert {run_dir.path for run_dir in list_runs(owner.settings.home)} == runs
+
+
+def test_from_there_a_run_is_restored_and_goes_on(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    shutil.rmtree(owner.folder / "scratch")
+    shutil.rmtree(owner.settings.home.path)
+    owner.settings.home.path.mkdir(mode=0o700)
+    _rebuild(owner)
+    owner.restore(run_dir)
+    assert owner.resume(run_dir).attempt == 2
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+def test_what_is_on_scratch_is_read_from_there(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.resume(run_dir)
+    owner.look()
+    found = _rebuild(owner, "other.sqlite")
+    assert found.here == found.runs == [run_dir.path.name]
+    assert _rows(owner, "other.sqlite") == _rows(owner)
+
+
+def test_what_the_ledger_has_read_beyond_the_mirror_stays(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.resume(run_dir)
+    owner.look()
+    before = _rows(owner)
+    purge(run_dir)
+    assert is_gone(run_dir)
+    assert _rebuild(owner).ahead == [run_dir.path.name]
+    assert _rows(owner) == before
+
+
+def test_other_peoples_runs_are_left_out(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.settings = replace(owner.settings, user="grace")
+    found = _rebuild(owner, "other.sqlite")
+    assert (found.runs, found.others) == ([], [run_dir.path.name])
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_it(owner: Owner) -> None:
+    good, bad, strange = (owner.mirrored(100) for _ in range(3))
+    for run_dir in (good, bad, strange):
+        purge(run_dir)
+    owner.remote.put_bytes(b"{", f"{bad.path.name}/run.json")
+    said = owner.remote.read(f"{strange.path.name}/run.json")
+    owner.remote.put_bytes(
+        said.replace(str(strange.path.parent).encode(), b"/etc/hpcflow/default"),
+        f"{strange.path.name}/run.json",
+    )
+    shutil.rmtree(owner.settings.home.runs)
+    found = _rebuild(owner, "other.sqlite")
+    assert set(found.runs) == {good.path.name, strange.path.name}
+    assert found.linked == [good.path.name]
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith(f"{bad.path.name}: ")
