@@ -15,6 +15,7 @@ from typing import Final
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
+from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Run
 from hpcflow.model.spec import Retry
 from hpcflow.requeue.facts import facts_of, was_looked_for
@@ -25,7 +26,14 @@ from hpcflow.restore.local import newest_whole
 from hpcflow.restore.request import mirror_of_gone
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
-from hpcflow.storage.restoring import NOTHING, is_cancelled, is_restored_now, read_mark
+from hpcflow.storage.restoring import (
+    NOTHING,
+    STARTED,
+    is_cancelled,
+    is_restored_now,
+    keep_started,
+    read_mark,
+)
 from hpcflow.storage.runs import is_purged
 
 #: A login node has many users, and one download fills its line.
@@ -53,7 +61,7 @@ class Restores:
             names = [path.name for path in home.restoring.iterdir()]
         except OSError:
             names = []
-        self.at_work = sum(is_restored_now(home, name) for name in names if "." not in name)
+        self.at_work = sum(self._is_at_work(name) for name in names if is_run_id(name))
 
     def look_for_purged(self) -> None:
         """Restore the runs that were to go on and whose directory is gone, if they were mirrored.
@@ -104,16 +112,26 @@ class Restores:
         if run_id in self.begun or is_restored_now(home, run_id):
             return
         mark = read_mark(home, run_id)
-        if mark is not None:
+        is_due = mark is None or now >= mark.again_at
+        if mark is not None and (is_due or mark.outcome != STARTED):
             self.troubles.of_runs[run_id] = f"it cannot be restored: {mark.why}"
-            if now < mark.again_at:
-                return
+        if not is_due:
+            return
         if self.at_work >= MOST_AT_ONCE:
             return
         around.require_lease()
+        keep_started(home, run_id, around.clock)
         around.start_restore(around.settings, run_id)
         self.begun[run_id] = decision
         self.at_work += 1
+
+    def _is_at_work(self, run_id: str) -> bool:
+        """Whether a run is being restored; also by a process that has only just begun."""
+        home = self.around.settings.home
+        mark = read_mark(home, run_id)
+        if mark is not None and mark.outcome == STARTED:
+            return self.around.clock.now() < mark.again_at or is_restored_now(home, run_id)
+        return is_restored_now(home, run_id)
 
     def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
         around = self.around

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
+import hpcflow
 from hpcflow.settings import Settings
 
 #: Asked now and then whether they have ended, or they would stay in the table of processes.
@@ -18,7 +21,12 @@ def start_restore(settings: Settings, run_id: str) -> None:
     It outlives whoever starts it, where nobody ends both. ``OSError`` as it comes.
     """
     _STARTED[:] = [process for process in _STARTED if process.poll() is None]
-    environ = {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
+    package, path = str(Path(hpcflow.__file__).parents[1]), settings.environ.get("PYTHONPATH")
+    environ = {
+        **settings.environ,
+        "HPCFLOW_HOME": str(settings.home.path),
+        "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package,  # this very hpcflow
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "hpcflow.cli.main", "restore", "--unattended", run_id],
         cwd="/",

@@ -27,6 +27,7 @@ from hpcflow.storage.layout import Home
 
 FAILED: Final = "failed"
 NOTHING: Final = "nothing"
+STARTED: Final = "started"
 _FIRST_WAIT_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 600.0
 #: What was not in the store yesterday may be there today: another cluster has mirrored it since.
@@ -39,7 +40,8 @@ class Mark:
     """How the last try to restore a run ended.
 
     Attributes:
-        outcome: FAILED; NOTHING: the store does not have it.
+        outcome: FAILED; NOTHING: the store does not have it; STARTED by a daemon, and either it
+            has only just begun, or it died without a word.
         why: for people.
         tries: how often in a row it ended so.
     """
@@ -54,7 +56,7 @@ class Mark:
         """When it is worth to try again."""
         if self.outcome == NOTHING:
             return self.at + _LOOK_AGAIN
-        wait_s = _FIRST_WAIT_S * 2.0 ** min(self.tries - 1, 10)
+        wait_s = _FIRST_WAIT_S * 2.0 ** min(max(0, self.tries - 1), 10)
         return self.at + timedelta(seconds=min(wait_s, _LONGEST_WAIT_S))
 
 
@@ -79,13 +81,28 @@ def restoring(home: Home, run_id: str, clock: Clock) -> Iterator[None]:
             yield
         except HpcflowError as error:
             outcome = NOTHING if isinstance(error, NotFoundError) else FAILED
-            tries = before.tries + 1 if before is not None and before.outcome == outcome else 1
+            tries = before.tries + 1 if before is not None else 1
             _write(descriptor, Mark(clock.now(), outcome, error.message, tries))
             raise
         with suppress(OSError):
             path.unlink()
     finally:
         os.close(descriptor)
+
+
+def keep_started(home: Home, run_id: str, clock: Clock) -> None:
+    """Remember that a process was started for a run, which takes this back when it ends well."""
+    before = read_mark(home, run_id)
+    tries = 0 if before is None else before.tries + (before.outcome == STARTED)
+    why = f"what was started for it ended without a word; see why: hpcflow restore {run_id}"
+    with suppress(OSError):
+        home.restoring.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        descriptor = os.open(home.restoring / run_id, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            if _lock(descriptor):
+                _write(descriptor, Mark(clock.now(), STARTED, why, tries))
+        finally:
+            os.close(descriptor)
 
 
 def is_restored_now(home: Home, run_id: str) -> bool:
@@ -155,7 +172,7 @@ def _content(path: Path) -> bytes:
 def _parsed(data: bytes) -> Mark | None:
     try:
         said: dict[str, Any] = json.loads(data)
-        tries = min(max(1, int(said["tries"])), _MOST_TRIES)
+        tries = min(max(0, int(said["tries"])), _MOST_TRIES)
         return Mark(from_text(said["at"]), str(said["outcome"]), str(said["why"]), tries)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -148,12 +148,16 @@ def test_a_few_are_fetched_at_once_and_none_twice(owner: Owner) -> None:
     assert len(owner.restoring) == MOST_AT_ONCE
     first = owner.restoring[0]
     owner.restoring.clear()
+    owner.tick()
+    assert owner.restoring == []  # both have only just begun
+    owner.clock.advance(60)
     with restoring(owner.settings.home, first, owner.clock):
         owner.tick()
         assert len(owner.restoring) == MOST_AT_ONCE - 1
         assert first not in owner.restoring
     owner.restores_for_the_daemon()
     for _ in runs:
+        owner.clock.advance(60)
         owner.tick()
         owner.restores_for_the_daemon()
     owner.tick()
@@ -253,3 +257,16 @@ def test_what_another_bucket_says_is_not_asked(owner: Owner, tmp_path: Path) -> 
     mirror(run_dir, other)
     shutil.rmtree(RunDir(run_dir.path).checkpoints / "000000200")
     assert owner.tick().restores.keys() == {run_dir.path.name}
+
+
+def test_a_process_that_dies_without_a_word_is_told_and_another_one_started(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    owner.tick()
+    assert owner.tick().problems == {}
+    owner.restoring.clear()
+    owner.clock.advance(31)
+    report = owner.tick()
+    told = f"ended without a word; see why: hpcflow restore {run_dir.path.name}"
+    assert report.problems[run_dir.path.name].endswith(told)
+    assert owner.restoring == [run_dir.path.name]

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from hpcflow.mirror.remote import Remote
-from hpcflow.runtime.files import Written
-from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.layout import RunDir
+from tests.runtime.published import publish
 
 FILES: Mapping[str, bytes] = {"model.pt": b"weights" * 1000, "rank0/optim.pt": b"adam" * 500}
 
 
 def save(run_dir: RunDir, train_step: int, files: Mapping[str, bytes] = FILES) -> Path:
     """Make a checkpoint as a job does."""
-    store = CheckpointStore(run_dir.checkpoints)
-    staged = store.stage(train_step, train_step)
-    written = {}
-    for name, data in files.items():
-        path = staged / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        written[name] = Written(len(data), hashlib.sha256(data).hexdigest())
     facts = {"run_id": run_dir.path.name, "attempt": 1, "world_size": 1}
-    return store.publish(staged, train_step, written, **facts).path
+    return publish(run_dir.checkpoints, train_step, files, **facts).path
 
 
 def mirror(run_dir: RunDir, remote: Remote) -> None:

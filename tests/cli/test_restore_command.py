@@ -1,0 +1,162 @@
+"""``hpcflow restore`` over real runs on this machine and a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+from hpcflow.testing.cluster import S3
+from tests.cli.desk import Desk
+from tests.cli.test_checkpoint_command import Trained
+
+
+class Mirrored(Trained):
+    """A run that saved and left, whose checkpoints are in a bucket."""
+
+    def __init__(self, desk: Desk, url: str) -> None:
+        config = Path(desk.config("digits", "exit 75"))
+        config.write_text(f"{config.read_text()}mirror: {url}\n")
+        said = desk.json("run", str(config), "--wait", code=1)
+        self.run_id, self.dir, self.desk = said["run_id"], RunDir(Path(said["run_dir"])), desk
+        self.url = f"{url}/{self.run_id}"
+        for step in (100, 200):
+            self.save(step)
+        desk.say("mirror", "--once")
+        desk.say("ls")
+
+    def purge(self) -> None:
+        shutil.rmtree(self.dir.path)
+
+
+@pytest.fixture
+def bucket(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    return f"s3://{s3_server.create_bucket(f'test-{secrets.token_hex(6)}')}/ada/runs"
+
+
+@pytest.fixture
+def mirrored(desk: Desk, bucket: str) -> Mirrored:
+    return Mirrored(desk, bucket)
+
+
+def test_a_purged_run_is_fetched_and_goes_on(mirrored: Mirrored, desk: Desk) -> None:
+    mirrored.purge()
+    said = desk.json("restore", "--from", mirrored.url)
+    assert (said["is_new"], said["checkpoints"], said["newest_train_step"]) == (True, [200], 200)
+    assert said["is_from_elsewhere"] is False
+    assert said["run_dir"] == str(mirrored.dir.path)
+    assert desk.json("ledger", "check")["differences"] == []
+    again = desk.json("resume", mirrored.run_id, "--wait", code=1)
+    assert again["attempts"][-1]["attempt"] == 2
+    assert again["attempts"][-1]["resume_from"] == "checkpoints/000000200"
+
+
+def test_what_a_purge_took_of_it_is_put_back(mirrored: Mirrored, desk: Desk) -> None:
+    (mirrored.dir.checkpoints / "000000200" / "model.pt").unlink()
+    told = desk.say("restore", mirrored.run_id)
+    assert f"{mirrored.run_id}: checkpoint 200 and 0 small files from {mirrored.url}" in told
+    assert "nothing is missing" in desk.say("restore", mirrored.run_id)
+    assert desk.json("restore", mirrored.run_id, "--checkpoint", "all")["checkpoints"] == []
+    history = desk.say("history", mirrored.run_id)
+    assert "restored" in history
+
+
+def test_an_empty_home_gets_the_run_from_the_bucket_alone(
+    mirrored: Mirrored, desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "second home"
+    monkeypatch.setenv("HPCFLOW_HOME", str(home))
+    refused = desk.error("restore", "--from", mirrored.url)
+    assert "may be under way" in refused
+    assert "--even-if-running" in refused
+    said = desk.json("restore", "--from", mirrored.url, "--even-if-running", "--checkpoint", "all")
+    assert (said["is_from_elsewhere"], said["checkpoints"]) == (True, [100, 200])
+    run_dir = RunDir(Path(said["run_dir"]))
+    assert run_dir.path.is_relative_to(home)
+    assert read_run(run_dir).run_dir == str(run_dir.path)
+    (shown,) = desk.json("ls")
+    assert (shown["run_id"], shown["next_action"]) == (mirrored.run_id, "held")
+    attempts = desk.json("show", mirrored.run_id)["attempts"]
+    assert [attempt["cause"] for attempt in attempts] == ["checkpointed"]
+    again = desk.json("resume", mirrored.run_id, "--wait", code=1)
+    assert again["attempts"][-1]["resume_from"] == "checkpoints/000000200"
+    assert desk.json("ledger", "check")["differences"] == []
+
+
+def test_the_ledger_is_made_from_the_bucket_alone(mirrored: Mirrored, desk: Desk) -> None:
+    before = desk.json("show", mirrored.run_id)
+    (Path(before["run_dir"]).parents[3] / "ledger.sqlite").unlink(missing_ok=True)
+    mirrored.purge()
+    folder = mirrored.url.rpartition("/")[0]
+    found = desk.json("ledger", "rebuild", "--from", folder)
+    assert (found["runs"], found["problems"]) == ([mirrored.run_id], [])
+    after = desk.json("show", mirrored.run_id)
+    assert after["metrics"] == before["metrics"]
+    assert [each["job_id"] for each in after["attempts"]] == [
+        each["job_id"] for each in before["attempts"]
+    ]
+    assert [each["train_step"] for each in after["checkpoints"]] == [100, 200]
+    assert not any(each["complete"] for each in after["checkpoints"])
+    assert "nothing is missing" not in desk.say("restore", "--from", mirrored.url)
+
+
+def test_a_daemon_restores_and_sends_by_itself(mirrored: Mirrored, desk: Desk, home: Path) -> None:
+    """The newest checkpoint alone is gone; the daemon's own process fetches it."""
+    shutil.rmtree(mirrored.dir.checkpoints / "000000200")
+    deadline = 60
+    for _ in range(deadline):
+        desk.say("daemon", "--once")
+        shown = desk.json("show", mirrored.run_id)
+        if len(shown["attempts"]) > 1:
+            break
+        wait = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+        subprocess.run(wait, check=True)
+    second = shown["attempts"][1]
+    assert second["resume_from"] == "checkpoints/000000200"
+    told = [json.loads(line) for line in mirrored.dir.journal.read_text().splitlines()]
+    decided = [each["rule"] for each in told if each["record"] == "decided"]
+    assert decided[:2] == ["only_mirrored", "go_on"]
+    assert list(home.joinpath("restoring").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ([], "name a run, or its place in a store"),
+        (["nobody"], "no run 'nobody'"),
+        (["--from", "s3://bucket"], "does not end in the id of a run"),
+        (["--from", "s3://u:p@b/x/digits-20260301-abcdefgh"], "credentials do not belong"),
+        (["x", "--checkpoint", "first"], "write newest, all, or a train step"),
+        (["x", "--checkpoint", "-1"], "write newest, all, or a train step"),
+    ],
+)
+def test_bad_input_says_what_to_type(desk: Desk, argv: list[str], told: str) -> None:
+    assert told in desk.error("restore", *argv)
+
+
+def test_what_the_store_does_not_have_is_said(mirrored: Mirrored, desk: Desk) -> None:
+    folder = mirrored.url.rpartition("/")[0]
+    error = desk.error("restore", "--from", f"{folder}/digits-20260301-abcdefgh")
+    assert f"{folder} has no run digits-20260301-abcdefgh" in error
+    assert "no checkpoint of train step 150" in desk.error(
+        "restore", mirrored.run_id, "--checkpoint", "150"
+    )
+
+
+def test_a_home_without_a_word_about_the_mirror_asks_for_the_place(
+    mirrored: Mirrored, desk: Desk
+) -> None:
+    mirrored.purge()
+    error = desk.error("restore", mirrored.run_id)
+    assert f"hpcflow restore --from s3://BUCKET/PREFIX/{mirrored.run_id}" in error
