@@ -140,12 +140,11 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
             next_action="name it by its place: hpcflow restore --from s3://BUCKET/PREFIX/RUN",
         )
     run_dir = session.run_dir(run_id)
-    known = session.ledger.known([run_id]).get(run_id)
     try:
         site_name = session.site_of(run_dir)
     except StorageError:  # neither run.json nor the ledger knows it
         site_name = None
-    mirror = mirror_of_gone(known, run_dir, session.site(site_name), settings)
+    mirror = mirror_of_gone(session.ledger, run_dir, session.site(site_name), settings)
     return of_this_home(run_dir, mirror, clock)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import InputError
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import is_run_id
@@ -145,8 +145,8 @@ class Restores:
         if other_cluster(site, around.connect(known.run.site)):
             return
         try:
-            mirror_of_gone(known, run_dir, site, around.settings)
-        except HpcflowError:  # it has none, so there is nothing to be said
+            mirror_of_gone(around.ledger, run_dir, site, around.settings)
+        except InputError:  # it has none, so there is nothing to be said
             return
         # Its config is gone with it; what it says of retries is asked when it is back.
         decision = decide(facts_of(known, is_purged=True), Retry(), now)

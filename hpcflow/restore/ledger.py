@@ -14,12 +14,14 @@ from typing import Final
 
 from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError
 from hpcflow.launch.plan import run_dir_on
+from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.layout import RUN_JSON, run_ids
 from hpcflow.mirror.remote import Remote
 from hpcflow.model.run import Run
 from hpcflow.projection import rebuild
+from hpcflow.projection.reading import MIRROR
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
@@ -116,8 +118,7 @@ class _Batch:
                 if run.user != self._settings.user:
                     found.others.append(run_id)
                     continue
-                row = known[run_id].run if run_id in known else None
-                if row is not None and row.bytes_read > _size(there):
+                if run_id in known and _read_of(known[run_id]) > _size(there):
                     found.ahead.append(run_id)
                 else:
                     run_dirs.append(self._fetched(there))
@@ -140,15 +141,15 @@ class _Batch:
         data = self._remote.read(there.name(RUN_JSON))
         write_durably(run_dir.run_json, data)
         write_durably(run_dir.journal, there.journal)
-        events = [name for name in there.objects.small if EVENTS.fullmatch(name)]
+        names = [name for name in there.objects.small if name == MIRROR or EVENTS.fullmatch(name)]
         wanted = [
             Wanted(there.name(name), run_dir.path / name, there.entry(name).size_bytes)
-            for name in events
+            for name in names
         ]
         try:
             download(self._remote, wanted)
         except DamagedError:  # they have grown since they were listed
-            for name in events:
+            for name in names:
                 path = run_dir.path / name
                 path.unlink(missing_ok=True)
                 write_durably(path, self._remote.read(there.name(name)))
@@ -172,8 +173,14 @@ class _Batch:
         return str(here) == run.run_dir
 
 
+def _read_of(known: Known) -> int:
+    """How many bytes of a run the ledger has read, but for what the mirror says of itself: that is
+    always a little behind in the store."""
+    return sum(each.offset_bytes for each in known.sources if each.path != MIRROR)
+
+
 def _size(there: RemoteRun) -> int:
-    """How many bytes the ledger would read of it."""
+    """How many bytes the ledger would read of it, the same left out."""
     small = there.objects.small
     return sum(
         small[name].size_bytes for name in small if name == JOURNAL or EVENTS.fullmatch(name)

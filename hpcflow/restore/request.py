@@ -11,7 +11,7 @@ from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
 from hpcflow.launch.plan import variables
-from hpcflow.ledger.rows import Known
+from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.ids import is_run_id
@@ -59,23 +59,29 @@ class Changes:
     even_if_running: bool = False
 
 
-def mirror_of_gone(known: Known | None, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
-    """Where a run of this home was mirrored: as its ``run.json`` says, else as its site does.
+def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
+    """Where a run of this home was mirrored: as its ``run.json`` says; where that is gone, as the
+    ledger knows; else as its site says.
 
     Raises:
-        InputError: neither says it.
+        InputError: nobody says it.
+        LedgerError: the database does not answer.
     """
+    run_id = run_dir.path.name
     mirror = mirror_of_run(run_dir) if run_dir.run_json.exists() else None
     if mirror is None:
+        sent = ledger.mirrored([run_id])
+        newest = max(sent, key=lambda row: row.at, default=None)
+        mirror = None if newest is None else Mirror(url=newest.url, endpoint_url=_endpoint(site))
+    if mirror is None:
+        known = ledger.known([run_id]).get(run_id)
         account = known.run.resources.get("account") if known is not None else None
         spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
         mirror = mirror_of(spec, site, variables(settings), user=settings.user, account=account)
     if mirror is None:
         raise InputError(
-            f"site {site.name} has no mirror, and what run {run_dir.path.name} says of its own is "
-            "gone with its run.json",
-            next_action="name the place: hpcflow restore --from s3://BUCKET/PREFIX/"
-            + run_dir.path.name,
+            f"site {site.name} has no mirror, and nobody knows of one that run {run_id} had",
+            next_action=f"name the place: hpcflow restore --from s3://BUCKET/PREFIX/{run_id}",
         )
     return mirror
 
@@ -114,8 +120,7 @@ def of_elsewhere(
         NotFoundError: the store does not have it.
         MirrorError: the store.
     """
-    endpoint_url = site.mirror.endpoint_url if site.mirror is not None else None
-    mirror = Mirror(url=folder, endpoint_url=endpoint_url)
+    mirror = Mirror(url=folder, endpoint_url=_endpoint(site))
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
     linked = _linked(settings, run_id)
     if linked is not None and (not is_gone(linked) or Path(remote.run.run_dir) == linked.path):
@@ -173,6 +178,11 @@ def split_url(url: str, run: str | None) -> tuple[str, str]:
             next_action="write it like s3://BUCKET/PREFIX/digits-20260301-abcdefgh",
         )
     return url, run
+
+
+def _endpoint(site: Site) -> str | None:
+    """The store of this site, where that is not Amazon's."""
+    return site.mirror.endpoint_url if site.mirror is not None else None
 
 
 def _linked(settings: Settings, run_id: str) -> RunDir | None:
