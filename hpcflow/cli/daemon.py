@@ -244,10 +244,11 @@ class _Log:
                 f"  (wanted: it waits for the end of the attempt that runs), job {job_id}"
             )
         for run_id, decision in report.restores.items():
-            click.echo(
-                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  restoring  "
-                f"({decision.rule}: {safe(decision.why)})"
-            )
+            if run_id not in report.decisions:
+                click.echo(
+                    f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}"
+                    f"  ({decision.rule}: {safe(decision.why)})"
+                )
         for run_id, verdict in report.stalls.items():
             click.echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
