@@ -83,6 +83,7 @@ def prepare(
         partition=plan.placement.partition,
         cluster=environ.get("SLURM_CLUSTER_NAME"),
         host=socket.gethostname(),
+        mirror=plan.run.mirror.url if plan.run.mirror is not None else None,
     )
     journal.append(run_dir, intent)
     journal.append(run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))

@@ -197,6 +197,7 @@ def send(
         host=socket.gethostname(),
         mem_mb=mem_mb,
         excluded=list(excluded) or None,
+        mirror=run.mirror.url if run.mirror is not None else None,
         standby=run.spec.retry.standby or None,
         after=after,
     )

@@ -64,6 +64,11 @@ class Intended(_Record):
         description="Slurm restarted the job of the attempt before, under its own id, and this is "
         "what became of it: how often that job had been restarted by then.",
     )
+    mirror: str | None = Field(
+        None,
+        description="URL of the store that the run is mirrored to: found there, should all of its "
+        "directory go.",
+    )
     standby: bool | None = Field(
         None, description="While this attempt runs, another job is to wait for its end."
     )

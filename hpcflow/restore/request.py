@@ -11,6 +11,7 @@ from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
 from hpcflow.launch.plan import variables
+from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run
@@ -70,11 +71,10 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
     run_id = run_dir.path.name
     mirror = mirror_of_run(run_dir) if run_dir.run_json.exists() else None
     if mirror is None:
-        sent = ledger.mirrored([run_id])
-        newest = max(sent, key=lambda row: row.at, default=None)
-        mirror = None if newest is None else Mirror(url=newest.url, endpoint_url=_endpoint(site))
-    if mirror is None:
         known = ledger.known([run_id]).get(run_id)
+        url = _known_url(ledger, known) if known is not None else None
+        mirror = None if url is None else Mirror(url=url, endpoint_url=_endpoint(site))
+    if mirror is None:
         account = known.run.resources.get("account") if known is not None else None
         spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
         mirror = mirror_of(spec, site, variables(settings), user=settings.user, account=account)
@@ -178,6 +178,17 @@ def split_url(url: str, run: str | None) -> tuple[str, str]:
             next_action="write it like s3://BUCKET/PREFIX/digits-20260301-abcdefgh",
         )
     return url, run
+
+
+def _known_url(ledger: Ledger, known: Known) -> str | None:
+    """Where a run was last mirrored, or was to be when it was last sent."""
+    sent = ledger.mirrored([known.run.run_id])
+    newest = max(sent, key=lambda row: row.at, default=None)
+    if newest is not None:
+        return newest.url
+    rows = sorted(known.attempts, key=lambda row: row.attempt)
+    urls = [row.journal.get("intended", {}).get("mirror") for row in rows]
+    return next((url for url in reversed(urls) if url), None)
 
 
 def _endpoint(site: Site) -> str | None:

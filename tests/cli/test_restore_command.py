@@ -30,7 +30,6 @@ class Mirrored(Trained):
         for step in (100, 200):
             self.save(step)
         desk.say("mirror", "--once")
-        desk.say("ls")
 
     def purge(self) -> None:
         shutil.rmtree(self.dir.path)

@@ -27,8 +27,8 @@ PAGE: Final = " ".join((SOURCE.parent / "docs/operations.md").read_text(encoding
 #: of decisions, which stand behind a rule that the page has, or what other commands print.
 SAYS: Final = (
     "requeue/begin.py", "requeue/behind.py", "requeue/daemon.py", "requeue/job.py",
-    "requeue/kept_out.py", "requeue/misnamed.py", "requeue/restores.py", "requeue/stalls.py", "requeue/standbys.py",
-    "requeue/suspects.py",
+    "requeue/kept_out.py", "requeue/misnamed.py", "requeue/restores.py", "requeue/stalls.py",
+    "requeue/standbys.py", "requeue/suspects.py",
     "requeue/tick.py", "requeue/troubles.py", "requeue/watch.py", "observe/attempts.py",
     "observe/refresh.py", "projection/gone.py", "storage/own_runs.py",
 )  # fmt: skip
