@@ -572,11 +572,13 @@ def frozen(spec: RunSpec) -> dict[str, Any]:
 def as_config(spec: RunSpec) -> dict[str, Any]:
     """``spec`` as the values of a config, under the keys of the YAML; others can go over them."""
     data = spec.model_dump(mode="json", by_alias=True)
-    for section, names in _WITH_UNIT.items():
-        fields = type(getattr(spec, section)).model_fields
-        for key in (fields[name].alias or name for name in names):
-            if type(data[section][key]) is int:
-                data[section][key] = parsed(data[section][key])
+    for way, names in _WITH_UNIT.items():
+        section: Any = spec
+        for name in way:
+            section = getattr(section, name)
+        if section is not None:
+            fields = type(section).model_fields
+            data = _marked(data, way, tuple(fields[name].alias or name for name in names))
     return data
 
 

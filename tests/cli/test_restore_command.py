@@ -15,7 +15,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.cluster import S3
 from tests.cli.desk import Desk
-from tests.cli.test_checkpoint_command import Trained
+from tests.cli.trained import Trained
 
 
 class Mirrored(Trained):
