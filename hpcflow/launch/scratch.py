@@ -118,7 +118,8 @@ def _look(run_dir: RunDir, purge_days: int | None) -> OnScratch:
     used_at = min((_last_use(file) for file in _files(at_stake)), default=None)
     purged_at = None
     if purge_days is not None and used_at is not None:
-        with suppress(OverflowError):  # a time that somebody has set to the end of the world
+        # A file may have a time that no calendar knows.
+        with suppress(OverflowError, ValueError, OSError):
             purged_at = datetime.fromtimestamp(used_at, timezone.utc) + timedelta(days=purge_days)
     there = [each.train_step for each in whole]
     has = mirrored(run_dir.path)

@@ -48,7 +48,8 @@ class Run:
         self._keeper = Keeper(job, self._events)
         self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
         self._notice = Notice(job.notice if is_first else None)
-        self._auto = None if job.mtbf_s is None else AutoInterval(job.mtbf_s)
+        # By the clock of one rank: what it agrees on with the others is known to all.
+        self._auto = AutoInterval(job.mtbf_s) if is_first and job.mtbf_s is not None else None
         interval_s = job.interval_s if self._auto is None else self._auto.interval_s
         self._schedule = Schedule(interval_s if is_first else None, job.every_train_steps)
         self._order = DataOrder()

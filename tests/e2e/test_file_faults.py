@@ -134,8 +134,8 @@ def test_a_scratch_that_is_full_while_jobs_write_and_are_preempted(
             )
 
         poll(have_trained_on, 60, "a full disk has ended a training")
-        for run in runs:  # none of their jobs could write it down
-            assert "can still be written below" in hpcflow("show", run.run_id).stderr
+        for run in runs:  # whether or not its job could still write down that its save failed
+            assert "→ make room: hpcflow " in hpcflow("show", run.run_id).stderr
         take_all_nodes(grace)
         daemon.wait_says("No space left on device")
         poll(lambda: not any(run.is_alive() for run in runs), 60, "they were not preempted")
