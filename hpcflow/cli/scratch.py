@@ -16,8 +16,8 @@ from hpcflow.model.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from hpcflow.launch.scratch import Disk, OnScratch, Scratch
+    from hpcflow.runtime.quota import Quota
     from hpcflow.storage.layout import RunDir
-    from hpcflow.storage.lustre import Quota
 
 _LISTED = 5
 

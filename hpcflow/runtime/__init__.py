@@ -30,7 +30,7 @@ store.py, manifest.py  how a checkpoint appears all at once; what proves it is w
 rule.py, keeping.py    which checkpoints stay; how the others go
 schedule.py,           when to save; how often, if nobody has said it
 interval.py
-room.py                whether the disk has room for it
+room.py, quota.py      whether the disk has room for it
 mirrored.py            what an object store has of it already
 events.py, metrics.py  what is reported
 adoption/              checkpoints that programs write in their own way

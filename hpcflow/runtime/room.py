@@ -1,8 +1,7 @@
 """Whether a disk has room for a checkpoint, before its writing begins.
 
 A save that cannot end well would fill the disk to its last byte, also for everybody else who writes
-there, and then be thrown away. A quota is not seen here: not every file system tells it. Whoever
-exceeds one is told by the write that fails.
+there, and then be thrown away. A quota is not seen here: see quota.py.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def require_room(folder: Path, size_bytes: int) -> None:
     if disk.f_blocks and free_bytes < needed_bytes(size_bytes):
         raise OSError(
             errno.ENOSPC,
-            f"a checkpoint takes {_text(size_bytes)}, and {_text(free_bytes)} are free",
+            f"a checkpoint takes {size_text(size_bytes)}, and {size_text(free_bytes)} are free",
             str(folder),
         )
 
@@ -50,7 +49,8 @@ def needed_bytes(size_bytes: int) -> int:
     return size_bytes + size_bytes // 50 + (64 << 10)
 
 
-def _text(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
+    """``1.5 GiB``: for people."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -188,6 +188,8 @@ class Saving:
         self._flight = flight
 
         def work() -> None:
+            if self._ranks.rank == 0:
+                self._store.require_quota()  # here, for it is a program that may take seconds
             self._write(flight, parts)
             if is_alone:
                 self._publish(flight)

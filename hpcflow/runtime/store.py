@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime import room
+from hpcflow.runtime import quota, room
 from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
 from hpcflow.runtime.manifest import ALL, Checkpoint, CheckpointError, Share, verify, write_manifest
 from hpcflow.runtime.warn import warn
@@ -64,6 +64,16 @@ class CheckpointStore:
         path = self.staging_path(train_step, token)
         path.mkdir()
         return path
+
+    def require_quota(self) -> None:
+        """Whether the quotas leave room for a checkpoint as large as the newest; takes its time.
+
+        Raises:
+            OSError: no.
+        """
+        size_bytes = self._newest_bytes()
+        if size_bytes is not None:
+            quota.require_quota(self.folder, size_bytes)
 
     def has(self, train_step: int) -> bool:
         """Whether a whole checkpoint of ``train_step`` exists; reads it, unless that was done."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcflow.filesystem import kind_of
 from hpcflow.storage import lustre
 from hpcflow.storage.files import existing_parent
-from hpcflow.storage.lustre import Quota
+
+if TYPE_CHECKING:
+    from hpcflow.runtime.quota import Quota
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.resources import resource_dir
+from hpcflow.runtime.quota import Quota
 from hpcflow.storage import lustre
-from hpcflow.storage.lustre import Quota
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
 

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from hpcflow.runtime.quota import Quota
 from hpcflow.storage import lustre
-from hpcflow.storage.lustre import Quota
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
 

@@ -11,9 +11,9 @@ import pytest
 from hpcflow.cli.main import main
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.preflight import shortage
+from hpcflow.runtime.quota import Quota
 from hpcflow.storage import lustre
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.lustre import Quota
 from hpcflow.storage.rundir import read_run
 from tests.cluster_fixture import small_disk
 from tests.launch.desk import Desk

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.runtime import quota
+from hpcflow.runtime.quota import Quota, parse_quota
 from hpcflow.storage import lustre
 from hpcflow.storage.layout import Home
-from hpcflow.storage.lustre import LAYOUT, Quota, parse_quota, quotas, set_layout
+from hpcflow.storage.lustre import LAYOUT, quotas, set_layout
 from hpcflow.storage.rundir import create_run
+from tests.runtime.lfs import Lfs
 from tests.storage.runs import make_run
 
 KIB, GIB = 1024, 1 << 30
@@ -59,33 +62,9 @@ PROGRESSIVE = """\
 """
 
 
-class Lfs:
-    """A program ``lfs`` that says what it is given, and writes down what it was asked."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        folder.mkdir()
-        program = folder / "lfs"
-        program.write_text(
-            '#!/bin/sh\nprintf "%s\\n" "$*" >> "$0.asked"\n[ -f "$0.$1$2" ] && exec cat "$0.$1$2"\n'
-            '[ -f "$0.$1" ] && exec cat "$0.$1"\nexit 1\n'
-        )
-        program.chmod(0o700)
-        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        monkeypatch.setattr(lustre, "kind_of", lambda _: "lustre")
-
-    def says(self, command: str, text: str) -> None:
-        """Answer ``command``, such as ``quota-u``, with ``text``."""
-        (self.folder / f"lfs.{command}").write_text(text)
-
-    @property
-    def asked(self) -> list[str]:
-        asked = self.folder / "lfs.asked"
-        return asked.read_text().splitlines() if asked.exists() else []
-
-
 @pytest.fixture
 def lfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lfs:
+    monkeypatch.setattr(lustre, "kind_of", lambda _: "lustre")
     return Lfs(tmp_path / "bin", monkeypatch)
 
 
@@ -146,7 +125,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(
     lfs: Lfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (lfs.folder / "lfs").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(lustre, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(quota, "_TIMEOUT_S", 0.1)
     assert not set_layout(tmp_path)
     assert quotas(tmp_path, "ada") == []
 
