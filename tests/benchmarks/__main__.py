@@ -12,6 +12,7 @@ from typing import Final
 
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
+    bench_gpt,
     bench_help,
     bench_ledger,
     bench_recovery,
@@ -30,6 +31,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "ledger": bench_ledger.rows,
     "tick": bench_tick.rows,
     "saving": bench_saving.rows,
+    "gpt": bench_gpt.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,

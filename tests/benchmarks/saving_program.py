@@ -1,6 +1,8 @@
-"""Measures saving in one process, and prints it as JSON: ``saving_program.py FOLDER ROUNDS``.
+"""Measures saving, and prints it as JSON: ``saving_program.py FOLDER ROUNDS``.
 
-The state is a model of ten linear layers, and AdamW's of it.
+The state is a model of ten linear layers, and AdamW's of it. Under torchrun it is sharded over the
+ranks by FSDP2; what is printed is then of the rank that took longest, and torch.save is of every
+rank's own shards.
 """
 
 from __future__ import annotations
@@ -17,43 +19,61 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_map
 
+_EVERY = 8  # train steps, of which hpcflow needs some to publish
 _WIDTH = 1770  # 10 layers x 3 tensors x 4 bytes x width² = 376 MB
 
 
 def main() -> None:
     """Every way of saving in turn, after a round that does not count."""
     folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")
+        torch.set_num_threads(1)
+    else:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = torch.nn.Sequential(*(torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(10)))
+    if dist.get_world_size() > 1:
+        fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     save = _hpcflow(folder / "hpcflow", model, optimizer)
+    file = folder / f"torch-{dist.get_rank()}.pt"
 
-    def state() -> dict[str, Any]:
-        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    def own() -> dict[str, Any]:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        return tree_map(lambda each: each.to_local() if isinstance(each, DTensor) else each, state)
 
     measured: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         seconds = {
-            "torch.save": _timed(lambda: torch.save(state(), folder / "torch.pt")),
+            "torch.save": _timed(lambda: torch.save(own(), file)),
             **save(),
-            **_async_save(folder / "dcp", state()),
-            "write": _write(folder / "torch.pt", folder / "raw"),
+            **_async_save(folder / "dcp", model, optimizer),
+            "write": _write(file, folder / f"raw-{dist.get_rank()}"),
         }
         for name, value in seconds.items():
-            measured.setdefault(f"{name}, first" if number == 0 else name, []).append(value)
-    measured["bytes"] = [float((folder / "torch.pt").stat().st_size)]
-    print(json.dumps(measured))
+            measured.setdefault(f"{name}, first" if number == 0 else name, []).append(
+                _slowest(value)
+            )
+    measured["bytes"] = [float(sum(each.stat().st_size for each in folder.glob("torch-*.pt")))]
+    if dist.get_rank() == 0:
+        print(json.dumps(measured))
+    dist.barrier()
 
 
 def _hpcflow(folder: Path, model: Any, optimizer: Any) -> Callable[[], dict[str, float]]:
     """What takes a train step that is saved after: the time until the next one can begin, and
     until the checkpoint is visible."""
     os.environ["HPCFLOW_CHECKPOINT_DIR"] = str(folder)
-    os.environ["HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"] = "3"
+    os.environ["HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"] = str(_EVERY)
+    os.environ["HPCFLOW_CHECKPOINT_KEEP"] = '{"last": 1}'
     from hpcflow import runtime
     from tests.runtime.program import wait_for_write
 
@@ -63,30 +83,52 @@ def _hpcflow(folder: Path, model: Any, optimizer: Any) -> Callable[[], dict[str,
     next(train_steps)
 
     def save() -> dict[str, float]:
-        while run.train_step % 3:
+        while run.train_step % _EVERY:
             next(train_steps)
+        path = folder / f"{run.train_step:09d}"
+        dist.barrier()
         began = time.perf_counter()
         next(train_steps)
         held_s = time.perf_counter() - began
-        wait_for_write(run)
+        assert run._saving is not None
+        while run._saving.is_under_way:
+            assert run.train_step % _EVERY, "the next one is due"
+            wait_for_write(run)
+            dist.barrier()
+            next(train_steps)
         visible_s = time.perf_counter() - began
-        path = folder / f"{run.train_step - 1:09d}"
         assert (path / "manifest.json").exists()
-        shutil.rmtree(path)
-        os.sync()
+        _remove(path)
         return {"hpcflow": held_s, "hpcflow, visible": visible_s}
 
     return save
 
 
-def _async_save(folder: Path, state: dict[str, Any]) -> dict[str, float]:
+def _async_save(folder: Path, model: Any, optimizer: Any) -> dict[str, float]:
+    dist.barrier()
     began = time.perf_counter()
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state}
     future = dcp.async_save(state, checkpoint_id=str(folder))
     held_s = time.perf_counter() - began
     future.result()
-    shutil.rmtree(folder)
-    os.sync()
+    _remove(folder)
     return {"async_save": held_s}
+
+
+def _remove(folder: Path) -> None:
+    """Remove it, and leave nothing for the disk to do in what is measured next."""
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder)
+        os.sync()
+    dist.barrier()
+
+
+def _slowest(seconds: float) -> float:
+    tensor = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return float(tensor)
 
 
 def _write(source: Path, target: Path) -> float:
@@ -106,6 +148,7 @@ def _write(source: Path, target: Path) -> float:
 
 
 def _timed(work: Callable[[], object]) -> float:
+    dist.barrier()
     began = time.perf_counter()
     work()
     seconds = time.perf_counter() - began
