@@ -23,9 +23,17 @@ run.py                 Run: what the script talks to
 ranks.py, notice.py    who is told to leave; how all ranks agree on the train step
 data_order.py, rng.py  going on in the middle of an epoch
 buckets.py             going on with the same bits on many ranks
-saving.py, objects.py  what all ranks do to save; how each kind of object is written
+saving.py              what all ranks do to save
+program_state.py,      what the program gave to restore(); how each kind of object is
+objects.py             written
 background.py          the thread that writes, while the training goes on
 host_copy.py           what it writes from: the state as it was
+tensor_tree.py,        sharded state: its tensors, their names, which rank writes which,
+named_state.py,        how they lie on the disk, how others find their parts in it
+shard_plan.py,
+shard_files.py,
+stored.py
+restoring.py           which checkpoint all ranks go on from
 store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
 rule.py, keeping.py    which checkpoints stay; how the others go
 schedule.py,           when to save; how often, if nobody has said it

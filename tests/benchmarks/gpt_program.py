@@ -28,7 +28,7 @@ def main() -> None:
         if run.rank == 0:
             print(json.dumps(began), flush=True)
 
-    runtime.Run.train_steps = timed  # type: ignore[method-assign]
+    runtime.Run.train_steps = timed  # type: ignore[method-assign, assignment]
     runpy.run_path(sys.argv[1], run_name="__main__")
 
 

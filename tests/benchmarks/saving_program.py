@@ -48,7 +48,8 @@ def main() -> None:
 
     def own() -> dict[str, Any]:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        return tree_map(lambda each: each.to_local() if isinstance(each, DTensor) else each, state)
+        local: dict[str, Any] = tree_map(_local, state)
+        return local
 
     measured: dict[str, list[float]] = {}
     for number in range(rounds + 1):
@@ -114,6 +115,10 @@ def _async_save(folder: Path, model: Any, optimizer: Any) -> dict[str, float]:
     future.result()
     _remove(folder)
     return {"async_save": held_s}
+
+
+def _local(value: Any) -> Any:
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _remove(folder: Path) -> None:
