@@ -23,7 +23,7 @@ RESUBMIT_EXIT_CODE = 75
 #: How often something ends a job of which nobody knows more.
 _A_DAY_S = 24 * 3600
 
-T = TypeVar("T")
+_Said = TypeVar("_Said")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     return text
 
 
-def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:
+def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], _Said]) -> _Said | None:
     text = environ.get(name)
     if not text:
         return None

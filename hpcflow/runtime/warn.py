@@ -19,7 +19,10 @@ class WarnOnce:
     def __init__(self) -> None:
         self._said: set[str] = set()
 
-    def __call__(self, text: str) -> None:
-        if text not in self._said:
+    def __call__(self, text: str) -> bool:
+        """Say ``text``, and whether it was said for the first time."""
+        is_new = text not in self._said
+        if is_new:
             self._said.add(text)
             warn(text)
+        return is_new

@@ -33,6 +33,7 @@ class Foreign:
         name: its path below the rule's folder.
         state: a text that is another one once anything in it was changed.
         changed_ns: when the last of its files was changed, in ns since 1970.
+        size_bytes: of all files in it.
         is_empty: whether there is no file in it.
     """
 
@@ -40,6 +41,7 @@ class Foreign:
     name: str
     state: str
     changed_ns: int
+    size_bytes: int
     is_empty: bool
 
 
@@ -55,18 +57,19 @@ def look(path: Path, rule: AdoptRule) -> Foreign:
         OSError: it is gone, or holds something that is neither a plain file nor a folder.
     """
     digest = hashlib.sha256()
-    changed_ns, files = 0, 0
+    changed_ns, files, total_bytes = 0, 0, 0
     for name, status in _below(path, ""):
         # A link to it, such as we make of what is never changed, changes its ctime.
         ctime_ns = 0 if rule.renamed else status.st_ctime_ns
         is_file = S_ISREG(status.st_mode)
         size_bytes = status.st_size if is_file else 0
         files += is_file
+        total_bytes += size_bytes
         facts = (status.st_ino, size_bytes, status.st_mtime_ns, ctime_ns)
         digest.update(os.fsencode(name) + b"\0" + repr(facts).encode())
         changed_ns = max(changed_ns, status.st_mtime_ns)
     name = path.relative_to(rule.folder).as_posix()
-    return Foreign(path, name, digest.hexdigest(), changed_ns, is_empty=not files)
+    return Foreign(path, name, digest.hexdigest(), changed_ns, total_bytes, is_empty=not files)
 
 
 def train_step_of(path: Path, rule: AdoptRule) -> int | None:

@@ -68,15 +68,17 @@ class Maker:
         """
         if self._monotonic() < self._not_before.get(foreign.name, 0.0):
             return None
-        staged = None
+        staged, number = None, train_step
+        # A second name for a file takes no room.
+        size_bytes = 0 if self._rule.renamed else foreign.size_bytes
         try:
             self._refuse_if_superseded()
             number = self._next_number() if train_step is None else train_step
-            staged = self._store.stage(number, secrets.randbits(62))
+            staged = self._store.stage(number, secrets.randbits(62), size_bytes)
             made = self._make(foreign, number, staged, newest if train_step is None else None)
         except OSError as error:
             made = None
-            self._has_failed(foreign, error)
+            self._has_failed(foreign, number, error)
         finally:
             if staged is not None:
                 remove_tree(staged)  # it is not there any more once it was published
@@ -145,8 +147,10 @@ class Maker:
                 "program save less often"
             )
 
-    def _has_failed(self, foreign: Foreign, error: OSError) -> None:
+    def _has_failed(self, foreign: Foreign, number: int | None, error: OSError) -> None:
         if isinstance(error, FileNotFoundError) and not foreign.path.exists():
             return  # the program has removed it
         self._not_before[foreign.name] = self._monotonic() + _PAUSE_S
-        self._say(f"{foreign.name!r} is not adopted, the training goes on: {error}")
+        is_new = self._say(f"{foreign.name!r} is not adopted, the training goes on: {error}")
+        if is_new and number is not None:
+            self._events.append("checkpoint_failed", train_step=number, why=str(error))

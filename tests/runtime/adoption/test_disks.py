@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,22 @@ from tests.runtime.adoption.bench import Bench
 from tests.runtime.harness import RunFolder
 
 
+def test_a_quota_that_is_exceeded_in_the_middle_leaves_nothing_behind(bench: Bench) -> None:
+    adopter = bench.watching()
+    bench.write("step-1", b"x")
+    bench.pass_by(adopter, 10)
+    bench.write("step-2", {"first": b"y" * 10_000, "second": b"y" * 100_000})
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limit[1]))
+    try:
+        bench.pass_by(adopter, 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert bench.adopted() == {1: b"x"}
+    assert [each.name for each in bench.folder.checkpoints.iterdir()] == ["000000001"]
+    assert [each["train_step"] for each in bench.folder.events("checkpoint_failed")] == [2]
+
+
 def test_a_full_disk_leaves_the_one_before_and_the_training_goes_on(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -30,7 +47,9 @@ def test_a_full_disk_leaves_the_one_before_and_the_training_goes_on(
             bench.pass_by(adopter, 10)
         said = capsys.readouterr().err
         assert said.count("'step-2' is not adopted, the training goes on:") == 1, said
-        assert "No space left" in said
+        assert "a checkpoint takes" in said
+        (failed,) = bench.folder.events("checkpoint_failed")
+        assert failed["train_step"] == 2, "this is what `hpcflow show` warns of"
         assert list(bench.adopted()) == [1]
         assert [each.name for each in bench.folder.checkpoints.iterdir()] == ["000000001"]
 
