@@ -85,6 +85,7 @@ def test_what_makes_no_sense_is_refused(keys: dict[str, Any], message: str) -> N
     [
         ({"every_train_steps": 5}, "take one of the two away"),
         ({"interval": "5m"}, "take one of the two away"),
+        ({"interval": "auto"}, "take one of the two away"),
         ({"when_busy": "skip"}, "take one of the two away"),
         ({"keep_best": {"metric": "loss", "mode": "min"}}, "carry no metrics"),
     ],

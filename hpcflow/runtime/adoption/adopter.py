@@ -94,9 +94,12 @@ class Adopter:
 
     def look(self) -> None:
         """While the program runs: adopt what is complete by now. Never raises."""
-        for foreign, train_step in self._candidates(self._look_at(self._worth_looking())):
-            if self._is_complete.now(foreign):
-                self._adopt(foreign, train_step)
+        try:
+            for foreign, train_step in self._candidates(self._look_at(self._worth_looking())):
+                if self._is_complete.now(foreign):
+                    self._adopt(foreign, train_step)
+        except OSError as error:  # a file system that does not answer now
+            self._say(f"cannot look for checkpoints, the training goes on: {error}")
         self._maker.say()
 
     def end(self, *, is_well: bool) -> None:
@@ -107,8 +110,11 @@ class Adopter:
         """
         self.watch()
         ended_ns, _ = end_of_program(self._run_dir / "attempts" / f"{self._attempt:04d}")
-        found = self._look_at(self._worth_looking())
-        self._adopt_newest(found, None if is_well else ended_ns)
+        try:
+            found = self._look_at(self._worth_looking())
+            self._adopt_newest(found, None if is_well else ended_ns)
+        except OSError as error:
+            self._say(f"cannot look for checkpoints; the next attempt does: {error}")
         self._maker.say()
 
     @property

@@ -124,7 +124,8 @@ def _matches(folder: Path, parts: list[str]) -> Iterator[Path]:
         paths = _matching(folder, part)
     else:
         # As it is called: there may be a million other files, and a link may lead to it.
-        paths = [folder / part] if rest or not (folder / part).is_symlink() else []
+        is_link = os.path.islink(str(folder / part))  # noqa: PTH114 - it raises nothing
+        paths = [] if is_link and not rest else [folder / part]
     for path in paths:
         if rest:
             yield from _matches(path, rest)
