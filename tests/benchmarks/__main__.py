@@ -15,6 +15,7 @@ from tests.benchmarks import (
     bench_gpt,
     bench_help,
     bench_ledger,
+    bench_mirror,
     bench_recovery,
     bench_saving,
     bench_storm,
@@ -32,6 +33,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "tick": bench_tick.rows,
     "saving": bench_saving.rows,
     "gpt": bench_gpt.rows,
+    "mirror": bench_mirror.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,

@@ -1,0 +1,173 @@
+"""The mirror and fetching from it, against s5cmd and rclone and one server: ``rclone serve s3``."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.testing.cluster import S3
+from tests.benchmarks.timing import Row, Usage, quiet, ratio, time_process, wall
+from tests.mirror.runs import desk_in, save
+
+_ROUNDS: Final = 3
+_LARGE: Final = {f"shard-{number:02d}.pt": 128 << 20 for number in range(8)}
+_SMALL: Final = 10_000
+_SMALL_BYTES: Final = 2_000
+_BIN: Final = Path(sys.executable).parent
+_MEMORY_MB: Final = 500
+
+Start = Callable[[], subprocess.Popen[str]]
+
+
+def rows() -> list[Row]:
+    """Measure on the disk of ``/var/tmp``, all programs in turn."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hpcflow-bench-mirror-"))
+    server = S3(folder / "server").start()
+    try:
+        bench = _Bench(folder, server, server.create_bucket("lab"))
+        return [*bench.large(), *bench.small()]
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class _Bench:
+    folder: Path
+    server: S3
+    bucket: str
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count()
+        rclone = "RCLONE_CONFIG_LAB_"
+        self._environ = {
+            **os.environ,
+            **self.server.env(),
+            "S3_ENDPOINT_URL": self.server.endpoint,
+            f"{rclone}TYPE": "s3",
+            f"{rclone}PROVIDER": "Rclone",
+            f"{rclone}ENV_AUTH": "true",
+            f"{rclone}ENDPOINT": self.server.endpoint,
+            "RCLONE_CONFIG": str(self.folder / "rclone.conf"),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        }
+
+    def large(self) -> list[Row]:
+        """A checkpoint of 2 GiB, there and back."""
+        source = save(RunDir(self._run_folder("source")), 400, _LARGE)
+        sent: dict[str, list[Usage]] = {}
+        fetched: dict[str, list[Usage]] = {}
+        for _ in range(_ROUNDS):
+            home, url = self._run_with(checkpoint=source)
+            self._time(sent, "hpcflow", self._mirror(home))
+            self._fetch(fetched, "hpcflow", f"{url}")
+            for name, start in self._peers(source).items():
+                self._time(sent, name, start)
+            there = f"s3://{self.bucket}/s5cmd"
+            self._fetch(fetched, "s5cmd", there)
+            self._clear()
+        size_mb = sum(_LARGE.values()) / 1e6
+        what = f"a checkpoint of {size_mb:.0f} MB in {len(_LARGE)} files"
+        return [
+            _compared(f"{what} mirrored, whole `hpcflow mirror --once`", sent, "s5cmd", 1.0),
+            _compared("the same, against rclone", sent, "rclone", None),
+            _memory("the most memory that takes", sent),
+            _compared(f"{what} fetched, whole process, with fsync", fetched, "s5cmd", 1.0),
+            _memory("the most memory that takes", fetched),
+        ]
+
+    def small(self) -> list[Row]:
+        """Ten thousand small files, there."""
+        source = self.folder / "small"
+        source.mkdir()
+        for number in range(_SMALL):
+            (source / f"{number:05d}.txt").write_bytes(secrets.token_bytes(_SMALL_BYTES))
+        sent: dict[str, list[Usage]] = {}
+        for _ in range(_ROUNDS):
+            home, _ = self._run_with(artifacts=source)
+            self._time(sent, "hpcflow", self._mirror(home))
+            for name, start in self._peers(source).items():
+                self._time(sent, name, start)
+            self._clear()
+        what = f"{_SMALL:,} files of {_SMALL_BYTES:,} bytes mirrored, whole `hpcflow mirror --once`"
+        return [
+            _compared(what, sent, "rclone", 1.0),
+            _compared("the same, against s5cmd", sent, "s5cmd", None),
+            _memory("the most memory that takes", sent),
+        ]
+
+    def _run_folder(self, name: str) -> Path:
+        (self.folder / name / "checkpoints").mkdir(parents=True)
+        return self.folder / name
+
+    def _run_with(
+        self, *, checkpoint: Path | None = None, artifacts: Path | None = None
+    ) -> tuple[Home, str]:
+        """A home with a new run that has these files, without copying them; and where it goes."""
+        number = next(self._numbers)
+        desk = desk_in(self.folder / f"desk{number}", f"s3://{self.bucket}/hpcflow{number}")
+        desk.home.path.mkdir(parents=True, mode=0o700)
+        run_dir = desk.make()
+        if checkpoint is not None:
+            place = run_dir.checkpoints / checkpoint.name
+            shutil.copytree(checkpoint, place, copy_function=os.link)
+        if artifacts is not None:
+            shutil.copytree(artifacts, run_dir.artifacts, copy_function=os.link, dirs_exist_ok=True)
+        return desk.home, desk.url
+
+    def _mirror(self, home: Home) -> Start:
+        argv = [sys.executable, "-m", "hpcflow.cli.main", "mirror", "--once"]
+        return quiet(argv, env={**self._environ, "HPCFLOW_HOME": str(home.path)})
+
+    def _peers(self, source: Path) -> dict[str, Start]:
+        there = f"{self.bucket}/%s/"
+        s5cmd = [str(_BIN / "s5cmd"), "cp", f"{source}/", f"s3://{there % 's5cmd'}"]
+        rclone = [str(_BIN / "rclone"), "copy", str(source), f"lab:{there % 'rclone'}"]
+        return {
+            "s5cmd": quiet(s5cmd, env=self._environ),
+            "rclone": quiet([*rclone, "--no-check-dest"], env=self._environ),
+        }
+
+    def _fetch(self, measured: dict[str, list[Usage]], name: str, url: str) -> None:
+        target = self.folder / "fetched"
+        if name == "hpcflow":
+            program = [sys.executable, "-m", "tests.benchmarks.mirror_program", url, str(target)]
+        else:
+            program = [str(_BIN / "s5cmd"), "cp", f"{url}/*", f"{target}/"]
+        self._time(measured, name, quiet(program, env=self._environ))
+        shutil.rmtree(target)
+
+    def _time(self, measured: dict[str, list[Usage]], name: str, start: Start) -> None:
+        os.sync()  # what the one before has left to be written is not this one's
+        measured.setdefault(name, []).append(time_process(start))
+
+    def _clear(self) -> None:
+        """Through the server's disk, which has room for one round."""
+        for place in (self.server.data / self.bucket).iterdir():
+            shutil.rmtree(place)
+
+
+def _compared(what: str, measured: dict[str, list[Usage]], peer: str, least: float | None) -> Row:
+    speed = 1 / ratio(measured["hpcflow"], measured[peer])
+    return Row(
+        what,
+        f"{speed:.2f} × {peer} ({wall(measured['hpcflow']):.1f} s, {wall(measured[peer]):.1f} s)",
+        "none" if least is None else f"at least {least} ×",
+        least is None or speed >= least,
+    )
+
+
+def _memory(what: str, measured: dict[str, list[Usage]]) -> Row:
+    peak_mb = median(usage.peak_mb for usage in measured["hpcflow"])
+    return Row(what, f"{peak_mb:.0f} MB", f"at most {_MEMORY_MB} MB", peak_mb <= _MEMORY_MB)
