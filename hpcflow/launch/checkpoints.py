@@ -174,7 +174,7 @@ def survey(run_dir: RunDir) -> Survey:
         raise StorageError(
             f"{run_dir.path} is gone, and with it the checkpoints of run {run_id}",
             next_action="scratch may have been purged, or is another cluster's; what the ledger "
-            f"knows of them: hpcflow show {run_id}",
+            f"knows of them: hpcflow show {run_id}; if it was mirrored: hpcflow restore {run_id}",
         )
     spec = read_run(run_dir).spec.checkpoint
     change = RunReader(run_dir, None, is_lenient=True).read()

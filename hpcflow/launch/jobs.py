@@ -59,7 +59,8 @@ def require_journal(
     if last_attempt(list(records)).number == 0 and (known_attempts or _has_executed(run_dir)):
         raise StorageError(
             f"the journal of run {run_dir.path.name} is gone, and with it what became of its jobs",
-            next_action="scratch may have been purged; start a new run: hpcflow run CONFIG. "
+            next_action="scratch may have been purged; if the run was mirrored: hpcflow restore "
+            f"{run_dir.path.name}; else start a new run: hpcflow run CONFIG. "
             f"What is left of this one is in {run_dir.path}",
         )
 

@@ -36,6 +36,7 @@ def is_behind(known: Known, run_dir: RunDir) -> bool:
     if there < read:
         raise StorageError(
             "its journal is shorter than it was; what became of its jobs is lost",
-            next_action="scratch may have been purged; start a new run: hpcflow run CONFIG",
+            next_action="scratch may have been purged; if the run was mirrored, see "
+            f"hpcflow restore {known.run.run_id}; else start a new run: hpcflow run CONFIG",
         )
     return there > read

@@ -8,6 +8,7 @@ round starts another, which goes on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,9 @@ from hpcflow.requeue.policy import FORGOTTEN_AFTER, Action, Decision, decide
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.restore.local import newest_whole
+from hpcflow.restore.process import reap
 from hpcflow.restore.request import mirror_of_gone
+from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import (
@@ -45,6 +48,7 @@ class Restores:
     """The restoring of one round.
 
     Attributes:
+        find_site: site name -> site, read once in a round.
         begun: run id -> why it is restored, of those for which a process was started.
         at_work: how many are under way.
     """
@@ -52,10 +56,12 @@ class Restores:
     around: Surroundings
     own: OwnRuns
     troubles: Troubles
+    find_site: Callable[[str], Site]
     begun: dict[str, Decision] = field(default_factory=dict)
     at_work: int = 0
 
     def __post_init__(self) -> None:
+        reap()
         home = self.around.settings.home
         try:
             names = [path.name for path in home.restoring.iterdir()]
@@ -141,7 +147,7 @@ class Restores:
             return
         if mark is not None and mark.outcome == NOTHING and now < mark.again_at:
             return
-        site = around.find_site(known.run.site)
+        site = self.find_site(known.run.site)
         if other_cluster(site, around.connect(known.run.site)):
             return
         try:

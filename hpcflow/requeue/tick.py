@@ -120,7 +120,7 @@ class _Round:
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
         self._own = OwnRuns(around.settings.home)
-        self._restores = Restores(around, self._own, self._troubles)
+        self._restores = Restores(around, self._own, self._troubles, self._site)
 
     def go(self) -> Report:
         around = self._around

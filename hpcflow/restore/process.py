@@ -11,7 +11,7 @@ from typing import Final
 import hpcflow
 from hpcflow.settings import Settings
 
-#: Asked now and then whether they have ended, or they would stay in the table of processes.
+#: Those that may not have ended yet.
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 
 
@@ -20,7 +20,7 @@ def start_restore(settings: Settings, run_id: str) -> None:
 
     It outlives whoever starts it, where nobody ends both. ``OSError`` as it comes.
     """
-    _STARTED[:] = [process for process in _STARTED if process.poll() is None]
+    reap()
     package, path = str(Path(hpcflow.__file__).parents[1]), settings.environ.get("PYTHONPATH")
     environ = {
         **settings.environ,
@@ -37,3 +37,8 @@ def start_restore(settings: Settings, run_id: str) -> None:
         start_new_session=True,
     )
     _STARTED.append(process)
+
+
+def reap() -> None:
+    """Let those that have ended go from the table of processes."""
+    _STARTED[:] = [process for process in _STARTED if process.poll() is None]

@@ -175,7 +175,8 @@ def read_run(run_dir: RunDir) -> Run:
         raise StorageError(
             f"{path} is gone",
             next_action="scratch may have been purged; the ledger still has what it knew: "
-            f"hpcflow show {run_dir.path.name}",
+            f"hpcflow show {run_dir.path.name}; if it was mirrored: "
+            f"hpcflow restore {run_dir.path.name}",
         ) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
