@@ -192,8 +192,8 @@ def _said(entries: Sequence[Entry]) -> _Said:
 def _words(every: Sequence[Entry]) -> str:
     """What was said once, or several times in the same words."""
     last = every[-1]
-    if last.kind == "restored":
-        words = f"restored by {last.by}: {last.why}"
+    if last.by is not None and last.why is not None:
+        words = f"{last.kind} by {last.by}: {last.why}"
     elif last.by is not None:
         words = _WISHES[last.kind].format(last.by)
     elif last.kind == "begin_lifted":

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import click
 
-from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.arguments import json_option, run_argument, set_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 
 
 @click.command("resume", short_help="Send a run again, from its last checkpoint.")
 @run_argument
+@set_option
 @click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
 @click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
 @json_option
-def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
-    """Send RUN again: from its last complete checkpoint, or for the first time."""
+def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_json: bool) -> int:
+    """Send RUN again: from its last complete checkpoint, or for the first time.
+
+    With --set it asks for something else from now on: other nodes, another partition, more time.
+    """
     from hpcflow.cli.follow import until_still
     from hpcflow.launch.preflight import shortage
     from hpcflow.launch.resume import resume
@@ -35,6 +39,7 @@ def command(run: str, follow: bool, wait: bool, as_json: bool) -> int:
         clock=session.clock,
         known_attempts=session.known_attempts(run_dir),
         avoid=session.to_avoid(frozen),
+        overrides=overrides,
     )
     # Before the ledger is touched: one that hangs must not hide a job that was sent.
     if as_json and not (wait or follow):

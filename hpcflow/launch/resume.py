@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError
 from hpcflow.launch import submission
+from hpcflow.launch.change import changed, freeze_anew
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster, require_journal
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
-from hpcflow.launch.standby import go_on_with_standby, without_standby
+from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
 from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
@@ -34,6 +35,7 @@ def resume(
     clock: Clock,
     known_attempts: int = 0,
     avoid: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> Launched:
     """Send the next attempt of a run whose last one is over, or was never sent.
 
@@ -43,14 +45,16 @@ def resume(
     Args:
         known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
         avoid: nodes to keep away from.
+        overrides: as for ``--set``, over what was frozen; from now on the run asks for this.
 
     Raises:
-        InputError: the run is completed, or a job of it is still alive.
+        InputError: an override is wrong; the run is completed, or a job of it is still alive.
         StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; try again.
     """
     run = read_run(run_dir)
     require_cluster(site, scheduler)
+    wanted = changed(run, overrides, site=site, settings=settings) if overrides else run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
@@ -72,9 +76,15 @@ def resume(
             )
         queue = scheduler.queue()
         mem_mb = last.intent.mem_mb if last.intent else None
-        waited = go_on_with_standby(
-            run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
-        )
+        if overrides:  # what waits asks for what the run asked for before
+            why = "what the run asks for was changed"
+            waited = discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+            is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
+            mem_mb = mem_mb if is_same else None
+        else:
+            waited = go_on_with_standby(
+                run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
+            )
         if waited is not None:
             _go_on(run_dir, settings, clock)
             return _launched(run, run_dir, waited)
@@ -88,7 +98,7 @@ def resume(
                 next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
             )
         attempt = NextAttempt(
-            run,
+            wanted,
             run_dir,
             submission.last_attempt(records),
             settings=settings,
@@ -97,6 +107,9 @@ def resume(
             mem_mb=mem_mb,
             avoid=avoid,
         )
+        if overrides:
+            mark_unread(settings.home, run_dir)
+            freeze_anew(run_dir, wanted, overrides, settings=settings, clock=clock)
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 

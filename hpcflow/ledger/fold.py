@@ -113,6 +113,8 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
             journal["standby"] = {**journal["standby"], "is_given_up": True}
     elif kind == "decided":
         journal["decided"] = said
+    elif kind == "changed":
+        journal["changed_at"] = said["at"]
     elif kind == "restored":
         journal["restored"] = {"at": said["at"], "after": said["after"]}
     elif kind == "checkpoint_removed":

@@ -236,6 +236,14 @@ class CheckpointRemoved(_Record):
     made_in: int = Field(ge=0, le=999_999, description="The attempt that made it.")
 
 
+class Changed(_Record):
+    """A person has changed what the run asks for. ``run.json`` was written anew before."""
+
+    record: Literal["changed"] = "changed"
+    by: str
+    overrides: list[str] = Field(description="As for --set, over what was frozen until then.")
+
+
 class Restored(_Record):
     """What of the run was gone from scratch, or never there, was fetched from its mirror.
 
@@ -272,6 +280,7 @@ JournalRecord = Annotated[
     | Decided
     | Stall
     | CheckpointRemoved
+    | Changed
     | Restored,
     Field(discriminator="record"),
 ]

@@ -12,7 +12,13 @@ from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
 from hpcflow.projection.growth import grown
-from hpcflow.projection.reading import JOURNAL, MISFITS, FileShrankError, RunReader
+from hpcflow.projection.reading import (
+    JOURNAL,
+    MISFITS,
+    FileShrankError,
+    RunChangedError,
+    RunReader,
+)
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
@@ -177,6 +183,8 @@ def _read(
         change = reader.read()
     except FileShrankError as error:
         summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
+        return _read(run_dir, known, True, summary, is_lenient=is_lenient)
+    except RunChangedError:
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone:

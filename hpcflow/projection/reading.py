@@ -41,6 +41,10 @@ class FileShrankError(Exception):
     """A file is shorter than what was read of it: it is another one now."""
 
 
+class RunChangedError(Exception):
+    """What was frozen of the run has been written anew since it was read."""
+
+
 class RunReader:
     """Reads one run on from what the ledger knows of it.
 
@@ -77,6 +81,7 @@ class RunReader:
         self._fold = RunFold(run_dir.path.name)
         self._sources: dict[str, SourceRow] = {}
         self._moved: set[str] = set()
+        self._changed_at = known.run.journal.get("changed_at") if known is not None else None
         if known is not None:
             self._fold.journal = known.run.journal
             for row in known.attempts:
@@ -87,10 +92,13 @@ class RunReader:
         """Read every file to its end; None when nothing is new.
 
         Raises:
-            FileShrankError: begin this run anew.
+            FileShrankError, RunChangedError: begin this run anew.
             StorageError: the journal cannot be read, or any other file.
         """
         self._read_file(JOURNAL, partial(fold_journal, self._fold))
+        is_changed = self._fold.journal.get("changed_at") != self._changed_at
+        if is_changed and self._known is not None:
+            raise RunChangedError
         for number in sorted(self._fold.attempts):
             self._read_events(number)
         self._read_leniently(MIRROR, partial(fold_mirror, self._fold))

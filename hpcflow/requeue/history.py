@@ -12,6 +12,7 @@ from hpcflow.ledger.rows import AttemptRow
 from hpcflow.model.journal import (
     BeginLifted,
     CancelRequested,
+    Changed,
     Decided,
     Held,
     JournalRecord,
@@ -129,6 +130,8 @@ def _entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
             yield Entry(at, record.attempt, kind, record.action, record.rule, record.why)
         elif isinstance(record, _WISHES):
             yield Entry(at, last, kind, by=record.by)
+        elif isinstance(record, Changed):
+            yield Entry(at, last, record.record, why=", ".join(record.overrides), by=record.by)
         elif isinstance(record, Restored):
             yield Entry(at, record.after, kind, why=_restored(record), by=record.by)
         elif isinstance(record, _NEVER_A_JOB):

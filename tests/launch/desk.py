@@ -52,7 +52,12 @@ class Desk:
         return launch(plan, settings=self.settings, scheduler=self.slurm, clock=self.clock)
 
     def resume(
-        self, run_dir: RunDir, *, known_attempts: int = 0, avoid: Sequence[str] = ()
+        self,
+        run_dir: RunDir,
+        *,
+        known_attempts: int = 0,
+        avoid: Sequence[str] = (),
+        overrides: Sequence[str] = (),
     ) -> Launched:
         return resume(
             run_dir,
@@ -62,6 +67,7 @@ class Desk:
             clock=self.clock,
             known_attempts=known_attempts,
             avoid=avoid,
+            overrides=overrides,
         )
 
     def cancel(self, run_dir: RunDir) -> str | None:

@@ -1,0 +1,65 @@
+"""What a run asks for is changed before it is sent again: other resources, another partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcflow.clock import Clock
+from hpcflow.config import change_spec
+from hpcflow.errors import InputError, Where
+from hpcflow.launch.plan import estimate_cost_usd, variables
+from hpcflow.model.journal import Changed
+from hpcflow.model.run import Run
+from hpcflow.settings import Settings
+from hpcflow.sites.mirror import mirror_of
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.files import write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import frozen_files
+
+
+def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Settings) -> Run:
+    """``run`` with ``overrides`` over what it asks for; nothing is written.
+
+    Raises:
+        SpecError: an override is wrong, or it does not fit the site any more.
+        InputError: it is about what a run is found by.
+    """
+    spec = change_spec(run.spec, overrides)
+    for key in ("name", "project"):
+        if getattr(spec, key) != getattr(run.spec, key):
+            raise InputError(
+                f"the {key} of a run stays: its directory is called so",
+                where=Where(key=f"--set {key}"),
+                next_action="begin a new run: hpcflow run CONFIG",
+            )
+    placement = place(spec, site)
+    update: dict[str, object] = {
+        "spec": spec,
+        "partition": placement.partition,
+        "gpu_type": placement.gpu_type,
+        "estimated_cost_usd": estimate_cost_usd(placement),
+    }
+    if spec.mirror != run.spec.mirror:
+        update["mirror"] = mirror_of(
+            spec, site, variables(settings), user=settings.user, account=placement.account
+        )
+    return run.model_copy(update=update)
+
+
+def freeze_anew(
+    run_dir: RunDir, run: Run, overrides: Sequence[str], *, settings: Settings, clock: Clock
+) -> None:
+    """Write ``run`` over what was frozen, and say so; the caller holds the run's submit lock.
+
+    In this order: whoever reads the record reads ``run.json`` anew.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    for name, data in frozen_files(run).items():
+        write_durably(run_dir.path / name, data)
+    record = Changed(at=clock.now(), by=settings.user, overrides=list(overrides))
+    journal.append(run_dir, record)

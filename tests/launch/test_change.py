@@ -1,0 +1,81 @@
+"""A run goes on with other resources than it began with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import InputError, SpecError
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Changed, Intended
+from hpcflow.projection import check
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+from tests.launch.desk import Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def _ended(desk: Desk) -> RunDir:
+    launched = desk.launch()
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    return RunDir(launched.run_dir)
+
+
+def test_it_asks_for_more_from_now_on(desk: Desk) -> None:
+    run_dir = _ended(desk)
+    overrides = ["resources.nodes=2", "launch.launcher=srun", "params={lr: 0.5}"]
+    desk.resume(run_dir, overrides=overrides)
+    run = read_run(run_dir)
+    assert (run.spec.resources.nodes, run.spec.resources.time_limit_min) == (2, 10)
+    assert json.loads(run_dir.params_json.read_text()) == {"lr": 0.5}
+    script = run_dir.attempt(2).script.read_text()
+    assert "--nodes=2" in script
+    (said,) = (each for each in journal.read(run_dir) if isinstance(each, Changed))
+    assert said.overrides == overrides
+    seen = desk.seen(run_dir.path.name)
+    assert (seen.run.nodes, seen.resources["nodes"]) == (2, 2)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        assert check(ledger, [run_dir]) == []
+
+
+def test_an_end_out_of_memory_does_not_hold_against_what_a_person_says(desk: Desk) -> None:
+    desk.config.write_text(desk.config.read_text().replace("10m,", "10m, mem: 1G,"))
+    run_dir = _ended(desk)
+    desk.resume(run_dir, overrides=["resources.mem=2G"])
+    intents = [each for each in journal.read(run_dir) if isinstance(each, Intended)]
+    assert [each.mem_mb for each in intents] == [1024, 2048]
+
+
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [
+        ("resources.nodes=many", SpecError),
+        ("resources.partition=nowhere", SpecError),
+        ("name=other", InputError),
+        ("project=other", InputError),
+        ("resources", SpecError),
+    ],
+)
+def test_what_is_wrong_changes_nothing(desk: Desk, override: str, error: type[InputError]) -> None:
+    run_dir = _ended(desk)
+    before, said = run_dir.run_json.read_bytes(), run_dir.journal.read_bytes()
+    with pytest.raises(error):
+        desk.resume(run_dir, overrides=[override])
+    assert (run_dir.run_json.read_bytes(), run_dir.journal.read_bytes()) == (before, said)
+    assert desk.alive() == []
+
+
+def test_a_run_that_is_under_way_is_not_changed(desk: Desk) -> None:
+    run_dir = RunDir(desk.launch().run_dir)
+    before = run_dir.run_json.read_bytes()
+    with pytest.raises(InputError, match="still in the hands of Slurm"):
+        desk.resume(run_dir, overrides=["resources.cpus_per_task=2"])
+    assert run_dir.run_json.read_bytes() == before
