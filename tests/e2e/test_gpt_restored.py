@@ -1,0 +1,112 @@
+"""The GPT example is preempted, goes on with four ranks where it had two, loses its scratch, and is
+restored: by the daemon, and by an empty home. All of them end on one loss curve."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.testing.cluster import S3, User, poll
+from tests.e2e.conftest import TWO_NODES, Hpcflow, newcomer
+from tests.e2e.counted import watch
+from tests.e2e.preempted import events, take_all_nodes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(1200)]
+
+#: A minute of training, undisturbed.
+SMALL = (
+    *("--set", "params.n_layer=2", "--set", "params.n_embd=64", "--set", "params.block_size=64"),
+    *("--set", "params.train_steps=400", "--set", "checkpoint.every_train_steps=20"),
+)
+#: Four ranks add up in another order than two.
+ALIKE = 1e-3
+
+
+def _losses(run_dir: str) -> dict[int, float]:
+    """Train step -> loss of the whole batch; of what was done twice, the last time."""
+    found: dict[int, float] = {}
+    for folder in sorted(Path(run_dir, "attempts").iterdir()):
+        for each in events(Path(run_dir), int(folder.name)):
+            if each["event"] == "progress" and "loss" in each["metrics"]:
+                found[each["train_step"]] = each["metrics"]["loss"]
+    return found
+
+
+def _wait_saved(run_dir: Path, attempt: int, saves: int) -> None:
+    def has_saved() -> bool:
+        saved = [each for each in events(run_dir, attempt) if each["event"] == "checkpoint"]
+        return len(saved) >= saves
+
+    poll(has_saved, 240, lambda: f"attempt {attempt} never saved: {events(run_dir, attempt)[-3:]}")
+
+
+def _wait_state(hpcflow: Hpcflow, run_id: str, state: str) -> Any:
+    def shown() -> Any:
+        return hpcflow.json("show", run_id)
+
+    poll(lambda: shown()["state"] == state, 300, lambda: json.dumps(shown())[-2000:], every_s=1)
+    return shown()
+
+
+def _assert_alike(losses: dict[int, float], expected: dict[int, float]) -> None:
+    """What is there of a curve: lines that were written after the last mirroring are gone."""
+    assert max(losses) == max(expected)
+    assert len(losses) > len(expected) / 2
+    for train_step, loss in losses.items():
+        assert loss == pytest.approx(expected[train_step], rel=ALIKE), train_step
+
+
+def test_the_gpt_example_goes_on_wherever_its_files_are(
+    hpcflow: Hpcflow, grace: User, s3_server: S3
+) -> None:
+    environ, bucket = s3_server.env(), s3_server.create_bucket(f"gpt-{secrets.token_hex(6)}")
+    hpcflow = replace(hpcflow, env={**hpcflow.env, **environ})
+    gpt = hpcflow.software.examples / "gpt" / "config.yaml"
+    whole = hpcflow.json("run", gpt, *TWO_NODES, *SMALL, "--wait", timeout=600)
+    expected = _losses(whole["run_dir"])
+
+    spot = ("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=2")
+    two_ranks = ("--set", "resources.tasks_per_node=1")
+    url = f"s3://{bucket}/runs"
+    run = hpcflow.json("run", gpt, *TWO_NODES, *SMALL, *spot, *two_ranks, "--set", f"mirror={url}")
+    run_id, run_dir = run["run_id"], Path(run["run_dir"])
+    _wait_saved(run_dir, 1, 2)
+    take_all_nodes(grace)
+    _wait_state(hpcflow, run_id, "waiting")
+
+    hpcflow("resume", run_id, "--set", "resources.tasks_per_node=2")
+    _wait_saved(run_dir, 2, 2)
+    begins = [events(run_dir, number) for number in (1, 2)]
+    ranks = [
+        next(e["world_size"] for e in each if e["event"] == "train_started") for each in begins
+    ]
+    assert ranks == [2, 4]
+    take_all_nodes(grace)
+    _wait_state(hpcflow, run_id, "waiting")
+    hpcflow("mirror", "--once")
+    hpcflow.user.run(["rm", "-r", str(run_dir)])
+
+    other = newcomer(hpcflow.user, hpcflow.software)
+    scratch = other.home.parent / "scratch"
+    hpcflow.user.run(["mkdir", "-m", "700", str(scratch)])
+    other = replace(other, env={**other.env, **environ, "SCRATCH": str(scratch)})
+    there = ("--from", f"{url}/{run_id}", "--site", "devcluster", "--even-if-running")
+    restored = other.json("restore", *there)
+    assert Path(restored["run_dir"]).is_relative_to(scratch)
+    assert [each["cause"] for each in other.json("show", run_id)["attempts"]] == ["preempted"] * 2
+    other("resume", run_id, "--wait", timeout=600)
+    _assert_alike(_losses(restored["run_dir"]), expected)
+
+    with watch(hpcflow) as daemon:
+        daemon.wait_says("restore  (purged: its run directory is gone)")
+        shown = _wait_state(hpcflow, run_id, "completed")
+    causes = [each["cause"] for each in shown["attempts"]]
+    assert causes == ["preempted", "preempted", "completed"]
+    assert shown["attempts"][2]["resume_from"] is not None
+    _assert_alike(_losses(str(run_dir)), expected)
+    assert hpcflow("ledger", "check").returncode == 0
