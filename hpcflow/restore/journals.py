@@ -17,13 +17,13 @@ from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import (
     CancelRequested,
+    Decided,
     Ended,
     Held,
     Intended,
     JournalRecord,
     Refused,
     Released,
-    Restored,
     Resumed,
     Standby,
     Submitted,
@@ -161,16 +161,20 @@ def is_cancelled(records: Iterable[JournalRecord]) -> bool:
 
 
 def is_at_rest(records: Sequence[JournalRecord]) -> bool:
-    """Whether nothing goes on by itself: completed, cancelled or held."""
+    """Whether nothing goes on by itself: completed, cancelled, held, or stopped by a rule."""
     last = last_attempt(list(records))
     if last.cause in (Cause.COMPLETED, Cause.CANCELLED):
         return True
     if last.is_live or last.is_open:
         return False
-    wishes = [
-        each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
+    said = [
+        each
+        for each in records
+        if isinstance(each, (CancelRequested, Decided, Held, Resumed, Released))
     ]
-    return bool(wishes) and isinstance(wishes[-1], (CancelRequested, Held))
+    if said and isinstance(said[-1], Decided):
+        return said[-1].action == "stop"
+    return bool(said) and isinstance(said[-1], (CancelRequested, Held))
 
 
 def last_job(records: Iterable[JournalRecord]) -> int:
@@ -183,12 +187,11 @@ def attempts_of(records: Iterable[JournalRecord]) -> list[int]:
     return sorted({each.attempt for each in records if isinstance(each, Intended)})
 
 
-def moved_by(records: Iterable[JournalRecord]) -> Restored | None:
-    """The record by which the run came to another place last; None where it never did."""
-    found = [
-        each for each in records if isinstance(each, Restored) and each.run_dir_before is not None
-    ]
-    return found[-1] if found else None
+def open_attempts(records: Sequence[JournalRecord]) -> list[int]:
+    """The attempts of which a job may still start: the last one, and its standby."""
+    last = last_attempt(list(records))
+    numbers = [last.number, last.standby.number if last.standby is not None else 0]
+    return [number for number in numbers if number > 0]
 
 
 def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalRecord]:

@@ -35,7 +35,7 @@ def publish_new(
 
     Args:
         lines: the journal.
-        attempts: those that get a folder, for a job of theirs may still start.
+        attempts: those that get a folder in any case: a job of theirs may still start.
 
     Returns:
         False, and nothing is changed, where somebody has made a folder there meanwhile.

@@ -158,7 +158,7 @@ class _Restoring:
                 self._run_dir,
                 self._place.run,
                 everything,
-                journals.attempts_of(said),
+                journals.open_attempts(said),
             )
             if outcome.is_new:
                 self._keep_cancelled(said)
@@ -307,7 +307,7 @@ class _Restoring:
                 self._staged,
                 run_dir,
                 self._place.run,
-                journals.attempts_of(said),
+                journals.open_attempts(said),
                 lines=lines + self._text(new) if is_less else None,
                 records=new,
             )
