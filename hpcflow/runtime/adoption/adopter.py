@@ -53,7 +53,7 @@ class Adopter:
         self._rule = rule
         self._say = WarnOnce()
         self._store = CheckpointStore(checkpoint_dir)
-        self._maker = Maker(job, run_dir, self._store, rule, self._say, monotonic)
+        self._maker = Maker(job, self._store, rule, self._say, monotonic)
         self._is_complete = Completeness(rule, self._say, monotonic)
         self._memory = run_dir / NAME
         self._known: dict[str, Known] = {}

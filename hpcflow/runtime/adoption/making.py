@@ -11,13 +11,13 @@ from pathlib import Path
 from hpcflow.runtime.adoption.copying import take
 from hpcflow.runtime.adoption.foreign import Foreign, look
 from hpcflow.runtime.adoption.rule import AdoptRule
-from hpcflow.runtime.adoption.signs import is_superseded
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import Written, remove_tree
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper, named
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
 from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import WarnOnce
 
 #: Folder in a checkpoint that holds what was adopted, under its own name.
@@ -32,21 +32,18 @@ class Maker:
     """Copies, publishes, reports; and removes old checkpoints, as whoever makes one does.
 
     Args:
-        run_dir: that of ``job``.
         monotonic: the time in seconds.
     """
 
     def __init__(
         self,
         job: Job,
-        run_dir: Path,
         store: CheckpointStore,
         rule: AdoptRule,
         say: WarnOnce,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._job = job
-        self._run_dir = run_dir
         self._store = store
         self._rule = rule
         self._say = say
@@ -72,7 +69,7 @@ class Maker:
         # A second name for a file takes no room.
         size_bytes = 0 if self._rule.renamed else foreign.size_bytes
         try:
-            self._refuse_if_superseded()
+            require_no_successor(self._job)
             number = self._next_number() if train_step is None else train_step
             staged = self._store.stage(number, secrets.randbits(62), size_bytes)
             made = self._make(foreign, number, staged, newest if train_step is None else None)
@@ -100,7 +97,7 @@ class Maker:
         self._changes.pop(foreign.name, None)
         if maybe_same_as is not None and self._are_those_of(maybe_same_as, files):
             return maybe_same_as
-        self._refuse_if_superseded()
+        require_no_successor(self._job)
         made = self._store.publish(
             staged,
             number,
@@ -133,11 +130,6 @@ class Maker:
         except CheckpointError:
             return False
         return entries == {name: asdict(written) for name, written in files.items()}
-
-    def _refuse_if_superseded(self) -> None:
-        attempt = is_superseded(self._run_dir, self._job.attempt or 0)
-        if attempt is not None:
-            raise OSError(f"attempt {attempt} has begun, and adopts what is there")
 
     def _has_changed(self, foreign: Foreign) -> None:
         count = self._changes[foreign.name] = self._changes.get(foreign.name, 0) + 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-_STARTED = b'"event": "started"'
-
 
 def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | None:
     """When the program of the attempt before ``attempt`` was certainly alive, in ns since 1970.
@@ -33,22 +31,6 @@ def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
         return path.stat().st_mtime_ns, int(code)
     except (OSError, ValueError):
         return 0, None
-
-
-def is_superseded(run_dir: Path, attempt: int) -> int | None:
-    """The attempt after ``attempt`` that was begun; None: there is none.
-
-    A node that Slurm has given up may live on, while the run goes on elsewhere.
-    """
-    for number, folder in _attempts(run_dir):
-        if number > attempt:
-            try:
-                with (folder / "events.jsonl").open("rb") as events:
-                    if _STARTED in events.read(1 << 16):
-                        return number
-            except OSError:
-                continue
-    return None
 
 
 def _attempts(run_dir: Path) -> Iterator[tuple[int, Path]]:

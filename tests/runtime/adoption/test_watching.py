@@ -243,11 +243,10 @@ def test_an_attempt_that_is_not_the_newest_any_more_adopts_nothing(
     bench.write("step-1", b"x")
     bench.folder.attempt = 2
     bench.folder.environ()
-    events = bench.folder.attempt_dir / "events.jsonl"
-    events.write_text('{"at": "", "event": "started", "job_id": "8"}\n')
+    (bench.folder.attempt_dir / "claim").write_text("8\n")
     bench.pass_by(adopter, 10)
     assert bench.adopted() == {}
-    assert "attempt 2 has begun" in capsys.readouterr().err
+    assert "attempt 2 executes this run now" in capsys.readouterr().err
 
 
 def test_the_marker_of_the_save_before_is_none(bench: Bench) -> None:
