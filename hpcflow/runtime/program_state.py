@@ -11,7 +11,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime import shard_files
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.named_state import (
@@ -37,7 +36,7 @@ from hpcflow.runtime.objects import (
     save_folder,
 )
 from hpcflow.runtime.ranks import Ranks
-from hpcflow.runtime.shard_files import ShardsPart, read_index
+from hpcflow.runtime.shard_files import IndexPart, ShardsPart, read_index
 from hpcflow.runtime.shard_plan import ShardPlanner, shard_file
 from hpcflow.runtime.stored import Stored, whole
 from hpcflow.runtime.tensor_tree import Place, split
@@ -139,7 +138,7 @@ class ProgramState:
             ShardsPart(shard_file(rank), copies.take(mine) if copies else lambda: mine, share)
         ]
         if rank == 0:
-            parts.append(JsonPart(shard_files.INDEX, shard_files.index_text(share)))
+            parts.append(IndexPart(share))
             for name, each in values.items():
                 parts.append(_torch_part(_values_file(name), each, copies))
         return parts

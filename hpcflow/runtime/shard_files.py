@@ -55,10 +55,17 @@ class ShardsPart:
         return {self.name: written}
 
 
-def index_text(share: Share) -> str:
-    """What ``shards.json`` says, a line for each tensor."""
-    lines = ",\n ".join(json.dumps(entry) for entry in share.index or ())
-    return f'{{"format": {_FORMAT}, "tensors": [\n {lines}]}}'
+@dataclass(frozen=True)
+class IndexPart:
+    """What says where the shards of all ranks are: a line for each tensor."""
+
+    share: Share
+
+    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+        lines = ",\n ".join(json.dumps(entry) for entry in self.share.index or ())
+        file = NewFile(folder / INDEX, must_stop)
+        file.write(f'{{"format": {_FORMAT}, "tensors": [\n {lines}]}}'.encode())
+        return {INDEX: file.close()}
 
 
 def read_index(folder: Path) -> dict[Place, StoredTensor]:

@@ -82,6 +82,8 @@ def _offer(tensors: Mapping[Place, Any]) -> Any:
 def _check(place: Place, tensor: Any) -> None:
     import torch
 
+    if not all(type(part) in (str, int) for part in place):
+        raise TypeError(f"{spell(place)}: a key is neither text nor a whole number: {place}")
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if type(local) not in (torch.Tensor, torch.nn.Parameter) or local.layout != torch.strided:
         kind = type(local).__name__ if type(local) is not torch.Tensor else str(local.layout)

@@ -17,26 +17,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    #: Keys and indices from the outermost container inwards: text and whole numbers.
+    #: Keys and indices from the outermost container inwards.
     Place = tuple[Any, ...]
 else:
     Place = tuple
 
 
 def split(state: Any) -> tuple[dict[Place, Any], Any]:
-    """The tensors in ``state``, in its order, and ``state`` with None in their places.
-
-    Raises:
-        TypeError: a tensor is under a key that is neither text nor a whole number.
-    """
+    """The tensors in ``state``, in its order, and ``state`` with None in their places."""
     import torch
 
     tensors: dict[Place, Any] = {}
 
     def walk(value: Any, place: Place) -> Any:
         if isinstance(value, torch.Tensor):
-            if not all(type(part) in (str, int) for part in place):
-                raise TypeError(f"no text and no whole number: the keys {place}")
             tensors[place] = value
             return None
         if isinstance(value, dict):

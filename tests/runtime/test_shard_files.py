@@ -214,6 +214,17 @@ def test_what_has_no_plain_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"model\.sparse is torch\.sparse_coo, which cannot be"):
         ProgramState({"model": model}, Alone()).capture(tmp_path, None)
 
+    class Pairs:
+        mesh = init_device_mesh("cpu", (1,))
+
+        def state_dict(self) -> dict[Any, Any]:
+            return {("a", 1): distribute_tensor(torch.zeros(4), self.mesh)}
+
+        load_state_dict = state_dict
+
+    with pytest.raises(TypeError, match="a key is neither text nor a whole number"):
+        ProgramState({"pairs": Pairs()}, Alone()).capture(tmp_path, None)
+
     class Sums:
         mesh = init_device_mesh("cpu", (1,))
 

@@ -97,6 +97,7 @@ def test_a_killed_training_goes_on_with_the_same_losses_bit_for_bit(
 
     assert folder.events("train_started")[-1]["train_step"] == newest
     assert losses(folder) == losses(source(layout))
+    assert folder.events("finished")[0]["model"] == "checkpoints/000000040"
     for name in ("model", "optimizer"):
         this, that = (tensors(each.checkpoint(40), name) for each in (folder, source(layout)))
         assert_equal(this, that)
