@@ -15,7 +15,7 @@ import torch
 
 from hpcflow import runtime
 from hpcflow.runtime.files import sha256_of
-from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.manifest import CheckpointError, Share, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
@@ -164,6 +164,23 @@ def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     assert newest is not None
     assert newest.train_step == 30
     assert f"skipped checkpoint {tmp_path / '000000040'}: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_several_ranks_share_the_reading(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 40)
+    data = bytearray((tmp_path / "000000040" / name).read_bytes())
+    data[0] ^= 1
+    (tmp_path / "000000040" / name).write_bytes(data)
+
+    finders = []
+    for rank in range(3):
+        try:
+            verify(tmp_path / "000000040", Share(rank, 3))
+        except CheckpointError as error:  # noqa: PERF203 - of three
+            finders.append(str(error))
+
+    assert finders == [f"{name} is not what was written: its checksum differs"]
 
 
 def test_a_broken_checkpoint_is_made_again_and_kept_aside(tmp_path: Path) -> None:
