@@ -143,7 +143,9 @@ class HostCopies:
                     return
                 ctypes.memmove(target, source, size_bytes)  # the other threads run meanwhile
 
-        threads = min(len(self._pieces), _MOST_THREADS, len(os.sched_getaffinity(0)))
+        has_affinity = hasattr(os, "sched_getaffinity")  # not everywhere people try things out
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        threads = min(len(self._pieces), _MOST_THREADS, cores)
         helpers = [Background(copy) for _ in range(threads - 1)]
         copy()
         for helper in helpers:
