@@ -48,7 +48,7 @@ _ADOPT = st.sampled_from(
         {"pattern": "step-*", "renamed": True, "train_step": "state.json:step"},
         {"pattern": "*/x", "marker": ".done", "put_back": True, "train_step": "count"},
     ]
-)
+).map(dict)  # whoever damages one damages none of the next
 
 _SECTIONS = {
     "resources": _some(
