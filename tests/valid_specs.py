@@ -41,14 +41,17 @@ def _some(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=keys)
 
 
-_ADOPT = st.sampled_from(
-    [
-        {"like": "nanogpt"},
-        {"like": "huggingface", "folder": "{{ run.dir }}/out", "stable": "1m"},
-        {"pattern": "step-*", "renamed": True, "train_step": "state.json:step"},
-        {"pattern": "*/x", "marker": ".done", "put_back": True, "train_step": "count"},
-    ]
-).map(dict)  # whoever damages one damages none of the next
+_ADOPT: st.SearchStrategy[dict[str, Any]] = (
+    st.fixed_dictionaries(
+        {"like": st.sampled_from(["huggingface", "lightning", "nanogpt"])},
+        optional={"folder": st.just("{{ run.dir }}/out"), "stable": DURATIONS},
+    )
+    | st.fixed_dictionaries(
+        {"pattern": st.sampled_from(["step-*", "*/[ab]?.pt"]), "renamed": st.just(True)},
+        optional={"train_step": st.sampled_from(["name", "count", "state.json:step"])},
+    )
+    | st.fixed_dictionaries({"pattern": st.just("x"), "marker": st.just(".done")})
+)
 
 _SECTIONS = {
     "resources": _some(
