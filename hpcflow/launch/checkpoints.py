@@ -176,7 +176,8 @@ def survey(run_dir: RunDir) -> Survey:
             next_action="scratch may have been purged, or is another cluster's; what the ledger "
             f"knows of them: hpcflow show {run_id}; if it was mirrored: hpcflow restore {run_id}",
         )
-    spec = read_run(run_dir).spec.checkpoint
+    run = read_run(run_dir)
+    spec = run.spec.checkpoint
     change = RunReader(run_dir, None, is_lenient=True).read()
     assert change is not None  # what is read from its start is always new
     live = [row for row in change.attempts if row.state not in _OVER]
@@ -198,7 +199,7 @@ def survey(run_dir: RunDir) -> Survey:
         found,
         hidden,
         held,
-        keeping.mirror_of(run_dir.path, has_mirror=False),
+        keeping.mirror_of(run_dir.path, has_mirror=run.mirror is not None),
         removed,
         max((row.attempt for row in change.attempts), default=0),
     )
