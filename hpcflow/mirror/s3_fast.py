@@ -13,6 +13,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
+from hpcflow.mirror.remote import Options
+
 #: After so many failures in a row it is left alone: a certificate or a proxy that only botocore
 #: knows; or the store is down, and then all wait for it in botocore.
 _MOST_FAILURES: Final = 20
@@ -25,8 +27,9 @@ _CONNECT_TIMEOUT: Final = "10 seconds"
 class FastObjects:
     """The objects of a bucket; ``None`` and ``False`` say: ask botocore."""
 
-    def __init__(self, client: Any, credentials: Any, bucket: str) -> None:
+    def __init__(self, client: Any, credentials: Any, bucket: str, options: Options) -> None:
         self._failures = 0
+        self._kept = {"Storage-Class": options.storage_class} if options.storage_class else {}
         self._store: Any = None
         try:
             import obstore
@@ -49,6 +52,7 @@ class FastObjects:
             },
             retry_config={"max_retries": 0},
             credential_provider=lambda: _keys(credentials),
+            **_encryption(options),
         )
 
     def put(self, key: str, data: bytes | memoryview, metadata: dict[str, str]) -> str | None:
@@ -57,7 +61,11 @@ class FastObjects:
             return None
         try:
             said = self._obstore.put(
-                self._store, key, data, attributes=metadata, use_multipart=False
+                self._store,
+                key,
+                data,
+                attributes={**metadata, **self._kept},
+                use_multipart=False,
             )
         except Exception:
             self._failures += 1
@@ -90,6 +98,11 @@ class FastObjects:
     @property
     def _is_usable(self) -> bool:
         return self._store is not None and self._failures < _MOST_FAILURES
+
+
+def _encryption(options: Options) -> dict[str, str]:
+    said = {"server_side_encryption": options.encryption, "sse_kms_key_id": options.kms_key}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _keys(credentials: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class S3Remote(Remote):
         self._endpoint = options.endpoint_url or "S3"
         self._client, credentials = self._connect()
         self._endpoint = str(self._client.meta.endpoint_url)
-        self._fast = FastObjects(self._client, credentials, self.bucket)
+        self._fast = FastObjects(self._client, credentials, self.bucket, options)
         self.parts = S3Parts(self)
 
     def names(self, prefix: str = "") -> dict[str, Entry]:
@@ -117,12 +117,11 @@ class S3Remote(Remote):
     ) -> str | None:
         more = self.about_new(sha256)
         metadata = more.get("Metadata", {})
-        is_plain = not set(more) - {"Metadata"}
         if sha256 is not None:
             more["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
 
         def send() -> str | None:
-            etag = self._fast.put(self.key(name), data, metadata) if is_plain else None
+            etag = self._fast.put(self.key(name), data, metadata)
             if etag is not None:
                 return _plain(etag)
             answer = self._client.put_object(
