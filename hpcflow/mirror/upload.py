@@ -26,7 +26,7 @@ from hpcflow.storage.files import open_file
 PART_BYTES: Final = 16 << 20
 _SMALLEST_PART_BYTES: Final = 5 << 20
 _MOST_PARTS: Final = 10_000
-_MEMORY_BYTES: Final = 192 << 20
+_MEMORY_BYTES: Final = 128 << 20
 _FILES: Final = 16
 _REQUESTS: Final = 16
 

@@ -21,6 +21,7 @@ class Proxy:
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
+        headers: those of S3's own that requests had, with their values.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -34,6 +35,7 @@ class Proxy:
         self.cuts, self.cut_after_bytes = 0, 0
         self.bytes_s: float | None = None
         self.sent_bytes = 0
+        self.headers: set[str] = set()
 
     def __enter__(self) -> Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -92,6 +94,11 @@ class Proxy:
             server.sendall(data)
             with self._lock:
                 self.sent_bytes += len(data)
+                self.headers |= {
+                    line.decode("ascii", "replace").lower()
+                    for line in data.split(b"\r\n")
+                    if line.lower().startswith(b"x-amz-")
+                }
             left -= len(data)
             if is_cut and left <= 0:
                 client.shutdown(socket.SHUT_RDWR)

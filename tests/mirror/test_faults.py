@@ -232,3 +232,15 @@ def test_ten_thousand_small_files(desk: Desk) -> None:
     names = desk.there(run_dir)
     assert sum(name.startswith("artifacts/") for name in names) == 10_000
     assert open_remote(desk.url).read(f"{run_dir.path.name}/artifacts/01234.txt") == b"1234"
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 20 << 20])
+def test_the_store_is_told_how_to_keep_it(desk: Desk, proxy: Proxy, size_bytes: int) -> None:
+    how = {"encryption": "aws:kms", "kms_key": "alias/lab", "storage_class": "STANDARD_IA"}
+    save(desk.make(**how), 400, {"model.pt": size_bytes})
+    assert desk.mirror().problems == {}
+    assert {
+        "x-amz-server-side-encryption: aws:kms",
+        "x-amz-server-side-encryption-aws-kms-key-id: alias/lab",
+        "x-amz-storage-class: standard_ia",
+    } <= proxy.headers

@@ -1,0 +1,76 @@
+"""Large files: in parts, in little memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.mirror.limits import Bandwidth, Memory
+from hpcflow.mirror.remote import open_remote
+from hpcflow.mirror.upload import PART_BYTES, Uploader
+from hpcflow.runtime.files import Written
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.storage.layout import RunDir
+from tests.mirror.runs import checkpoint_names, desk_in
+
+GIB = 1 << 30
+SMALLEST_PART = 5 << 20
+LARGE = (512 << 20) + 12_345  # more than all the memory it may take
+
+
+def save_sparse(run_dir: RunDir, train_step: int, size_bytes: int) -> None:
+    """A checkpoint with one file that is one large hole."""
+    store = CheckpointStore(run_dir.checkpoints)
+    staged = store.stage(train_step, secrets.randbits(60))
+    with (staged / "model.pt").open("wb") as file:
+        file.truncate(size_bytes)
+    digest, zeros = hashlib.sha256(), bytes(1 << 20)
+    for _ in range(size_bytes >> 20):
+        digest.update(zeros)
+    digest.update(zeros[: size_bytes % len(zeros)])
+    written = {"model.pt": Written(size_bytes, digest.hexdigest())}
+    store.publish(staged, train_step, written, run_id=run_dir.path.name, attempt=1)
+
+
+def test_a_large_file_goes_in_parts_and_little_memory(bucket_url: str, tmp_path: Path) -> None:
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    desk.home.path.chmod(0o700)
+    save_sparse(run_dir, 400, LARGE)
+    argv = [sys.executable, "-m", "hpcflow.cli.main", "mirror", "--once"]
+    environ = {**os.environ, "HPCFLOW_HOME": str(desk.home.path)}
+    process = subprocess.Popen(argv, env=environ)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert usage.ru_maxrss < 500 * 1024  # KiB
+    assert set(checkpoint_names(400, {"model.pt": 0})) < set(desk.there(run_dir))
+    (entry,) = desk.remote.names(f"{run_dir.path.name}/checkpoints/000000400/model").values()
+    assert entry.size_bytes == LARGE
+
+
+@pytest.mark.parametrize("bytes_s", [None, 1 << 20, 200 << 20])
+@pytest.mark.parametrize("size_bytes", [PART_BYTES + 1, 20 * GIB, 5000 * GIB])
+def test_no_file_has_more_parts_than_stores_take(size_bytes: int, bytes_s: int | None) -> None:
+    with Uploader(open_remote("memory://x"), Bandwidth(bytes_s, SystemClock())) as uploader:
+        part_bytes = uploader.part_bytes(size_bytes)
+    assert -(-size_bytes // part_bytes) <= 10_000
+    assert part_bytes >= SMALLEST_PART
+
+
+def test_memory_is_given_when_there_is_some() -> None:
+    memory = Memory(100)
+    memory.take(60)
+    memory.take(40)
+    memory.give(60)
+    memory.give(40)
+    with memory.holding(1000):  # larger than all there is, and nobody has any
+        pass
+    memory.take(100)
