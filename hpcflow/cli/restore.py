@@ -94,8 +94,13 @@ def command(
         os.nice(_NICENESS)
     changes = Changes(site, overrides, working_dir and working_dir.absolute(), even_if_running)
     folder, run_id = _named(session, run, url)
-    with restoring(session.settings.home, run_id, session.clock):
-        found = _find(session, folder, run_id, changes)
+    with restoring(session.settings.home, run_id, session.clock, is_kept=unattended):
+        try:
+            found = _find(session, folder, run_id, changes)
+        except NotFoundError:
+            if unattended and _goes_on_without(session, run_id):
+                return 0
+            raise
         for warning in found.warnings:
             warn(safe(warning))
         with _progress(shown=not (as_json or unattended)) as progress:
@@ -146,6 +151,22 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
         site_name = None
     mirror = mirror_of_gone(session.ledger, run_dir, session.site(site_name), settings)
     return of_this_home(run_dir, mirror, clock)
+
+
+def _goes_on_without(session: Session, run_id: str) -> bool:
+    """Whether a run that its store does not have is on scratch; then its journal says so now."""
+    from hpcflow.restore.request import mirror_of_gone
+    from hpcflow.restore.restore import note_nothing_there
+    from hpcflow.storage.runs import is_gone
+
+    run_dir = session.run_dir(run_id)
+    if is_gone(run_dir):
+        return False
+    site = session.site(session.site_of(run_dir))
+    mirror = mirror_of_gone(session.ledger, run_dir, site, session.settings)
+    url = f"{mirror.url}/{run_id}"
+    note_nothing_there(run_dir, url, settings=session.settings, clock=session.clock)
+    return True
 
 
 def _restore(

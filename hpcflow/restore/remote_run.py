@@ -108,6 +108,11 @@ class RemoteRun:
             )
         return run
 
+    @property
+    def has_journal(self) -> bool:
+        """Whether the store has any of it."""
+        return JOURNAL in self.objects.small
+
     @cached_property
     def journal(self) -> bytes:
         """Its whole lines.
@@ -115,7 +120,7 @@ class RemoteRun:
         Raises:
             MirrorError: there is none, or the store.
         """
-        if JOURNAL not in self.objects.small:
+        if not self.has_journal:
             raise MirrorError(
                 f"{self.url} has no journal: nobody knows what became of the run's jobs",
                 next_action="it was not mirrored to the end; see what is there, and start a new "

@@ -31,11 +31,12 @@ from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
 from hpcflow.settings import Settings
+from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_cancelled
-from hpcflow.storage.rundir import link_run, make_place
+from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
@@ -125,6 +126,25 @@ def restore(
         return outcome
 
 
+def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: Clock) -> None:
+    """Say in the journal of a run that the store does not have it: so the daemon goes on without.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    run = read_run(run_dir)
+    with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=clock):
+        mark_unread(settings.home, run_dir)
+        said = Restored(
+            at=clock.now(),
+            by=settings.user,
+            url=url,
+            after=journals.last_job(journal.read(run_dir)),
+            site=run.site,
+        )
+        journal.append(run_dir, said)
+
+
 class _Restoring:
     def __init__(
         self,
@@ -170,6 +190,8 @@ class _Restoring:
     def _lines(self) -> bytes:
         """The journal that the run is to have, as far as it was written anywhere."""
         here = local.journal_of(self._run_dir)
+        if here and not self._remote.has_journal:
+            return here
         try:
             return journals.joined(here, self._remote.journal)
         except journals.DivergedError as error:

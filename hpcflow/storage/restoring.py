@@ -61,8 +61,12 @@ class Mark:
 
 
 @contextmanager
-def restoring(home: Home, run_id: str, clock: Clock) -> Iterator[None]:
-    """Restore a run alone for the length of a ``with`` block; what goes wrong in it is kept.
+def restoring(home: Home, run_id: str, clock: Clock, *, is_kept: bool = True) -> Iterator[None]:
+    """Restore a run alone for the length of a ``with`` block.
+
+    Args:
+        is_kept: whether what goes wrong is kept for the daemon. What a person asks for may be
+            another checkpoint, or another store.
 
     Raises:
         StorageError: somebody else is at it (``retryable``), or the home cannot be written.
@@ -80,6 +84,8 @@ def restoring(home: Home, run_id: str, clock: Clock) -> Iterator[None]:
         try:
             yield
         except HpcflowError as error:
+            if not is_kept:
+                raise
             outcome = NOTHING if isinstance(error, NotFoundError) else FAILED
             tries = before.tries + 1 if before is not None else 1
             _write(descriptor, Mark(clock.now(), outcome, error.message, tries))

@@ -150,6 +150,8 @@ def test_what_the_store_does_not_have_is_said(mirrored: Mirrored, desk: Desk) ->
     assert "no checkpoint of train step 150" in desk.error(
         "restore", mirrored.run_id, "--checkpoint", "150"
     )
+    mirrored.purge()
+    assert "restore" in desk.say("daemon", "--once")  # what a person asked for is no word on it
 
 
 def test_the_ledger_remembers_where_a_run_was_mirrored(mirrored: Mirrored, desk: Desk) -> None:

@@ -270,3 +270,24 @@ def test_a_process_that_dies_without_a_word_is_told_and_another_one_started(owne
     told = f"ended without a word; see why: hpcflow restore {run_dir.path.name}"
     assert report.problems[run_dir.path.name].endswith(told)
     assert owner.restoring == [run_dir.path.name]
+
+
+def test_a_run_that_the_store_does_not_have_at_all_goes_on_from_scratch(owner: Owner) -> None:
+    run_dir = owner.trained(100, 200)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    assert owner.tick().restores.keys() == {run_dir.path.name}
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000100"
+
+
+def test_a_store_without_the_journal_helps_out_with_the_checkpoint(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    owner.tick()
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000200"

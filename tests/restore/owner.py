@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hpcflow.errors import NotFoundError
 from hpcflow.ledger.store import open_ledger
 from hpcflow.mirror.remote import Remote, open_remote
 from hpcflow.projection import rebuild
 from hpcflow.restore.moving import Place, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun
-from hpcflow.restore.restore import Outcome, restore
+from hpcflow.restore.restore import Outcome, note_nothing_there, restore
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
+from hpcflow.storage.runs import is_gone
 from tests.requeue.watched import Watched
 from tests.restore.mirrored import mirror, save
 
@@ -57,7 +59,13 @@ class Owner(Watched):
         """What the daemon has started does its work."""
         while self.restoring:
             run_dir = RunDir(self.settings.home.runs.joinpath(self.restoring.pop()).readlink())
-            self.restore(run_dir, says_so=True)
+            try:
+                self.restore(run_dir, says_so=True)
+            except NotFoundError:
+                if is_gone(run_dir):
+                    raise
+                url = self.remote.url_of(run_dir.path.name)
+                note_nothing_there(run_dir, url, settings=self.settings, clock=self.clock)
 
     def fetch(self, run_id: str, remote: Remote, **how: Any) -> Outcome:
         """As ``hpcflow restore --from`` does in a home that does not know the run."""
