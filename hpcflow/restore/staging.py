@@ -27,6 +27,7 @@ from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteFile, RemoteRun
 from hpcflow.runtime.files import remove_tree, sha256_of, sync_folders
 from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.lustre import set_layout
 
 #: A small file may grow in the store between two looks.
 _TRIES: Final = 3
@@ -65,7 +66,9 @@ class Staging:
             for path in self.run.iterdir():
                 if path.name != _CHECKPOINTS:
                     _remove(path)
-            for path in _own_folder(self.run / _CHECKPOINTS).iterdir():
+            checkpoints = _own_folder(self.run / _CHECKPOINTS)
+            set_layout(checkpoints)  # what is renamed keeps the layout that it was written with
+            for path in checkpoints.iterdir():
                 _own_folder(path)
         except OSError as error:
             raise storage_error("write in", folder, error) from error
