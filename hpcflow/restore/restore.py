@@ -118,7 +118,7 @@ def restore(
         MirrorError: the store; whoever tries again goes on where this stopped.
     """
     make_place(place.run_dir.path)
-    with staging(place.run_dir) as staged:
+    with staging(place.run_dir, settings.user) as staged:
         work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
         outcome = work.do(which, says_so=says_so)
         link_run(settings.home, place.run_dir.path)

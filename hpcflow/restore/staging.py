@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from hpcflow.runtime.files import remove_tree, sha256_of, sync_folders
 from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lustre import set_layout
+from hpcflow.storage.space import look
 
 #: A small file may grow in the store between two looks.
 _TRIES: Final = 3
@@ -35,8 +35,11 @@ _CHECKPOINTS: Final = RunDir(Path()).checkpoints.name
 
 
 @contextmanager
-def staging(run_dir: RunDir) -> Iterator[Staging]:
+def staging(run_dir: RunDir, user: str) -> Iterator[Staging]:
     """The hidden folder of a run, for one process at a time.
+
+    Args:
+        user: whose quota counts.
 
     Raises:
         StorageError: it cannot be made; or somebody else is at it (``retryable``).
@@ -50,7 +53,7 @@ def staging(run_dir: RunDir) -> Iterator[Staging]:
         raise storage_error("make", folder, error) from error
     try:
         _lock(descriptor, run_dir)
-        yield Staging(folder)
+        yield Staging(folder, user)
     finally:
         os.close(descriptor)
 
@@ -58,8 +61,8 @@ def staging(run_dir: RunDir) -> Iterator[Staging]:
 class Staging:
     """What was fetched so far. ``run`` is the run directory in the making."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, user: str) -> None:
+        self._folder, self._user = folder, user
         self.run = folder / "run"
         try:
             _own_folder(self.run)
@@ -158,12 +161,12 @@ class Staging:
         remove_tree(self._folder)
 
     def _require_room(self, size_bytes: int) -> None:
-        free = shutil.disk_usage(self._folder).free
-        if size_bytes > free:
+        space = look(self._folder, self._user)
+        if space is not None and size_bytes > space.left_bytes:
             raise ScratchError(
-                f"{format_bytes(size_bytes)} are to be fetched, and {self._folder.parent} has room "
-                f"for {format_bytes(free)}",
-                next_action="delete what you no longer need there, then send the command again",
+                f"{format_bytes(size_bytes)} are to be fetched, and {space.why} has room for "
+                f"{format_bytes(space.left_bytes)} in {self._folder.parent}",
+                next_action="see what can go: hpcflow scratch; then send the command again",
             )
 
 

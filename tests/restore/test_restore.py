@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import MirrorError, NotFoundError, StorageError
+from hpcflow.errors import MirrorError, NotFoundError, ScratchError, StorageError
 from hpcflow.model.journal import CancelRequested, Ended, Held, Restored, Submitted
 from hpcflow.model.state import RunState
 from hpcflow.restore.local import newest_whole
@@ -18,6 +18,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import read_mark
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.space import Space
 from tests.restore.mirrored import FILES, contents, mirror, purge, save
 from tests.restore.owner import Owner
 
@@ -261,3 +262,16 @@ def test_a_folder_made_meanwhile_keeps_what_is_in_it(owner: Owner) -> None:
     assert owner.restore(run_dir, which=ALL).checkpoints == [100]
     assert newest_whole(run_dir) == 150
     assert read_run(run_dir).run_id == run_dir.path.name
+
+
+def test_what_has_no_room_is_not_begun(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+
+    def full(path: Path, _: str) -> Space:
+        return Space(path, "ext4", 1 << 40, 100)
+
+    monkeypatch.setattr("hpcflow.restore.staging.look", full)
+    with pytest.raises(ScratchError, match="are to be fetched, and the disk has room for 100 B"):
+        owner.restore(run_dir)
+    assert not run_dir.path.exists()
