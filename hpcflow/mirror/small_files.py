@@ -19,6 +19,7 @@ from typing import Any, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.mirror.layout import RUN_JSON
+from hpcflow.mirror.ours import require_ours
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.storage.files import read_file, write_durably
 from hpcflow.storage.layout import RunDir
@@ -59,9 +60,11 @@ def send_small_files(
     A file that is gone meanwhile is left out.
 
     Raises:
-        MirrorError: the store.
+        MirrorError: the store; or it has more of the run than is here, or what another place says.
         StorageError: the run directory.
     """
+    if files:
+        require_ours(run_dir, uploader.remote)
     sent, lock = _read_sent(run_dir, uploader.remote.url), threading.Lock()
     now_s = clock.now().timestamp()
 

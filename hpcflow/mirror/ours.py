@@ -1,0 +1,63 @@
+"""Whether the small files of a run may take the place of those that the store has.
+
+A purge can take the journal, and what is begun anew then is short; and a run can have gone to
+another cluster, which mirrors it to the same place. In both cases the store knows more.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hpcflow.errors import MirrorError, MissingObjectError, StorageError
+from hpcflow.mirror.layout import RUN_JSON
+from hpcflow.mirror.remote import Remote
+from hpcflow.model.journal import Restored
+from hpcflow.storage import journal
+from hpcflow.storage.files import read_file
+from hpcflow.storage.layout import RunDir
+
+
+def require_ours(run_dir: RunDir, remote: Remote) -> None:
+    """Refuse to overwrite what the store has of a run with less, or with what another place says.
+
+    Raises:
+        MirrorError: it has more; or the store.
+        StorageError: the journal here cannot be read.
+    """
+    run_id = run_dir.path.name
+    there = remote.stat(f"{run_id}/{run_dir.journal.name}")
+    if there is None:
+        return
+    try:
+        before = json.loads(remote.read(f"{run_id}/{RUN_JSON}"))
+        now = json.loads(read_file(run_dir.run_json))
+    except (MissingObjectError, ValueError, RecursionError, OSError):
+        return  # what is sent now is better
+    if _place(before) != _place(now):
+        if _place(before) in _came_from(run_dir):
+            return
+        raise MirrorError(
+            f"{remote.url_of(run_id)} is mirrored from another place now: {_place(before)!r}",
+            next_action=f"two clusters must not train it at once: hpcflow hold {run_id}; to go on "
+            f"with what is there: hpcflow restore --from {remote.url_of(run_id)}",
+        )
+    here_bytes = run_dir.journal.stat().st_size if run_dir.journal.exists() else 0
+    if here_bytes < there.size_bytes:
+        raise MirrorError(
+            f"{remote.url_of(run_id)} has more of the run's journal than there is here",
+            next_action=f"a purge may have taken it; put it back: hpcflow restore {run_id}",
+        )
+
+
+def _place(said: Any) -> str | None:
+    return str(said.get("run_dir")) if isinstance(said, dict) else None
+
+
+def _came_from(run_dir: RunDir) -> set[str | None]:
+    """The run directories that it was in before, of which this place took it over."""
+    try:
+        records = journal.read(run_dir)
+    except StorageError:
+        return set()
+    return {each.run_dir_before for each in records if isinstance(each, Restored)}

@@ -1,0 +1,59 @@
+"""The mirror never puts less in the place of more, nor one cluster's word over the other's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcflow.mirror.passes import Pass, Report
+from hpcflow.mirror.stores import Stores
+from hpcflow.model.journal import Held
+from hpcflow.storage.layout import RunDir
+from tests.restore.owner import Owner, home_of
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    return Owner(tmp_path)
+
+
+def _mirrors(owner: Owner, run_dir: RunDir) -> Report:
+    with Stores(owner.clock, patience_s=1) as stores:
+        return Pass(owner.settings.home, owner.clock, stores).run([run_dir])
+
+
+def _said(report: Report) -> list[str]:
+    return [error.message for error in report.problems.values()]
+
+
+def test_a_journal_that_was_begun_anew_does_not_replace_the_whole_one(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    assert _said(_mirrors(owner, run_dir)) == []
+    whole = run_dir.journal.read_bytes()
+    run_dir.journal.unlink()
+    owner.clock.advance(60)
+    owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    (problem,) = _said(_mirrors(owner, run_dir))
+    assert "has more of the run's journal than there is here" in problem
+    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == whole
+    owner.restore(run_dir)
+    assert _said(_mirrors(owner, run_dir)) == []
+    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == run_dir.journal.read_bytes()
+
+
+def test_once_it_has_moved_the_old_place_is_told_and_the_new_one_mirrors(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    _mirrors(owner, run_dir)
+    other = home_of(owner.folder / "other")
+    other.site = other.site.model_copy(update={"mirror": owner.site.mirror})
+    other.clock.advance(timedelta(hours=3).total_seconds())
+    there = other.fetch(run_dir.path.name, owner.remote).run_dir
+    assert _said(_mirrors(other, there)) == []
+    assert owner.there(run_dir.path.name).run.run_dir == str(there.path)
+    owner.resume(run_dir)
+    (problem,) = _said(_mirrors(owner, run_dir))
+    assert f"is mirrored from another place now: {str(there.path)!r}" in problem
+    other.resume(there)
+    assert _said(_mirrors(other, there)) == []
