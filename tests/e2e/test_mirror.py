@@ -1,4 +1,4 @@
-"""The mirror on a real cluster: beside the daemon, and as a job where the site names a partition."""
+"""The mirror on a real cluster: beside the daemon, and as a job where the site has a partition."""
 
 from __future__ import annotations
 
