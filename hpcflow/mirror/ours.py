@@ -26,7 +26,8 @@ def require_ours(run_dir: RunDir, remote: Remote) -> None:
         StorageError: the journal here cannot be read.
     """
     run_id = run_dir.path.name
-    there = remote.stat(f"{run_id}/{run_dir.journal.name}")
+    name = f"{run_id}/{run_dir.journal.name}"
+    there = remote.names(name).get(name)  # a listing, for an S3 server says there what troubles it
     if there is None:
         return
     try:
