@@ -25,7 +25,7 @@ from hpcflow.mirror.records import (
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.manifest import FORMAT
-from hpcflow.storage.files import read_file
+from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
@@ -101,7 +101,7 @@ def send_checkpoint(
         DamagedError: it is not whole here. Recorded: it is not tried again.
         GoneError: it was removed here meanwhile; so was what had been sent.
         MirrorError: the store. Recorded, to be tried again.
-        StorageError: the run directory.
+        StorageError: the run directory cannot be read, or written. Recorded, to be tried again.
     """
     remote = uploader.remote
     sending = _Sending(run_dir, local, records, remote, clock)
@@ -125,7 +125,7 @@ def send_checkpoint(
         sending.fail(error, is_final=isinstance(error, DamagedError))
         if isinstance(error, DamagedError):
             raise
-        raise DamagedError(f"{local.path} cannot be read: {error}") from error
+        raise storage_error("read", local.path, error) from error
     except MirrorError as error:
         sending.fail(error, is_final=False)
         raise

@@ -45,6 +45,12 @@ _REFUSED: Final = {
         "correct mirror.kms_key in the site file",
     ),
 }
+_MISSING: Final = {
+    "NoSuchKey": "object",
+    "NotFound": "object",
+    "404": "object",
+    "NoSuchUpload": "upload (any more)",
+}
 #: A HEAD request is answered without a code.
 _BY_STATUS: Final = {"400": "AccessDenied", "401": "AccessDenied", "403": "AccessDenied"}
 _SAME: Final = {
@@ -118,8 +124,8 @@ def _refused(response: Any, code: str, doing: str, bucket: str, endpoint: str) -
             next_action="nothing is lost, the mirror tries again; if it lasts, tell those who run "
             "the store",
         )
-    if code in ("NoSuchKey", "404", "NotFound"):
-        return Missing(f"cannot {doing}: there is no such object")
+    if code in _MISSING:
+        return Missing(f"cannot {doing}: there is no such {_MISSING[code]}")
     known = _REFUSED.get(code) or _REFUSED.get(_BY_STATUS.get(code, ""))
     if known is None:
         said = str(response.get("Error", {}).get("Message") or "").strip()

@@ -252,10 +252,8 @@ class S3Parts(Parts):
 
         try:
             return self._remote.call("look at", name, look)
-        except MirrorError as error:
-            if "NoSuchUpload" in error.message or isinstance(error, MissingObjectError):
-                return None
-            raise
+        except MissingObjectError:
+            return None
 
     def finish(self, name: str, upload_id: str, parts: Iterable[Part]) -> None:
         said = [
@@ -274,11 +272,8 @@ class S3Parts(Parts):
         def stop() -> None:
             self._remote.client.abort_multipart_upload(**self._object(name), UploadId=upload_id)
 
-        try:
+        with suppress(MissingObjectError):
             self._remote.call("clean up", name, stop)
-        except MirrorError as error:
-            if "NoSuchUpload" not in error.message and not isinstance(error, MissingObjectError):
-                raise
 
     def unfinished(self, prefix: str) -> list[tuple[str, str]]:
         def look() -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -177,9 +177,30 @@ class Uploader:
         stopped: threading.Event,
     ) -> bool:
         upload, there = self._go_on_or_begin(out, store)
+        try:
+            parts = self._read_and_send(out, file, store, upload, there, tell, stopped)
+        except DamagedError:
+            store.abort(out.name, upload.upload_id)  # what was sent of it is no use
+            raise
+        if parts is None:
+            return False
+        store.finish(out.name, upload.upload_id, parts)
+        return True
+
+    def _read_and_send(
+        self,
+        out: Outgoing,
+        file: BinaryIO,
+        store: Parts,
+        upload: Upload,
+        there: dict[int, Part],
+        tell: Callable[[int], object],
+        stopped: threading.Event,
+    ) -> list[Part] | None:
+        """All parts, once the file is known to be what it should; None where that was given up."""
         digest = hashlib.sha256()
-        results: list[Future[Part]] = []
         parts: list[Part] = []
+        results: list[Future[Part]] = []
         try:
             for number, begin in enumerate(range(0, out.size_bytes, upload.part_bytes), 1):
                 if stopped.is_set() or any(each.done() and each.exception() for each in results):
@@ -205,20 +226,12 @@ class Uploader:
                 )
                 del data
         finally:
-            sent = [each.exception() or each.result() for each in results]
-        for each in sent:
-            if isinstance(each, BaseException):
-                raise each
-            parts.append(each)
+            wait(results)
+        parts += [each.result() for each in results]
         if stopped.is_set():
-            return False
-        try:
-            _compare(out, digest.hexdigest())
-        except DamagedError:
-            store.abort(out.name, upload.upload_id)  # what was sent of it is no use
-            raise
-        store.finish(out.name, upload.upload_id, parts)
-        return True
+            return None
+        _compare(out, digest.hexdigest())
+        return parts
 
     def _go_on_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
         """Where parts were begun for these very bytes, the store may still have them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -135,6 +136,20 @@ def test_a_torn_one_is_reported(desk: Desk) -> None:
     assert "is shorter than it should be" in str(report.problems[run_dir.path.name])
 
 
+def test_one_that_cannot_be_read_is_tried_again_in_the_next_pass(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 300)
+    path = save(run_dir, 400)
+    data = (path / "model.pt").read_bytes()
+    (path / "model.pt").unlink()
+    os.mkfifo(path / "model.pt")  # whoever opens it as a file waits for ever
+    report = desk.mirror()
+    assert "it is no regular file" in str(report.problems[run_dir.path.name])
+    (path / "model.pt").unlink()
+    (path / "model.pt").write_bytes(data)
+    assert [done.train_step for done in desk.mirror().mirrored] == [400, 300]
+
+
 def test_a_checkpoint_that_was_made_again_takes_the_place_of_the_old_one(desk: Desk) -> None:
     run_dir = desk.make()
     path = save(run_dir, 400, {"model.pt": 1000, "only in the first": 10})
@@ -225,3 +240,17 @@ def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
     assert len(parts.unfinished(run_dir.path.name)) == 2
     assert desk.mirror().problems == {}
     assert parts.unfinished(run_dir.path.name) == []
+
+
+def test_no_parts_stay_of_a_damaged_one(desk: Desk) -> None:
+    run_dir = desk.make()
+    torn, other = save(run_dir, 300, {"a.pt": 20 << 20}), save(run_dir, 400, {"b.pt": 20 << 20})
+    with (torn / "a.pt").open("r+b") as file:
+        file.truncate(18 << 20)
+    with (other / "b.pt").open("r+b") as file:
+        file.write(b"another beginning")
+    report = desk.mirror()
+    assert report.mirrored == []
+    assert desk.remote.parts is not None
+    assert desk.remote.parts.unfinished(run_dir.path.name) == []
+    assert [name for name in desk.there(run_dir) if name.startswith("checkpoints/")] == []

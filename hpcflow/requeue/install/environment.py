@@ -28,10 +28,16 @@ _POSTGRES: Final = (
     *("PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGSSLCRL"),
     *("PGGSSENCMODE", "PGKRBSRVNAME", "PGCHANNELBINDING"),
 )
+#: By which S3 is found, and what says who we are. AWS_SECRET_ACCESS_KEY is a secret: no.
+_S3: Final = (
+    *("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"),
+)
 #: Paths. A daemon starts in another folder.
 _ABSOLUTE: Final = (
     *("SLURM_CONF", "SCRATCH", "PGSERVICEFILE", "PGSYSCONFDIR", "PGPASSFILE"),
     *("PGSSLCERT", "PGSSLKEY", "PGSSLCRL"),
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"),
 )
 #: What Python may need to start at all, where it comes from a module.
 _LIBRARIES: Final = ("LD_LIBRARY_PATH",)
@@ -62,7 +68,7 @@ def daemon_environment(
         "PATH": _path(environ.get("PATH", ""), command),
         "HPCFLOW_HOME": str(settings.home.path),
         "LOGNAME": settings.user,  # while the name service is away
-        **{name: environ[name] for name in _READ if environ.get(name)},
+        **{name: environ[name] for name in (*_READ, *_S3) if environ.get(name)},
     }
     is_postgres = not parse_url(settings.ledger_url).is_own
     if is_postgres:

@@ -34,6 +34,9 @@ def test_only_what_is_needed_is_taken_along(tmp_path: Path) -> None:
         SLURM_CONF="/etc/s.conf",
         SLURM_JOB_ID="7",
         SCRATCH="/scratch/ada",
+        AWS_PROFILE="lab",
+        AWS_ACCESS_KEY_ID="AKIDEXAMPLE",
+        AWS_SECRET_ACCESS_KEY="wJalrXUtnFEMI",
         PS1="$ ",
         LD_LIBRARY_PATH="/opt/cuda",
     )
@@ -45,6 +48,7 @@ def test_only_what_is_needed_is_taken_along(tmp_path: Path) -> None:
         "LOGNAME": theirs.user,
         "SLURM_CONF": "/etc/s.conf",
         "SCRATCH": "/scratch/ada",
+        "AWS_PROFILE": "lab",
     }
 
 
