@@ -61,4 +61,7 @@ def from_text(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"a time without a zone: {text!r}")
-    return moment.astimezone(timezone.utc)
+    try:
+        return moment.astimezone(timezone.utc)
+    except OverflowError as error:  # its zone puts it before the first year, or after the last
+        raise ValueError(f"no time in UTC: {text!r}") from error

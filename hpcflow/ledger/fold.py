@@ -377,10 +377,7 @@ def _text(value: object) -> str | None:
 
 def _time(text: str) -> str:
     """``text`` in the one form that all times have; ValueError when it is not a time."""
-    try:
-        return to_text(from_text(text))
-    except OverflowError as error:
-        raise ValueError(f"not a time: {text!r}") from error
+    return to_text(from_text(text))
 
 
 def _count(value: object) -> int | None:

@@ -86,7 +86,9 @@ class S3Remote(Remote):
     def stat(self, name: str) -> Entry | None:
         def look() -> Entry:
             head = self._client.head_object(Bucket=self.bucket, Key=self.key(name))
-            sha256 = head.get("Metadata", {}).get(_SHA256)
+            # Some servers change the case, as HTTP allows: rclone and others written in Go.
+            metadata = {key.lower(): value for key, value in head.get("Metadata", {}).items()}
+            sha256 = metadata.get(_SHA256)
             return Entry(head["ContentLength"], _plain(head.get("ETag")), sha256)
 
         try:

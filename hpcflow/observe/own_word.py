@@ -86,7 +86,7 @@ def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
         code = event.get("exit_code")
         if event["event"] == "started" or type(code) is not int:
             return None
-        with suppress(ValueError, OverflowError):
+        with suppress(ValueError):
             return code, from_text(event["at"])
     return None
 

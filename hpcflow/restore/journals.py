@@ -60,7 +60,10 @@ def joined(here: bytes, there: bytes) -> bytes:
         return there
     line = 1 + sum(1 for _ in _same(here, there))
     latest = _latest(records_of(there))
-    if line == 1 and latest is not None and latest < min(each.at for each in records_of(here)):
+    mine = [each.at for each in records_of(here)]
+    if line == 1 and not mine:
+        return there  # what lies here is no journal: the disk's blocks, after a crash
+    if line == 1 and latest is not None and latest < min(mine):
         return there + here
     raise DivergedError(line)
 

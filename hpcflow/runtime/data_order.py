@@ -97,7 +97,7 @@ class DataOrder:
             self.enter_epoch()
         self._is_opened = True
         assert self._began is not None
-        batches = len(loader) if isinstance(loader, Sized) else None
+        batches = _count(loader)
         self.position = self.position.among(batches)
         self._loader = loader
         if self._to_restore is not None:
@@ -142,3 +142,11 @@ class DataOrder:
             restore_generator(self._loader, state.get("generator"))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"its random numbers make no sense: {error!r}") from error
+
+
+def _count(loader: Iterable[Any]) -> int | None:
+    """How many batches an epoch has, where the loader knows it; that of a stream does not."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # torch's DataLoader has a length, until it is asked for it
+        return None

@@ -107,7 +107,7 @@ class HostCopies:
                 or tensor.is_neg()
             ):
                 return tensor.detach().to("cpu", copy=True)
-            copy = torch.empty(0, dtype=tensor.dtype).set_(
+            copy = torch.empty(0, dtype=tensor.dtype, device="cpu").set_(
                 self._storage(tensor), tensor.storage_offset(), tensor.size(), tensor.stride()
             )
         except (MemoryError, RuntimeError) as error:
@@ -161,7 +161,7 @@ class HostCopies:
             if old.numel() == size_bytes and (old.is_pinned() if is_pinned else True):
                 return old
             self._buffers[index] = old = None  # before there is another, not after
-        new = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+        new = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=is_pinned, device="cpu")
         self._buffers[index : index + 1] = [new]
         return new
 

@@ -168,7 +168,10 @@ class Keeper:
 
     def _tidy(self, rule: Rule, folder: Path, train_step: int) -> None:
         finish_removals(folder, self._record)
-        found = [self._look(path) for path in named(folder)]
+        looks = map(self._look, named(folder))
+        # A newer one than this is none that the program went on from: it was found damaged when the
+        # training began, or is of an attempt that should be over. It must not count for a good one.
+        found = [each for each in looks if each.state != COMPLETE or each.train_step <= train_step]
         whole = [each for each in found if each.state == COMPLETE]
         if train_step not in (each.train_step for each in whole):
             return  # the one that was known to be good is not there any more

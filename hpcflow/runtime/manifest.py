@@ -109,11 +109,14 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:
     """Those of ``metrics`` that are finite numbers."""
-    return {
-        str(name): float(value)
-        for name, value in metrics.items()
-        if isinstance(value, (int, float)) and math.isfinite(value)
-    }
+    return {str(name): float(value) for name, value in metrics.items() if _is_finite(value)}
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def now_text() -> str:

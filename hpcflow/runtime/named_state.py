@@ -161,7 +161,7 @@ def _empty(tensor: StoredTensor, parameter: Any) -> Any:
     is_sharded = parameter is not None and hasattr(parameter, "device_mesh")
     if is_sharded and tuple(parameter.shape) == tensor.shape:
         return torch.empty_like(parameter.detach(), dtype=tensor.dtype)
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def _compare(name: str, here: Iterable[Any], there: Iterable[Any]) -> None:

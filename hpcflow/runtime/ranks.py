@@ -108,7 +108,7 @@ class TorchRanks:
 
     def agree(self, wish: int) -> int:
         agreed = self._finish()
-        self._value = self._torch.tensor([wish], dtype=self._torch.int64)
+        self._value = self._integer(wish)
         self._work = self._all_reduce(async_op=True)
         return agreed
 
@@ -116,7 +116,7 @@ class TorchRanks:
         self._finish()
 
     def max(self, value: int) -> int:
-        tensor = self._torch.tensor([value], dtype=self._torch.int64)
+        tensor = self._integer(value)
         self._dist.all_reduce(tensor, op=self._dist.ReduceOp.MAX, group=self._group)
         return int(tensor.item())
 
@@ -134,6 +134,10 @@ class TorchRanks:
         if isinstance(mine[0], Exception):
             raise mine[0]
         return mine[0]
+
+    def _integer(self, value: int) -> Any:
+        """On the CPU, whatever the program has made torch's default device."""
+        return self._torch.tensor([value], dtype=self._torch.int64, device="cpu")
 
     def leave(self) -> None:
         # Not now: a `finally` of the program may do it too, and torch calls the second time an

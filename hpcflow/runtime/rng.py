@@ -63,4 +63,4 @@ def restore_generator(loader: Any, state: list[int] | None) -> None:
 def _bytes(values: list[int]) -> Any:
     import torch
 
-    return torch.tensor(values, dtype=torch.uint8)
+    return torch.tensor(values, dtype=torch.uint8, device="cpu")

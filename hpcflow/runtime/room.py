@@ -40,7 +40,7 @@ def size_by_manifest(folder: Path) -> int | None:
     try:
         files = read_manifest(folder)["files"]
         return sum(int(entry["size_bytes"]) for entry in files.values())
-    except (CheckpointError, AttributeError, KeyError, TypeError, ValueError):
+    except (CheckpointError, AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None
 
 

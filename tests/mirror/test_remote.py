@@ -21,7 +21,9 @@ def test_what_was_sent_can_be_read(remote: Remote) -> None:
     assert remote.read_range("run-1/run.json", 1000, 2000) == b""
     entry = remote.stat("run-1/run.json")
     assert entry is not None and entry.size_bytes == len(data)
-    assert entry.sha256 in (None, hashlib.sha256(data).hexdigest())
+    # A folder keeps no checksum. S3 does, though some servers change the case of its name.
+    keeps = hashlib.sha256(data).hexdigest() if remote.url.startswith("s3:") else None
+    assert entry.sha256 == keeps
 
 
 def test_an_object_is_replaced_as_a_whole(remote: Remote) -> None:

@@ -266,6 +266,16 @@ def test_a_torn_one_counts_for_nothing_and_goes(tmp_path: Path) -> None:
     assert removed(tmp_path) == [300]
 
 
+def test_a_newer_one_that_the_training_did_not_go_on_from_costs_no_good_one(tmp_path: Path) -> None:
+    """Its sizes are right, and a bit of it is not."""
+    save(tmp_path, 300)
+    damaged = save(tmp_path, 400) / "model.pt"
+    damaged.write_bytes(b"W" + damaged.read_bytes()[1:])
+    save_and_tidy(job_in(tmp_path, Rule(1)), 350)
+    assert there(tmp_path) == [350, 400]
+    assert removed(tmp_path) == [300]
+
+
 def test_nothing_goes_when_the_new_one_is_not_there_any_more(tmp_path: Path) -> None:
     save(tmp_path, 100)
     save(tmp_path, 200)
