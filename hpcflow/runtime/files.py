@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcflow.runtime.background import Background
+
 _CHUNK_BYTES = 1 << 20
+
+#: What is hashed by another thread, and then given to the disk, as one.
+_WINDOW_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,10 @@ class Written:
 class NewFile:
     """A file whose checksum is computed while it is written, not by reading it again.
 
-    It takes bytes in their order, and cannot seek. Nothing is buffered: a process that is forked
-    meanwhile has no half of it. Once the disk refuses, ``write`` does nothing more and ``close``
-    raises, since no exception gets well through torch's writer.
+    Hashing, copying to the system and the disk's own work go on at once, for each takes about as
+    long as the others. It takes bytes in their order, and cannot seek. Nothing is buffered: a
+    process that is forked meanwhile has no half of it. Once the disk refuses, ``write`` does
+    nothing more and ``close`` raises, since no exception gets well through torch's writer.
 
     Args:
         must_stop: asked before each MiB; once it is true, the rest is not written.
@@ -36,15 +42,15 @@ class NewFile:
         self._must_stop = must_stop
         self._digest = hashlib.sha256()
         self._size_bytes = 0
+        self._begun_bytes = 0
         self._error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
-        for begin in range(0, len(view), _CHUNK_BYTES):
+        for begin in range(0, len(view), _WINDOW_BYTES):
             if self._error is not None:
                 break
-            # By the MiB: what was hashed is still in the processor's cache when it is written.
-            self._write_chunk(view[begin : begin + _CHUNK_BYTES])
+            self._write_window(view[begin : begin + _WINDOW_BYTES])
         return len(view)
 
     def flush(self) -> None:
@@ -63,17 +69,41 @@ class NewFile:
             raise self._error
         return Written(self._size_bytes, self._digest.hexdigest())
 
-    def _write_chunk(self, chunk: memoryview) -> None:
+    def _write_window(self, window: memoryview) -> None:
+        hashing = None
+        if len(window) > _CHUNK_BYTES:
+            hashing = Background(lambda: self._digest.update(window))
+        else:  # a thread takes longer to start
+            self._digest.update(window)
         try:
-            if self._must_stop is not None and self._must_stop():
-                raise OSError("the program has ended")
-            self._digest.update(chunk)
-            while chunk:
-                written = self._file.write(chunk) or 0
-                self._size_bytes += written
-                chunk = chunk[written:]
+            for begin in range(0, len(window), _CHUNK_BYTES):
+                self._write_chunk(window[begin : begin + _CHUNK_BYTES])
+            self._begin_writeback()
         except OSError as error:
             self._error = error
+        if hashing is not None:
+            hashing.wait()
+            if hashing.error is not None and self._error is None:
+                self._error = OSError(f"no checksum could be computed: {hashing.error}")
+
+    def _write_chunk(self, chunk: memoryview) -> None:
+        if self._must_stop is not None and self._must_stop():
+            raise OSError("the program has ended")
+        while chunk:
+            written = self._file.write(chunk) or 0
+            self._size_bytes += written
+            chunk = chunk[written:]
+
+    def _begin_writeback(self) -> None:
+        """Let the disk begin; by itself Linux waits for fsync, or until much memory is dirty.
+
+        That of the file which is on the disk leaves the memory, where the training's data may be.
+        """
+        new_bytes = self._size_bytes - self._begun_bytes
+        if new_bytes >= _WINDOW_BYTES and hasattr(os, "posix_fadvise"):
+            descriptor = self._file.fileno()
+            os.posix_fadvise(descriptor, self._begun_bytes, new_bytes, os.POSIX_FADV_DONTNEED)
+            self._begun_bytes = self._size_bytes
 
 
 def write_new(path: Path, data: bytes) -> None:

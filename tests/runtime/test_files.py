@@ -1,0 +1,43 @@
+"""What is written has the checksum of what was meant, in pieces of any size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hpcflow.runtime.files import NewFile, Written, sha256_of
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "cuts", [[], [1], [MIB], [MIB + 1, 16 * MIB, 16 * MIB + 3], [33 * MIB, 34 * MIB]]
+)
+def test_the_checksum_is_that_of_all_bytes_whatever_the_pieces(
+    tmp_path: Path, cuts: list[int]
+) -> None:
+    data = os.urandom(35 * MIB + 7)
+    file = NewFile(tmp_path / "file")
+    for begin, end in pairwise([0, *cuts, len(data)]):
+        assert file.write(memoryview(data)[begin:end]) == end - begin
+    written = file.close()
+    assert written == Written(len(data), hashlib.sha256(data).hexdigest())
+    assert sha256_of(tmp_path / "file") == written.sha256
+
+
+def test_a_writer_that_must_stop_stops_within_the_piece(tmp_path: Path) -> None:
+    left = [20]
+
+    def must_stop() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    file = NewFile(tmp_path / "file", must_stop)
+    file.write(bytes(40 * MIB))
+    with pytest.raises(OSError, match="the program has ended"):
+        file.close()
+    assert (tmp_path / "file").stat().st_size == 20 * MIB
