@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,7 +138,8 @@ class TorchPart:
 
         file = NewFile(folder / self.name, must_stop)
         try:
-            torch.save(self.state(), file)
+            with _without_crc32(torch.serialization):
+                torch.save(self.state(), file)
         finally:
             written = file.close()
         return {self.name: written}
@@ -220,6 +222,24 @@ def _kinds(obj: object) -> set[str]:
     else:
         tensors = []
     return kinds | {type(tensor).__name__ for tensor in tensors}
+
+
+@contextmanager
+def _without_crc32(serialization: Any) -> Iterator[None]:
+    """Let torch.save compute no checksums: they take as long as those of the manifest.
+
+    torch.load does not look at them. What the program itself saves at this moment may have none
+    either: torch has one setting for all threads, and only since 2.6.
+    """
+    if not hasattr(serialization, "set_crc32_options"):
+        yield
+        return
+    before = serialization.get_crc32_options()
+    serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        serialization.set_crc32_options(before)
 
 
 def _has(obj: object, *methods: str) -> bool:

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     bench_ledger,
     bench_mirror,
     bench_recovery,
+    bench_resume,
     bench_saving,
     bench_storm,
     bench_submit,
@@ -32,6 +33,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "ledger": bench_ledger.rows,
     "tick": bench_tick.rows,
     "saving": bench_saving.rows,
+    "resume": bench_resume.rows,
     "gpt": bench_gpt.rows,
     "mirror": bench_mirror.rows,
 }
