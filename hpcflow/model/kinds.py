@@ -272,6 +272,12 @@ StoreUrl = Annotated[
     AfterValidator(check_store_url),
     Kind("URL of a folder in a store"),
 ]
+StoreUrlOrNever = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=1024),
+    AfterValidator(lambda url: url if url == "never" else check_store_url(url)),
+    Kind("URL of a folder in a store, or `never`"),
+]
 Variable = Annotated[
     str,
     AfterValidator(_check_variable),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from enum import Enum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -33,7 +33,7 @@ from hpcflow.model.kinds import (
     Path,
     Seconds,
     Section,
-    StoreUrl,
+    StoreUrlOrNever,
     TrainSteps,
     Variable,
     Variables,
@@ -524,7 +524,7 @@ class RunSpec(Section):
     environment: Environment = Field(default_factory=Environment, description=Environment.__doc__)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description=Checkpoint.__doc__)
     retry: Retry = Field(default_factory=Retry, description=Retry.__doc__)
-    mirror: StoreUrl | Literal["never"] | None = Field(
+    mirror: StoreUrlOrNever | None = Field(
         None,
         description="Where completed checkpoints and the run's small files are copied to: an "
         "`s3://` URL, any that fsspec knows, or an absolute folder; `$USER` and other variables "

@@ -119,6 +119,12 @@ def test_a_url_that_is_none(desk: Desk, mirror: str, wrong: str) -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_a_run_says_only_where_to_and_the_site_says_how(desk: Desk) -> None:
+    said = desk.error("run", desk.config("digits", "true"), "--set", "mirror.url=s3://lab/a")
+    assert "error: --set mirror: expected a text, got a mapping\n" in said
+
+
+@pytest.mark.usefixtures("home")
 def test_what_to_do_is_to_be_said(desk: Desk) -> None:
     assert "hpcflow mirror --once" in desk.error("mirror")
     assert "means nothing" in desk.error("mirror", "--once", "status")
