@@ -14,14 +14,13 @@ copying itself. There is never more of it than one copy of the state.
 from __future__ import annotations
 
 import ctypes
-import io
 import os
-import pickle
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from hpcflow.runtime.background import Background
+from hpcflow.runtime.plain import pickled
 
 #: What a thread copies before it takes the next piece.
 _PIECE_BYTES = 8 << 20
@@ -56,28 +55,7 @@ class HostCopies:
             OSError: there is not enough host memory.
             pickle.PicklingError, TypeError, AttributeError: it holds what cannot be pickled.
         """
-        import torch
-
-        tensors: list[Any] = []
-        known: dict[int, tuple[int, Any]] = {}
-
-        class Pickler(pickle.Pickler):
-            def persistent_id(_, obj: Any) -> int | None:  # noqa: N805
-                if not isinstance(obj, torch.Tensor):
-                    return None
-                if id(obj) not in known:
-                    known[id(obj)] = (len(tensors), obj)
-                    tensors.append(self._copied(obj))
-                return known[id(obj)][0]
-
-        class Unpickler(pickle.Unpickler):
-            def persistent_load(_, index: int) -> Any:  # noqa: N805
-                return tensors[index]
-
-        file = io.BytesIO()
-        Pickler(file, pickle.HIGHEST_PROTOCOL).dump(state)
-        pickled = file.getvalue()  # of this process, and read by nobody else
-        return lambda: Unpickler(io.BytesIO(pickled)).load()
+        return pickled(state, self._copied)
 
     def settle(self) -> None:
         """Return when everything that was taken is in host memory."""

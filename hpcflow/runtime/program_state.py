@@ -35,6 +35,7 @@ from hpcflow.runtime.objects import (
     read_weights,
     save_folder,
 )
+from hpcflow.runtime.plain import pickled, require_plain
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.shard_files import IndexPart, ShardsPart, read_index
 from hpcflow.runtime.shard_plan import ShardPlanner, shard_file
@@ -60,6 +61,7 @@ class ProgramState:
         self._objects = dict(objects)
         self._ranks = ranks
         self._planner = ShardPlanner(ranks)
+        self._plain: set[str] = set()  # files whose first one could have been loaded again
         self._sharded = {
             name: obj for name, obj in objects.items() if ranks.max(int(is_sharded(obj)))
         }
@@ -80,7 +82,8 @@ class ProgramState:
 
         Raises:
             OSError: the disk is full or gone, or there is not enough host memory.
-            TypeError: an object was sharded since it was given to ``run.restore``.
+            TypeError: an object was sharded since it was given to ``run.restore``, or holds what
+                could never be loaded again.
         """
         parts = self._capture_shards(copies) if self._sharded else []
         for name, obj in self._objects.items():
@@ -140,7 +143,7 @@ class ProgramState:
         if rank == 0:
             parts.append(IndexPart(share))
             for name, each in values.items():
-                parts.append(_torch_part(_values_file(name), each, copies))
+                parts.append(self._torch_part(_values_file(name), each, copies))
         return parts
 
     def _capture_whole(self, name: str, obj: Any, folder: Path, copies: HostCopies | None) -> Part:
@@ -151,7 +154,13 @@ class ProgramState:
             return save_folder(name, obj, folder)
         if is_sharded(obj):  # since restore() looked at it
             raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
-        return _torch_part(file, bare(obj).state_dict(), copies)
+        return self._torch_part(file, bare(obj).state_dict(), copies)
+
+    def _torch_part(self, file: str, state: Any, copies: HostCopies | None) -> TorchPart:
+        if file not in self._plain:
+            require_plain(file, state)
+            self._plain.add(file)
+        return TorchPart(file, copies.take(state) if copies else pickled(state, _itself))
 
     def _load_whole(self, obj: Any, path: Path) -> None:
         if isinstance(obj, dict):
@@ -177,8 +186,8 @@ def _is_same(ranks: Ranks, text: str) -> bool:
     return ranks.max(digest) == most - ranks.max(most - digest)
 
 
-def _torch_part(file: str, state: Any, copies: HostCopies | None) -> TorchPart:
-    return TorchPart(file, copies.take(state) if copies else lambda: state)
+def _itself(tensor: Any) -> Any:
+    return tensor
 
 
 def _values_file(name: str) -> str:
