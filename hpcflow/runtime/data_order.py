@@ -8,11 +8,13 @@ The state of a rank in a checkpoint, as JSON values::
 
 To go on, the random numbers are put back to where the epoch began, the loader is opened as it was
 then, 17 batches are read and dropped, and the random numbers are put to where the train step ended.
-A loader that keeps its place itself, as torchdata's does, was put there: nothing is dropped.
+A loader that keeps its place itself, as torchdata's does, or whose sampler or stream does, was put
+there: nothing is dropped.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterable, Iterator, Sized
 from dataclasses import replace
 from typing import Any
@@ -51,7 +53,7 @@ class DataOrder:
         Args:
             shared: the state of rank 0.
             own: the state of this rank; None where it left none.
-            placed: loaders that are at their place in the data already.
+            placed: loaders, or what they read, that are at their place in the data already.
 
         Raises:
             CheckpointError: this is not what :meth:`state` gave.
@@ -106,7 +108,8 @@ class DataOrder:
         return self._counted(self._advanced(loader, self.position.batch))
 
     def _advanced(self, loader: Iterable[Any], done: int) -> Iterator[Any]:
-        is_placed = any(loader is each for each in self._placed)
+        keepers = {id(each) for each in _keepers(loader)}
+        is_placed = any(id(each) in keepers for each in self._placed)
         # torch's sampler draws from a loader's own generator once more when it is exhausted, so
         # such a loader is read to its end even if nothing of the epoch is left. One that keeps its
         # place must find out by itself that nothing is.
@@ -119,7 +122,7 @@ class DataOrder:
         if is_read and not is_placed:
             for _ in range(done):
                 next(iterator, None)
-        self._placed = [each for each in self._placed if each is not loader]
+        self._placed = [each for each in self._placed if id(each) not in keepers]
         if done:
             self.enter_loop()
         self._to_restore = None
@@ -142,6 +145,20 @@ class DataOrder:
             restore_generator(self._loader, state.get("generator"))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"its random numbers make no sense: {error!r}") from error
+
+
+def _keepers(loader: Any) -> list[Any]:
+    """What keeps the place in the data of ``loader``, should it have a state."""
+    torch = sys.modules.get("torch")
+    batches, data = getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None)
+    samplers = [getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
+    # A data set that is read by index has no place, whatever else its state may be.
+    is_stream = torch is not None and isinstance(data, torch.utils.data.IterableDataset)
+    return [
+        loader,
+        *(each for each in samplers if each is not None),
+        *([data] if is_stream else []),
+    ]
 
 
 def _count(loader: Iterable[Any]) -> int | None:

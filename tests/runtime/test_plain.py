@@ -50,8 +50,9 @@ def optimizer_with_numbers_of_numpy() -> torch.optim.Optimizer:
     )
 
 
+@pytest.mark.usefixtures("inside")
 @pytest.mark.parametrize("train_steps", [1, 3], ids=["saved in place", "saved in the background"])
-def test_numbers_of_numpy_come_back_as_numbers(inside: RunFolder, train_steps: int) -> None:
+def test_numbers_of_numpy_come_back_as_numbers(train_steps: int) -> None:
     optimizer, extra = optimizer_with_numbers_of_numpy(), Holder([np.int64(1 << 40), np.True_])
     run = runtime.start()
     run.restore(optimizer=optimizer, extra=extra)

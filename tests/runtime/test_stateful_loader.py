@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
-from torch.utils.data import Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from hpcflow import runtime
@@ -94,6 +95,104 @@ def test_what_was_read_is_not_read_again(inside: RunFolder) -> None:
     epochs = [list(chain(*given[at : at + 10])) for at in (0, 10, 20)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(40))] * 3
     assert epochs[0] != epochs[1] != epochs[2]
+
+
+class Order(Sampler[int]):  # type: ignore[misc]
+    """0 to 39 in an order of its own, which keeps its place."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.given < 40:
+            self.given += 1
+            yield (self.given * 7) % 40
+        self.given = 0
+
+    def __len__(self) -> int:
+        return 40
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.given = state["given"]
+
+
+class Stream(IterableDataset[int]):  # type: ignore[misc]
+    """The same, as a data set that is read from its beginning to its end."""
+
+    def __init__(self) -> None:
+        self.order = Order()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+    def state_dict(self) -> dict[str, int]:
+        return self.order.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.order.load_state_dict(state)
+
+
+class Weighted(Numbers):
+    """A data set with a state that is no place."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"weight": 3}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        assert state == {"weight": 3}
+
+
+def with_sampler() -> tuple[Any, DataLoader[int]]:
+    sampler = Order()
+    return sampler, DataLoader(Numbers(), batch_size=4, sampler=sampler)
+
+
+def with_batches_of_sampler() -> tuple[Any, DataLoader[int]]:
+    sampler = Order()
+    return sampler, DataLoader(Numbers(), batch_sampler=BatchSampler(sampler, 4, drop_last=False))
+
+
+def with_stream() -> tuple[Any, DataLoader[int]]:
+    stream = Stream()
+    return stream, DataLoader(stream, batch_size=4)
+
+
+def with_data_set() -> tuple[Any, DataLoader[int]]:
+    data = Weighted()
+    return data, DataLoader(data, batch_size=4)
+
+
+@pytest.mark.parametrize(
+    "make", [with_sampler, with_batches_of_sampler, with_stream, with_data_set]
+)
+def test_what_a_loader_is_made_of_may_keep_its_place(
+    inside: RunFolder, make: Callable[[], tuple[Any, DataLoader[int]]]
+) -> None:
+    """Not a batch is lost, nor given out twice."""
+
+    def train(until: int) -> list[list[int]]:
+        data, loader = make()
+        run, seen = runtime.start(), []
+        run.restore(data=data)
+        for _ in run.epochs(2):
+            for batch in run.batches(loader):
+                seen.append(batch.tolist())
+                wait_for_write(run)
+                if run.train_step == until:
+                    return seen
+        run.finish()
+        return seen
+
+    before, after = train(until=7), train(until=0)
+
+    done = inside.events("train_started")[-1]["train_step"]
+    assert done == 4
+    given = before[:done] + after
+    assert sorted(chain(*given[:10])) == sorted(chain(*given[10:])) == list(range(40))
+    assert given[:10] == given[10:]
 
 
 def test_other_ranks_go_on_from_the_same_place_by_reading_again(folder: RunFolder) -> None:
