@@ -240,10 +240,10 @@ class Saving:
         """Load the newest whole checkpoint into the objects; the same one on all ranks.
 
         Raises:
-            CheckpointError: the checkpoint does not hold these objects.
+            CheckpointError: the checkpoint does not hold these objects, or a later attempt executes
+                the run.
         """
-        if self._ranks.rank == 0:
-            self._store.clean()
+        self._together(self._clean)
         path = choose(self._store, self._job.resume_from, self._ranks)
         if path is None:
             return None
@@ -263,6 +263,10 @@ class Saving:
         if path == self._store.path(train_step):
             self.saved_at = train_step
         return Restored(path, train_step, shared, own, placed)
+
+    def _clean(self) -> None:
+        if self._ranks.rank == 0:
+            self._store.clean(lambda: require_no_successor(self._job))
 
     def _stage(self, train_step: int, facts: dict[str, Any]) -> _Flight | None:
         """Finish what is under way, and create the hidden folder; None if there is nothing to do.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,19 +145,24 @@ class CheckpointStore:
         """The checkpoint of ``train_step`` is whole: all shares of it were checked."""
         self._known_good.add(train_step)
 
-    def clean(self) -> None:
+    def clean(self, require_right: Callable[[], None] = lambda: None) -> None:
         """Remove what a killed save left behind.
 
         Renamed first: should that save still be alive somewhere, it can no longer publish half.
+
+        Args:
+            require_right: raises OSError, which goes on to the caller, if a later attempt may be
+                writing. Asked once it is known what there is: nothing of that is its own then.
         """
-        for path in self._entries():
-            if _LEFT_BEHIND.fullmatch(path.name):
-                doomed = self._hidden(path.name.split(".")[1], "old")
-                try:
-                    path.rename(doomed)
-                except OSError:
-                    continue
-                remove_tree(doomed)
+        left = [path for path in self._entries() if _LEFT_BEHIND.fullmatch(path.name)]
+        require_right()
+        for path in left:
+            doomed = self._hidden(path.name.split(".")[1], "old")
+            try:
+                path.rename(doomed)
+            except OSError:
+                continue
+            remove_tree(doomed)
 
     def _candidates(self) -> list[Path]:
         names = (path for path in self._entries() if _COMPLETE.fullmatch(path.name))

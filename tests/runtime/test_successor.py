@@ -88,6 +88,21 @@ def test_what_it_published_in_the_last_moment_gives_way(folder: RunFolder) -> No
     assert made_by(folder) == {10: 2, 20: 2, 30: 2, LAST: 2}
 
 
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_an_attempt_that_begins_late_leaves_what_its_successor_writes(
+    folder: RunFolder, world_size: int
+) -> None:
+    claim(folder, 2)
+    writes = folder.checkpoints / ".000000010.00000000deadbeef.tmp"
+    writes.mkdir(parents=True)
+
+    older = start(folder, world_size)
+
+    assert older.exit_codes_by_themselves() == [1] * world_size
+    assert "attempt 2 executes this run now, and attempt 1 should be over" in older.log()
+    assert list(folder.checkpoints.iterdir()) == [writes]
+
+
 def test_an_attempt_that_only_waits_for_this_one_to_end_is_no_successor(folder: RunFolder) -> None:
     (folder.path / "attempts" / "0002").mkdir(parents=True)
     assert run(folder) == [0]
