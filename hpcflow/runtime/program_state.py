@@ -47,10 +47,16 @@ class ProgramState:
     """The objects of a program, by their names. Made by all ranks together.
 
     Raises:
-        TypeError: one is of no kind that can be saved.
+        TypeError: one is of no kind that can be saved, or the ranks have not the same ones.
     """
 
     def __init__(self, objects: dict[str, Any], ranks: Ranks) -> None:
+        # First, for of each that follows the ranks tell each other something.
+        if not _is_same(ranks, json.dumps(list(objects))):
+            raise TypeError(
+                "run.restore(): all ranks have to name the same objects in the same order; rank "
+                f"{ranks.rank} names {', '.join(objects) or 'none'}"
+            )
         for name, obj in objects.items():
             check_object(name, obj)
             if ranks.world_size > 1 and not _is_same(ranks, outline(obj)):

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Protocol
 
 from hpcflow.runtime.notice import NOTHING
+
+#: So long a rank waits for others, which may be writing to a slow disk. torch's half hour would end
+#: such a training. A rank that died is noticed at once, by its connection.
+_PATIENCE_S = 24 * 3600
 
 
 class Ranks(Protocol):
@@ -102,7 +107,7 @@ class TorchRanks:
         self._torch, self._dist = torch, dist
         self.rank: int = dist.get_rank()
         self.world_size: int = dist.get_world_size()
-        self._group = dist.new_group(backend="gloo")
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=_PATIENCE_S))
         self._work: Any = None
         self._value: Any = None
 
