@@ -21,7 +21,8 @@ def settle_buckets(obj: Any) -> None:
     """Make DDP settle its buckets now, on all ranks together; anything but a plain DDP stays as is.
 
     With ``find_unused_parameters`` buckets never change; a static graph, mixed precision or a hook
-    on the gradients would take the pass of zeros for a train step.
+    on the gradients would take the pass of zeros for a train step; and the gradients of zeros are
+    not sparse, as those of an embedding may have to be.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(obj, torch.nn.parallel.DistributedDataParallel):
@@ -30,12 +31,16 @@ def settle_buckets(obj: Any) -> None:
         return
     if any(getattr(obj, name, None) for name in _SPECIAL):
         return
+    if any(getattr(module, "sparse", False) for module in obj.modules()):
+        return
     parameters = [parameter for parameter in obj.parameters() if parameter.requires_grad]
     gradients = [parameter.grad for parameter in parameters]
 
     class Zeros(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self) -> Any:
-            return sum((parameter * 0).sum() for parameter in parameters)
+            # One real number on one device, whatever the parameters are.
+            zeros = [(parameter * 0).real.sum() for parameter in parameters]
+            return sum(zero.to(zeros[0].device) for zero in zeros)
 
     module = obj.module
     try:
