@@ -70,13 +70,14 @@ def _layout(place: Place, tensor: Any) -> tuple[Any, ...]:
 
 def _offer(tensors: Mapping[Place, Any]) -> Any:
     """What this rank could write: a plan of torch's."""
+    import torch
     from torch.distributed.checkpoint.default_planner import create_default_local_save_plan
 
     for place, tensor in tensors.items():
         _check(place, tensor)
-    return create_default_local_save_plan(
-        {json.dumps(place): tensor for place, tensor in tensors.items()}, False
-    )
+    named = {json.dumps(place): tensor for place, tensor in tensors.items()}
+    with torch.device("cpu"):  # it computes by tensors on whatever device is the default one
+        return create_default_local_save_plan(named, False)
 
 
 def _check(place: Place, tensor: Any) -> None:

@@ -54,6 +54,7 @@ class Stored:
                 self._fill(place, target)
 
     def _fill(self, place: Place, target: Any) -> None:
+        import torch
         from torch.distributed.checkpoint.default_planner import create_default_local_load_plan
 
         tensor, name = self.tensors[place], json.dumps(place)
@@ -67,7 +68,8 @@ class Stored:
                 f"{spell(place)} has no memory yet: model.to_empty(device=…) before run.restore()"
             )
         local = target.to_local() if hasattr(target, "to_local") else target
-        plan = create_default_local_load_plan({name: target}, _metadata(name, tensor))
+        with torch.device("cpu"):  # it computes by tensors on whatever device is the default one
+            plan = create_default_local_load_plan({name: target}, _metadata(name, tensor))
         pieces = {piece.offsets: piece for piece in tensor.pieces}
         filled = 0
         for item in plan.items:

@@ -134,6 +134,41 @@ def test_ranks_ask_each_other_only_when_something_is_new(tmp_path: Path) -> None
     assert len(read_index(tmp_path / "4")) == 4 + 3 * 4
 
 
+@pytest.mark.parametrize("is_sharded", [True, False], ids=["sharded", "whole"])
+def test_whatever_device_new_tensors_are_on_by_default(inside: RunFolder, is_sharded: bool) -> None:
+    """As a script has it that says torch.set_default_device("cuda"); "meta" exists everywhere."""
+
+    def objects() -> dict[str, Any]:
+        with torch.device("cpu"):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 4))
+            if is_sharded:
+                fully_shard(model)
+            return {"model": model, "optimizer": torch.optim.AdamW(model.parameters())}
+
+    one, other = objects(), objects()
+    run = runtime.start()
+    with torch.device("meta"):
+        run.restore(**one)
+        for _ in run.train_steps(3):
+            with torch.device("cpu"):
+                train(one)
+            run._begin_to_save()
+        run.finish()
+        assert runtime.start().restore(**other) == 3
+
+    assert inside.complete() == [1, 2, 3]
+    for name, expected in one["model"].state_dict().items():
+        assert torch.equal(whole(other["model"].state_dict()[name]), whole(expected)), name
+    for number, state in one["optimizer"].state_dict()["state"].items():
+        for key, expected in state.items():
+            back = other["optimizer"].state_dict()["state"][number][key]
+            assert torch.equal(whole(back), whole(expected)), key
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def test_a_state_of_an_own_kind_may_be_sharded_too(tmp_path: Path) -> None:
     class Average:
         def __init__(self) -> None:
