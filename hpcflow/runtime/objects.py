@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from hpcflow.runtime.background import describe
 from hpcflow.runtime.files import NewFile, Written, files_below, sha256_of, sync
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.tensor_tree import split
@@ -163,10 +164,13 @@ def save_folder(name: str, obj: Any, folder: Path) -> FolderPart:
     """Let ``obj`` save itself into the checkpoint that is being made in ``folder``.
 
     Raises:
-        OSError: the disk is full or gone.
+        OSError: it could not. The disk is full or gone, for which every library has another error.
     """
     (folder / name).mkdir()
-    obj.save(folder / name)
+    try:
+        obj.save(folder / name)
+    except Exception as error:
+        raise OSError(f"{name}.save(): {describe(error)}") from error
     return FolderPart(name)
 
 

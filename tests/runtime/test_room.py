@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
+import torch
 
+from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.room import needed_bytes, require_room, size_by_manifest
 from hpcflow.runtime.store import CheckpointStore
 from tests.cluster_fixture import small_disk
 from tests.runtime.harness import RunFolder, start
-from tests.runtime.program import BATCHES, EPOCHS
+from tests.runtime.program import BATCHES, EPOCHS, wait_for_write
 from tests.runtime.published import publish
 
 LAST = EPOCHS * BATCHES
@@ -128,6 +131,40 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written_costs_that_one(
         assert [each["train_step"] for each in failed] == [10, 20, 30]
         assert "No space left on device" in failed[0]["why"]
         ballast.unlink()
+
+
+def test_an_object_that_saves_itself_on_a_full_disk_ends_no_training(
+    small: RunFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """torch.save to a path says RuntimeError then, and others say what they like."""
+
+    class Own:
+        size_bytes = 1 << 10
+
+        def save(self, folder: Path) -> None:
+            torch.save(torch.zeros(self.size_bytes, dtype=torch.uint8), folder / "own.pt")
+
+        def load(self, folder: Path) -> None:
+            raise NotImplementedError
+
+    variables = {**small.environ(), "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)}
+    with small_disk(small.checkpoints, "8m"):
+        run, own = runtime.start(), Own()
+        run.restore(own=own)
+        for train_step in run.train_steps(4):
+            own.size_bytes = 16 << 20 if train_step in (2, 3) else 1 << 10
+            wait_for_write(run)
+        run.finish()
+        assert small.complete() == [1, 4]
+        assert not list(small.checkpoints.glob(".*"))
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+    assert [each["train_step"] for each in small.events("checkpoint_failed")] == [2, 3]
+    assert capfd.readouterr().err.count("training goes on: own.save(): RuntimeError: ") == 2
 
 
 def test_a_program_in_another_language_is_told_before_anything_is_copied(
