@@ -107,7 +107,7 @@ def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) ->
         CheckpointError: something else was stored.
     """
     if is_optimizer(obj):
-        _load_optimizer(name, obj, _called(obj, names), stored)
+        _load_named_optimizer(name, obj, _called(obj, names), stored)
         return
     state = bare(obj).state_dict()
     targets, _ = split(state)
@@ -118,7 +118,20 @@ def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) ->
     bare(obj).load_state_dict(state)
 
 
-def _load_optimizer(name: str, obj: Any, called: list[list[str]], stored: Stored) -> None:
+def load_optimizer(optimizer: Any, state: Any) -> None:
+    """Put ``optimizer`` into ``state``, whose tensors are in a file until they are used.
+
+    Those of parameters on a GPU go there from the disk, with no copy of them in host memory.
+    """
+    optimizer.load_state_dict(state)
+    for parameter, loaded in optimizer.state.items():
+        tensors, values = split(loaded)
+        # What stays on the CPU is in the file still, which is removed one day.
+        own = {at: each.clone() if each.is_cpu else each for at, each in tensors.items()}
+        optimizer.state[parameter] = join(values, own)
+
+
+def _load_named_optimizer(name: str, obj: Any, called: list[list[str]], stored: Stored) -> None:
     parameters = _parameters(obj, called)
     targets = {
         place: _empty(tensor, parameters.get(place[1]) if place[0] == "state" else None)

@@ -18,6 +18,7 @@ from hpcflow.runtime.named_state import (
     check_optimizer,
     is_optimizer,
     load_named,
+    load_optimizer,
     parameter_names,
     with_names,
 )
@@ -172,6 +173,8 @@ class ProgramState:
         if isinstance(obj, dict):
             obj.clear()
             obj.update(read_json(path))
+        elif is_optimizer(obj):
+            load_optimizer(obj, read_weights(path, is_mapped=True))
         elif has_state(obj):
             bare(obj).load_state_dict(read_weights(path))
         else:
