@@ -22,7 +22,7 @@ from hpcflow.runtime.adoption.foreign import Foreign, find, look, train_step_of
 from hpcflow.runtime.adoption.making import FOLDER, Maker
 from hpcflow.runtime.adoption.memory import NAME, Known, read_memory, write_memory
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
-from hpcflow.runtime.adoption.signs import end_of_program, last_sign_of_life_ns
+from hpcflow.runtime.adoption.signs import end_of_program, has_left, last_sign_of_life_ns
 from hpcflow.runtime.adoption.whole import Completeness
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import find as find_checkpoints
@@ -78,8 +78,9 @@ class Adopter:
         failed = self._adopt_newest(found, alive_ns)
         # What was not adopted is so for good, until it is changed: it will not be half any longer,
         # once the program lives again, only because nothing changes it.
-        seen = {each.name: Known(each.state) for each in found if each.name not in failed}
-        self._known = {**seen, **{name: self._known[name] for name in self._unchanged(found)}}
+        names = [each.name for each in found if self._is_known(each)]
+        self._known = {name: self._known[name] for name in names}
+        self._pass_over(found, failed)
         newest = self._store.path(self._newest) if self._newest >= 0 else None
         if newest is not None and self._rule.put_back:
             self._put_back(newest, failed)
@@ -106,13 +107,19 @@ class Adopter:
         """After the program has ended: adopt the newest that is complete. Never raises.
 
         Args:
-            is_well: whether it ended by itself, and had time to finish what it wrote.
+            is_well: whether its exit code, or the word of a rank, says that it left by itself.
         """
         self.watch()
-        ended_ns, _ = end_of_program(self._run_dir / "attempts" / f"{self._attempt:04d}")
+        folder = self._run_dir / "attempts" / f"{self._attempt:04d}"
+        if (folder / "resubmit").exists():  # else the code may be another one that a config names
+            is_well = is_well and has_left(folder, self._job.exit_code)
+        ended_ns, _ = end_of_program(folder)
         try:
-            found = self._look_at(self._worth_looking())
-            self._adopt_newest(found, None if is_well else ended_ns)
+            found = list(self._look_at(self._worth_looking()))
+            failed = self._adopt_newest(found, None if is_well else ended_ns)
+            if not is_well:  # the next attempt knows less of how this one has ended
+                self._pass_over(found, failed)
+                write_memory(self._memory, self._known)
         except OSError as error:
             self._say(f"cannot look for checkpoints; the next attempt does: {error}")
         self._maker.say()
@@ -132,6 +139,12 @@ class Adopter:
             else:
                 failed.add(foreign.name)
         return failed
+
+    def _pass_over(self, found: Iterable[Foreign], failed: set[str]) -> None:
+        """Do not adopt what was not, unless that has ``failed``, or it is changed."""
+        for foreign in found:
+            if foreign.name not in failed and not self._is_known(foreign):
+                self._known[foreign.name] = Known(foreign.state)
 
     def _worth_looking(self) -> list[Path]:
         """What can be newer than the newest, by its name: the rest need not be looked into."""
@@ -210,9 +223,6 @@ class Adopter:
     def _is_known(self, foreign: Foreign) -> bool:
         known = self._known.get(foreign.name)
         return known is not None and known.state == foreign.state
-
-    def _unchanged(self, found: Iterable[Foreign]) -> list[str]:
-        return [each.name for each in found if self._is_known(each)]
 
     def _newest_of_attempt(self) -> int:
         """What this attempt has resumed from or made; others may be there, and damaged."""

@@ -9,15 +9,24 @@ from pathlib import Path
 def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | None:
     """When the program of the attempt before ``attempt`` was certainly alive, in ns since 1970.
 
-    None: it ended by itself, with 0 or with ``exit_code``. 0: no program was ever started.
+    None: it has left by itself: see :func:`has_left`. 0: no program was ever started.
     """
     for number, folder in sorted(_attempts(run_dir), reverse=True):
         if number < attempt and (folder / "program").exists():
-            end_ns, code = end_of_program(folder)
-            if code in (0, exit_code) or (folder / "resubmit").exists():
+            if has_left(folder, exit_code):
                 return None
-            return end_ns or _last_word_ns(folder)
+            return end_of_program(folder)[0] or _last_word_ns(folder)
     return 0
+
+
+def has_left(attempt_dir: Path, exit_code: int) -> bool:
+    """Whether the program left by itself, with 0 or with ``exit_code``, and none of its ranks failed.
+
+    The word ``resubmit`` does not say so: one rank has left it, and another, which wrote, may have
+    been killed since.
+    """
+    _, code = end_of_program(attempt_dir)
+    return code in (0, exit_code) and not (attempt_dir / "failed").exists()
 
 
 def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:

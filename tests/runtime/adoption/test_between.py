@@ -105,6 +105,43 @@ def test_a_program_that_left_by_itself_and_nobody_looked(bench: Bench) -> None:
     assert bench.begin() == bench.folder.checkpoint(1)
 
 
+@pytest.mark.parametrize("is_watched", [True, False])
+@pytest.mark.parametrize("code", [None, 1, 137, 143])
+def test_the_word_of_one_rank_does_not_say_that_the_others_have_finished(
+    bench: Bench, code: int | None, is_watched: bool
+) -> None:
+    """Rank 1 left with 75; rank 0, which writes, was killed when its time was over."""
+    bench.watching()
+    bench.write("step-1", b"ha")
+    bench.folder.resubmit.touch()
+    bench.program_ended(code)
+    if is_watched:
+        bench.adopter().end(is_well=True)  # the script leaves with 75 because of that word
+    bench.next_attempt()
+    assert bench.begin() is None
+    assert bench.adopted() == {}
+
+
+def test_what_a_failed_rank_wrote_may_be_half_whatever_its_launcher_says(bench: Bench) -> None:
+    bench.watching()
+    bench.write("step-1", b"ha")
+    (bench.folder.attempt_dir / "failed").touch()
+    bench.program_ended(0)
+    bench.next_attempt()
+    assert bench.begin() is None
+
+
+def test_the_script_knows_that_srun_has_lost_the_program(bench: Bench) -> None:
+    """srun leaves with 0 then; so the next attempt must not ask that code again."""
+    bench.watching()
+    bench.write("step-1", b"ha")
+    bench.program_ended(0)
+    bench.adopter().end(is_well=False)
+    bench.next_attempt()
+    assert bench.begin() is None
+    assert bench.adopted() == {}
+
+
 def test_a_damaged_one_is_made_again(bench: Bench) -> None:
     adopter = bench.watching()
     for step in (1, 2):
