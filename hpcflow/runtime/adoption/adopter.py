@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hpcflow.runtime.adoption.copying import put_back
-from hpcflow.runtime.adoption.foreign import Foreign, find, look, train_step_of
+from hpcflow.runtime.adoption.foreign import Foreign, find, is_named, look, train_step_of
 from hpcflow.runtime.adoption.making import FOLDER, Maker
 from hpcflow.runtime.adoption.memory import NAME, Known, read_memory, write_memory
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
@@ -196,6 +196,8 @@ class Adopter:
         origin = _origin(newest)
         if origin is None or origin[0] in failed:  # what is there is newer, and complete
             return
+        if not is_named(origin[0], self._rule):  # a manifest does not say where else to write
+            return
         name, train_step = origin[0], int(newest.name)
         known, target = self._known.get(name), self._rule.folder / name
         if known is not None and known.train_step == train_step:
@@ -247,7 +249,5 @@ def _origin(path: Path) -> tuple[str, int] | None:
         return None
     name, changed_ns = said.get("name"), said.get("changed_ns")
     if not isinstance(name, str) or type(changed_ns) is not int:
-        return None
-    if {"", ".", ".."} & set(name.split("/")) or "\0" in name:
         return None
     return name, changed_ns

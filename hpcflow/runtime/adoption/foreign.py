@@ -50,6 +50,14 @@ def find(rule: AdoptRule) -> list[Path]:
     return sorted(_matches(rule.folder, rule.pattern.split("/")))
 
 
+def is_named(name: str, rule: AdoptRule) -> bool:
+    """Whether ``name``, a path below the rule's folder, is one that :func:`find` could find."""
+    parts, patterns = name.split("/"), rule.pattern.split("/")
+    if len(parts) != len(patterns) or "\0" in name or _UNFINISHED.search(parts[-1]):
+        return False
+    return all(map(_fits, parts, patterns))
+
+
 def look(path: Path, rule: AdoptRule) -> Foreign:
     """What is at ``path``, as it looks from outside: no file is read.
 
@@ -120,7 +128,7 @@ def read_json(path: Path) -> object:
 
 def _matches(folder: Path, parts: list[str]) -> Iterator[Path]:
     part, rest = parts[0], parts[1:]
-    if any(sign in part for sign in "*?["):
+    if _is_glob(part):
         paths = _matching(folder, part)
     else:
         # As it is called: there may be a million other files, and a link may lead to it.
@@ -133,15 +141,23 @@ def _matches(folder: Path, parts: list[str]) -> Iterator[Path]:
             yield path
 
 
+def _is_glob(pattern: str) -> bool:
+    return any(sign in pattern for sign in "*?[")
+
+
+def _fits(part: str, pattern: str) -> bool:
+    if _is_glob(pattern):
+        return fnmatchcase(part, pattern) and part != "" and not part.startswith(".")
+    return part == pattern
+
+
 def _matching(folder: Path, pattern: str) -> list[Path]:
     try:
         with os.scandir(str(folder)) as entries:
             names = [
                 entry.name
                 for entry in entries
-                if fnmatchcase(entry.name, pattern)
-                and not entry.name.startswith(".")
-                and not entry.is_symlink()
+                if _fits(entry.name, pattern) and not entry.is_symlink()
             ]
     except OSError:
         return []

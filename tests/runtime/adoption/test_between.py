@@ -286,9 +286,23 @@ def test_a_manifest_does_not_say_where_else_to_write(nanogpt: Bench, tmp_path: P
     saved(nanogpt, b"x").unlink()
     manifest = nanogpt.folder.checkpoint(1) / "manifest.json"
     said = json.loads(manifest.read_text())
-    for name in ("../owned", str(tmp_path / "owned"), "a/../../owned", "", 7):
+    code = nanogpt.write("train.py", b"the user's code")
+    own = nanogpt.folder.checkpoint(1) / "adopted"
+    (own / "ckpt.pt").rename(own / "train.py")
+    said["files"]["adopted/train.py"] = said["files"].pop("adopted/ckpt.pt")
+    names = (
+        "../owned",
+        str(tmp_path / "owned"),
+        "a/../../owned",
+        "",
+        7,
+        "train.py",
+        "owned/ckpt.pt",
+    )
+    for name in names:
         said["adopted"]["name"] = name
         manifest.write_text(json.dumps(said))
         nanogpt.next_attempt()
         nanogpt.begin()
         assert not list(tmp_path.rglob("owned"))
+        assert code.read_bytes() == b"the user's code"
