@@ -29,6 +29,7 @@ from hpcflow.runtime.keeping import find as find_checkpoints
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import WarnOnce, warn
 
 
@@ -64,8 +65,9 @@ class Adopter:
 
         Raises:
             OSError: nothing can be written in the run directory, or where the program looks for
-                its checkpoint.
+                its checkpoint; or a later attempt executes the run.
         """
+        require_no_successor(self._job)  # it would take away what that one is writing
         self._store.clean()
         whole = self._store.newest()
         self._newest = whole.train_step if whole is not None else -1

@@ -20,7 +20,7 @@ def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | N
 
 
 def has_left(attempt_dir: Path, exit_code: int) -> bool:
-    """Whether the program left by itself, with 0 or with ``exit_code``, and none of its ranks failed.
+    """Whether the program left by itself, with 0 or ``exit_code``, and none of its ranks failed.
 
     The word ``resubmit`` does not say so: one rank has left it, and another, which wrote, may have
     been killed since.

@@ -160,6 +160,31 @@ def test_a_damaged_one_is_made_again(bench: Bench) -> None:
     assert bench.adopted() == {1: b"x", 2: b"again"}
 
 
+@pytest.mark.parametrize("how", ["name", "count"])
+def test_a_damaged_one_costs_no_good_one(bench: Bench, how: str) -> None:
+    """Its sizes are right, and a bit of it is not; the program goes on from the one before."""
+    bench.rule = {"train_step": how}
+    adopter = bench.watching()
+    for step in (1, 3):
+        bench.write(f"step-{step}", b"x%d" % step)
+        bench.pass_by(adopter, 10)
+    damaged = max(bench.folder.complete())
+    (bench.folder.checkpoint(damaged) / "adopted" / "step-3").write_bytes(b"y3")
+    bench.program_ended(None)
+
+    bench.next_attempt()
+    bench.folder.variables = {"HPCFLOW_CHECKPOINT_KEEP": '{"last": 1}'}
+    adopter = bench.watching()
+    assert bench.resumed == bench.folder.checkpoint(1)
+    bench.write("step-2", b"x")
+    bench.pass_by(adopter, 10)
+    bench.program_ended(None)
+
+    bench.next_attempt()
+    resumed = bench.begin()
+    assert resumed == bench.folder.checkpoint(2 if how == "name" else damaged + 1)
+
+
 def test_a_memory_that_was_lost_costs_nothing(bench: Bench) -> None:
     bench.rule = {"pattern": "ckpt.pt", "train_step": "count"}
     adopter = bench.watching()

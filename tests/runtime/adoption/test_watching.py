@@ -249,6 +249,20 @@ def test_an_attempt_that_is_not_the_newest_any_more_adopts_nothing(
     assert "attempt 2 executes this run now" in capsys.readouterr().err
 
 
+def test_nor_does_it_clean_up_what_the_newest_is_writing(bench: Bench) -> None:
+    """It was stopped before it began, and now goes on."""
+    bench.folder.checkpoints.mkdir(parents=True)
+    staged = bench.folder.checkpoints / ".000000001.00ff.tmp"
+    staged.mkdir()
+    bench.folder.attempt = 2
+    bench.folder.environ()
+    (bench.folder.attempt_dir / "claim").write_text("8\n")
+    bench.folder.attempt = 1
+    with pytest.raises(OSError, match="attempt 2 executes this run now"):
+        bench.begin()
+    assert staged.is_dir()
+
+
 def test_the_marker_of_the_save_before_is_none(bench: Bench) -> None:
     """One folder, written over; nobody removes its marker first."""
     bench.rule = {"pattern": "last", "marker": "done", "train_step": "count"}
