@@ -10,8 +10,6 @@ import errno
 import os
 from pathlib import Path
 
-from hpcflow.runtime.manifest import CheckpointError, read_manifest
-
 
 def require_room(folder: Path, size_bytes: int) -> None:
     """Whether ``size_bytes`` and a little more could be written below ``folder``.
@@ -30,18 +28,6 @@ def require_room(folder: Path, size_bytes: int) -> None:
             f"a checkpoint takes {size_text(size_bytes)}, and {size_text(free_bytes)} are free",
             str(folder),
         )
-
-
-def size_by_manifest(folder: Path) -> int | None:
-    """Bytes of the checkpoint in ``folder``, as its manifest says; None if it has no such manifest.
-
-    No file of it is looked at: that takes long where there are many.
-    """
-    try:
-        files = read_manifest(folder)["files"]
-        return sum(int(entry["size_bytes"]) for entry in files.values())
-    except (CheckpointError, AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        return None
 
 
 def needed_bytes(size_bytes: int) -> int:

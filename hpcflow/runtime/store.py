@@ -35,7 +35,8 @@ class CheckpointStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known_good: set[int] = set()
-        self._last_bytes: int | None = None
+        self._sizes: dict[int, int] = {}  # as manifests say; what they say may be wrong
+        self._last_bytes: int | None = None  # of the last that was made here, or is known good
 
     def path(self, train_step: int) -> Path:
         """Where the checkpoint of ``train_step`` is, or would be."""
@@ -49,8 +50,8 @@ class CheckpointStore:
         """Create the hidden folder.
 
         Args:
-            size_bytes: what is to be written into it; if None, as much as the newest checkpoint
-                has, if there is one.
+            size_bytes: what is to be written into it; if None, as much as the last checkpoint
+                that this process has made or verified, if there is one.
 
         Raises:
             OSError: the disk is full or gone, or has no room for as much.
@@ -58,7 +59,7 @@ class CheckpointStore:
         # Nothing above it: a run directory that was deleted does not come back as a part of one.
         self.folder.mkdir(exist_ok=True)
         if size_bytes is None:
-            size_bytes = self._newest_bytes()
+            size_bytes = self._last_bytes
         if size_bytes is not None:
             room.require_room(self.folder, size_bytes)
         path = self.staging_path(train_step, token)
@@ -66,14 +67,13 @@ class CheckpointStore:
         return path
 
     def require_quota(self) -> None:
-        """Whether the quotas leave room for a checkpoint as large as the newest; takes its time.
+        """Whether the quotas leave room for one as large as the last; takes its time.
 
         Raises:
             OSError: no.
         """
-        size_bytes = self._newest_bytes()
-        if size_bytes is not None:
-            quota.require_quota(self.folder, size_bytes)
+        if self._last_bytes is not None:
+            quota.require_quota(self.folder, self._last_bytes)
 
     def has(self, train_step: int) -> bool:
         """Whether a whole checkpoint of ``train_step`` exists; reads it, unless that was done."""
@@ -137,6 +137,7 @@ class CheckpointStore:
         checkpoint = verify(path, share)
         if self.path(checkpoint.train_step) != path:
             raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
+        self._sizes[checkpoint.train_step] = checkpoint.size_bytes
         if share == ALL:
             self.trust(checkpoint.train_step)
         return checkpoint
@@ -144,6 +145,7 @@ class CheckpointStore:
     def trust(self, train_step: int) -> None:
         """The checkpoint of ``train_step`` is whole: all shares of it were checked."""
         self._known_good.add(train_step)
+        self._last_bytes = self._sizes.get(train_step)
 
     def clean(self, require_right: Callable[[], None] = lambda: None) -> None:
         """Remove what a killed save left behind.
@@ -173,12 +175,6 @@ class CheckpointStore:
             yield from list(self.folder.iterdir())
         except OSError:
             return
-
-    def _newest_bytes(self) -> int | None:
-        if self._last_bytes is None:
-            newest = next(iter(self._candidates()), None)
-            self._last_bytes = None if newest is None else room.size_by_manifest(newest)
-        return self._last_bytes
 
     def _hidden(self, stem: str, suffix: str) -> Path:
         return self.folder / f".{stem}.{secrets.token_hex(8)}.{suffix}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.manifest import verify
-from hpcflow.runtime.room import needed_bytes, require_room, size_by_manifest
+from hpcflow.runtime.room import needed_bytes, require_room
 from hpcflow.runtime.store import CheckpointStore
 from tests.cluster_fixture import small_disk
 from tests.runtime.harness import RunFolder, start
@@ -57,6 +58,7 @@ def test_the_last_checkpoint_says_how_much_is_needed(small: RunFolder) -> None:
     with small_disk(small.checkpoints, "8m"):
         publish(small.checkpoints, 1, {"model.bin": bytes(1 << 20)})
         store = CheckpointStore(small.checkpoints)
+        store.newest()
         ballast = fill(small.checkpoints, 512 << 10)
         with pytest.raises(OSError, match=r"1\.0 MiB, and 512\.0 KiB are free"):
             store.stage(2, 2)
@@ -65,15 +67,18 @@ def test_the_last_checkpoint_says_how_much_is_needed(small: RunFolder) -> None:
         store.stage(2, 2)
 
 
-@pytest.mark.parametrize(
-    "manifest", ["", "{}", '{"format": 1, "files": 7}', '{"format": 1, "files": {"a": {}}}']
-)
-def test_a_manifest_that_says_nothing_holds_no_save_up(tmp_path: Path, manifest: str) -> None:
-    (tmp_path / "manifest.json").write_text(manifest)
-    assert size_by_manifest(tmp_path) is None
-    assert size_by_manifest(tmp_path / "gone") is None
-    publish(tmp_path / "checkpoints", 5, {"a": b"12345", "b": b"67"})
-    assert size_by_manifest(tmp_path / "checkpoints" / "000000005") == 7
+@pytest.mark.parametrize("size", [10**30, -(10**30), float("inf"), "many"])
+def test_a_size_that_nobody_verified_holds_no_save_up(tmp_path: Path, size: object) -> None:
+    """A digit of it was flipped, of a manifest that had no checksum yet; all else is whole."""
+    path = publish(tmp_path, 5, {"a": b"12345", "b": b"67"}).path
+    said = json.loads((path / "manifest.json").read_text())
+    said.pop("sha256", None)
+    said["files"]["a"]["size_bytes"] = size
+    (path / "manifest.json").write_text(json.dumps(said))
+    store = CheckpointStore(tmp_path)
+    assert store.newest() is None
+    store.require_quota()
+    store.stage(6, 6)
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
