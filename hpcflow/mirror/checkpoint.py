@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,7 +23,7 @@ from hpcflow.mirror.records import (
 )
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
-from hpcflow.runtime.manifest import FORMAT
+from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -74,12 +73,12 @@ def read_local(path: Path) -> Local:
     except OSError as error:
         raise DamagedError(f"{path / MANIFEST} cannot be read: {error}") from error
     try:
-        manifest = json.loads(data)
+        manifest = parse_manifest(data)
         files = {name: (_size(said), _sha256(said)) for name, said in manifest["files"].items()}
         step = int(manifest["train_step"])
-        if manifest["format"] != FORMAT or step != int(path.name) or not all(map(_is_plain, files)):
-            raise ValueError("of another format, or of another checkpoint")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if step != int(path.name) or not all(map(_is_plain, files)):
+            raise ValueError("of another checkpoint")
+    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{path / MANIFEST} is no manifest: {error}") from error
     return Local(path, step, files, data, hashlib.sha256(data).hexdigest(), made_at)
 

@@ -5,7 +5,6 @@ Everything is data from outside: sizes are looked at before anything is read, an
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from hpcflow.mirror.layout import MANIFEST, RUN_JSON
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.model.run import Run
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
-from hpcflow.runtime.manifest import FORMAT
+from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.storage.rundir import parse_run
 
 _MAX_RUN_JSON_BYTES: Final = 16 << 20
@@ -142,9 +141,9 @@ class RemoteRun:
             raise DamagedError(f"its {MANIFEST} is too large to be one")
         data = self._read(f"{folder}/{MANIFEST}", _MAX_MANIFEST_BYTES)
         try:
-            manifest = json.loads(data)
-        except (ValueError, RecursionError):
-            raise DamagedError(f"its {MANIFEST} is no JSON") from None
+            manifest = parse_manifest(data)
+        except CheckpointError as error:
+            raise DamagedError(str(error)) from None
         files = _files(manifest, train_step, self.run_id)
         for name, file in files.items():
             if name not in listed:
@@ -169,14 +168,12 @@ class RemoteRun:
         return data
 
 
-def _files(manifest: object, train_step: int, run_id: str) -> dict[str, RemoteFile]:
+def _files(manifest: Mapping[str, Any], train_step: int, run_id: str) -> dict[str, RemoteFile]:
     """What a manifest says of its files, once it was looked at.
 
     Raises:
         DamagedError: it is none of this checkpoint.
     """
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise DamagedError(f"its {MANIFEST} is none that this hpcflow reads")
     if manifest.get("train_step") != train_step:
         raise DamagedError(f"its {MANIFEST} is of another train step")
     if manifest.get("run_id") not in (None, run_id):

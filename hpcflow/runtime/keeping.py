@@ -85,7 +85,7 @@ def look(path: Path, run_id: str | None) -> Found:
         why,
         stranger=min(sizes.keys() - files.keys(), default=""),
         size_bytes=sum(sizes.values()),
-        epoch=epoch if isinstance(epoch, (int, float)) else None,
+        epoch=finite({"epoch": epoch}).get("epoch"),
         metrics=finite(metrics) if isinstance(metrics, dict) else {},
         attempt=_count(manifest.get("attempt")),
         world_size=_count(manifest.get("world_size")),

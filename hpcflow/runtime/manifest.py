@@ -4,15 +4,21 @@
 
     {"format": 1, "train_step": 400, "epoch": 2.5, "world_size": 2, "run_id": …, "attempt": 1,
      "created_at": "2026-01-01T00:00:00.000Z", "metrics": {"loss": 0.3},
-     "files": {"model.pt": {"size_bytes": 9000, "sha256": "…"}, …}}
+     "files": {"model.pt": {"size_bytes": 9000, "sha256": "…"}, …},
+     "sha256": "…"}
+
+The last is the checksum of all the rest, written as JSON once more: with sorted keys, no blanks and
+ASCII alone. Manifests of older versions have none, and are read all the same.
 
 A manifest is data from a shared disk: nothing in it is believed before it was checked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -28,6 +34,7 @@ FORMAT = 1
 #: A larger manifest is not one of ours. A file of each of 100,000 ranks still fits.
 _MAX_BYTES = 64 << 20
 
+_CHECKSUM = "sha256"
 _OF_RANK = re.compile(r"\brank-(\d{1,9})\.", re.ASCII)
 
 
@@ -54,8 +61,14 @@ def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> 
     """
     entries = {name: asdict(files[name]) for name in sorted(files)}
     manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": entries}
-    write_new(folder / NAME, json.dumps(manifest, indent=1).encode())
+    write_new(folder / NAME, manifest_bytes(manifest))
     return sum(file.size_bytes for file in files.values())
+
+
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """A manifest as it is written, with its checksum."""
+    rest = {key: value for key, value in manifest.items() if key != _CHECKSUM}
+    return json.dumps({**rest, _CHECKSUM: _checksum_of(rest)}, indent=1).encode()
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
         path=folder,
         train_step=train_step,
         size_bytes=size_bytes,
-        epoch=epoch if isinstance(epoch, (int, float)) else None,
+        epoch=finite({"epoch": epoch}).get("epoch"),
         metrics=finite(metrics) if isinstance(metrics, dict) else {},
     )
 
@@ -126,36 +139,64 @@ def now_text() -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the manifest of ``folder`` says; nothing of it was checked.
+    """What the manifest of ``folder`` says; of the files that it names, none was looked at.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it has another format.
+        CheckpointError: there is none, it cannot be read, or see :func:`parse_manifest`.
     """
     path = folder / NAME
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise CheckpointError(f"its {NAME} is too large to be one")
-        manifest = json.loads(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"it has no {NAME}, so it was never complete") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from error
+    return parse_manifest(data)
+
+
+def parse_manifest(data: bytes) -> dict[str, Any]:
+    """What a manifest says, compared with its checksum where it has one; no kind was checked.
+
+    Raises:
+        CheckpointError: it is none, it is not what was written, or it has another format.
+    """
+    try:
+        manifest = json.loads(data)
+        said = manifest.pop(_CHECKSUM, None) if isinstance(manifest, dict) else None
+        is_as_written = said is None or said == _checksum_of(manifest)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"its {NAME} cannot be read: {error}") from None
     if not isinstance(manifest, dict):
         raise CheckpointError(f"its {NAME} is not a JSON object")
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"it has format {manifest.get('format')!r}, this reads {FORMAT}")
+    if not is_as_written:
+        raise CheckpointError(f"its {NAME} is not what was written: its checksum differs")
     return manifest
+
+
+def _checksum_of(rest: Mapping[str, Any]) -> str:
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parts_of(name: str) -> list[str]:
     """The folders and the file that ``name``, of a manifest, is made of; all below the checkpoint.
 
     Raises:
-        CheckpointError: it leads elsewhere.
+        CheckpointError: it leads elsewhere, or nowhere.
     """
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
         raise CheckpointError(f"its manifest names a file outside of it: {name!r}")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        raise CheckpointError(
+            f"its manifest names a file that no disk can have: {name!r}"
+        ) from None
     return parts
 
 

@@ -6,7 +6,6 @@ them. The copy is a whole checkpoint: it has the manifest, and ``verify`` takes 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import BinaryIO, Final, Protocol
 
 from hpcflow.errors import InputError, StorageError
 from hpcflow.runtime.files import NewFile, Written, remove_tree, sync_folders, write_new
-from hpcflow.runtime.manifest import FORMAT, NAME, CheckpointError, parts_of
+from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
 from hpcflow.storage.files import fsync_folder, open_file, read_file, storage_error
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -122,16 +121,13 @@ def _copy(source: Source, half: Path, tell: Callable[[int], object]) -> dict[str
 def _files(source: Source, manifest: bytes) -> dict[str, Written]:
     """What the manifest says of each file."""
     try:
-        said = json.loads(manifest)
-        if said["format"] != FORMAT:
-            raise CheckpointError(f"it has format {said['format']!r}, this reads {FORMAT}")
         files = {}
-        for name, entry in said["files"].items():
+        for name, entry in parse_manifest(manifest)["files"].items():
             parts_of(name)
             files[name] = Written(int(entry["size_bytes"]), str(entry["sha256"]))
     except CheckpointError as error:
         raise _damaged(source, str(error)) from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise _damaged(source, f"its {NAME} is damaged") from None
     return files
 

@@ -12,6 +12,7 @@ from hpcflow.errors import MirrorError
 from hpcflow.mirror.remote import Remote
 from hpcflow.restore.local import newest_whole
 from hpcflow.restore.restore import ALL
+from hpcflow.runtime.manifest import manifest_bytes
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 
@@ -38,7 +39,7 @@ def _gone(name: str) -> Harm:
 def _manifest(**changes: Any) -> Harm:
     def change(remote: Remote, folder: str) -> None:
         said = json.loads(remote.read(f"{folder}manifest.json"))
-        remote.put_bytes(json.dumps({**said, **changes}).encode(), f"{folder}manifest.json")
+        remote.put_bytes(manifest_bytes({**said, **changes}), f"{folder}manifest.json")
 
     return change
 
@@ -47,7 +48,7 @@ def _file(name: str, entry: Any) -> Harm:
     def change(remote: Remote, folder: str) -> None:
         said = json.loads(remote.read(f"{folder}manifest.json"))
         said["files"][name] = entry
-        remote.put_bytes(json.dumps(said).encode(), f"{folder}manifest.json")
+        remote.put_bytes(manifest_bytes(said), f"{folder}manifest.json")
 
     return change
 
@@ -64,6 +65,7 @@ HARMS: dict[str, Harm] = {
     "the manifest is a list": _bytes("manifest.json", b"[]"),
     "the manifest is nested without end": _bytes("manifest.json", b"[" * 100_000),
     "the manifest is a pickle": _bytes("manifest.json", b"\x80\x04N."),
+    "a bit of the manifest": _flip("manifest.json"),
     "the manifest is from the future": _manifest(format=2),
     "the manifest is of another train step": _manifest(train_step=100),
     "the manifest is of another run": _manifest(run_id="other-20260301-abcdefgh"),

@@ -25,6 +25,7 @@ import torch
 
 from hpcflow.model.events import complete_lines, parse_event
 from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.manifest import manifest_bytes
 from tests.runtime import program
 
 _LIMIT_S = 60.0
@@ -168,7 +169,7 @@ def rewritten(checkpoint: Path, name: str) -> None:
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     file = checkpoint / name
     manifest["files"][name] = {"size_bytes": file.stat().st_size, "sha256": sha256_of(file)}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    (checkpoint / "manifest.json").write_bytes(manifest_bytes(manifest))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from hpcflow import runtime
 from hpcflow.runtime.files import sha256_of
-from hpcflow.runtime.manifest import CheckpointError, Share, verify
+from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
@@ -129,7 +129,7 @@ def break_outside(name: str) -> Callable[[Path], None]:
         manifest = json.loads((path / "manifest.json").read_text())
         entry = {"size_bytes": 6, "sha256": sha256_of(secret)}
         manifest["files"][name.replace("DIR", str(path.parent))] = entry
-        (path / "manifest.json").write_text(json.dumps(manifest))
+        (path / "manifest.json").write_bytes(manifest_bytes(manifest))
 
     return change
 
@@ -309,7 +309,7 @@ def test_a_checkpoint_of_other_objects_is_refused(folder: RunFolder) -> None:
     run(folder, HURT="0:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
     manifest = json.loads((folder.checkpoint(10) / "manifest.json").read_text())
     del manifest["files"]["scheduler.pt"]
-    (folder.checkpoint(10) / "manifest.json").write_text(json.dumps(manifest))
+    (folder.checkpoint(10) / "manifest.json").write_bytes(manifest_bytes(manifest))
     (folder.checkpoint(10) / "scheduler.pt").unlink()
 
     training = start(folder)

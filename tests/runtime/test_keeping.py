@@ -17,7 +17,7 @@ from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, find, half_removed
-from hpcflow.runtime.manifest import now_text, verify
+from hpcflow.runtime.manifest import manifest_bytes, now_text, verify
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.rule import judge as rule_judge
 from tests.runtime.harness import RunFolder, context, run, start
@@ -188,7 +188,7 @@ def no_manifest(path: Path) -> None:
 def changed_manifest(**facts: Any) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         manifest = json.loads((path / "manifest.json").read_text())
-        (path / "manifest.json").write_text(json.dumps({**manifest, **facts}))
+        (path / "manifest.json").write_bytes(manifest_bytes({**manifest, **facts}))
 
     return change
 

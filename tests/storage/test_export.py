@@ -13,7 +13,7 @@ import pytest
 
 from hpcflow.errors import InputError, StorageError
 from hpcflow.runtime.files import files_below
-from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.manifest import manifest_bytes, verify
 from hpcflow.storage.export import FolderSource, export
 from tests.cluster_fixture import small_disk
 from tests.runtime.published import publish
@@ -100,9 +100,22 @@ def no_sizes(saved: Path) -> None:
     change(saved, files={"model.pt": {}})
 
 
+def no_number(saved: Path) -> None:
+    change(saved, files={"model.pt": {"size_bytes": float("inf"), "sha256": ""}})
+
+
+def no_name(saved: Path) -> None:
+    change(saved, files={"\ud800": {"size_bytes": 0, "sha256": ""}})
+
+
+def another_size(saved: Path) -> None:
+    path = saved / "manifest.json"
+    path.write_text(path.read_text().replace("2400000", "2400001"))
+
+
 def change(saved: Path, **facts: object) -> None:
     path = saved / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), **facts}))
+    path.write_bytes(manifest_bytes({**json.loads(path.read_bytes()), **facts}))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +130,9 @@ def change(saved: Path, **facts: object) -> None:
         (from_the_future, "it has format 99, this reads 1"),
         (lead_out, "its manifest names a file outside of it: '../../escaped'"),
         (no_sizes, "its manifest.json is damaged"),
+        (no_number, "its manifest.json is damaged"),
+        (no_name, "its manifest names a file that no disk can have: '\\ud800'"),
+        (another_size, "its manifest.json is not what was written: its checksum differs"),
     ],
 )
 def test_what_is_not_whole_is_not_copied(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.runtime.manifest import manifest_bytes
 from tests.runtime.adoption.bench import Bench, archive
 
 LONG_AGO_S = 3600.0
@@ -326,7 +327,7 @@ def test_a_manifest_does_not_say_where_else_to_write(nanogpt: Bench, tmp_path: P
     )
     for name in names:
         said["adopted"]["name"] = name
-        manifest.write_text(json.dumps(said))
+        manifest.write_bytes(manifest_bytes(said))
         nanogpt.next_attempt()
         nanogpt.begin()
         assert not list(tmp_path.rglob("owned"))
