@@ -28,7 +28,7 @@ _KIB = 1024
 _NUMBER = r"\[?([0-9]{1,18})\]?\*?"
 _NUMBERS = rf"{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}"
 _ROW = re.compile(
-    rf"^\s*Filesystem .*grace\s*\n\s*\S.*?\s{_NUMBERS}\s+\S+\s+{_NUMBERS}(?:\s|$)",
+    rf"^\s*Filesystem .*grace\s*\n\s*\S.*?\s{_NUMBERS}\s+(\S+)\s+{_NUMBERS}(?:\s|$)",
     re.ASCII | re.MULTILINE | re.DOTALL,
 )
 _PROJECT = re.compile(r"\s*([1-9][0-9]{0,9})\s+[P-]\s", re.ASCII)
@@ -42,6 +42,7 @@ class Quota:
         whose: ``user ada``, ``group 1003``, ``project 110255``.
         limit_bytes, limit_files: beyond these nothing is written; None for no limit.
         soft_bytes: beyond this, only for the time of grace; None for no such limit.
+        is_grace_over: whether it is beyond that, and has been for as long.
     """
 
     whose: str
@@ -50,12 +51,20 @@ class Quota:
     limit_bytes: int | None
     used_files: int | None
     limit_files: int | None
+    is_grace_over: bool = False
 
     @property
     def left_bytes(self) -> int | None:
-        """What may still be written; None where there is no limit."""
+        """What may still be written, and stay written; None where there is no limit."""
         limits = [limit for limit in (self.soft_bytes, self.limit_bytes) if limit is not None]
         return max(0, min(limits) - self.used_bytes) if limits else None
+
+    @property
+    def writable_bytes(self) -> int | None:
+        """What can be written now: more than is left, as long as the time of grace lasts."""
+        if self.is_grace_over:
+            return 0
+        return None if self.limit_bytes is None else max(0, self.limit_bytes - self.used_bytes)
 
 
 def require_quota(folder: Path, size_bytes: int) -> None:
@@ -67,7 +76,7 @@ def require_quota(folder: Path, size_bytes: int) -> None:
     if not is_lustre(folder):
         return
     for quota in quotas(folder, str(os.getuid())):
-        left_bytes = quota.left_bytes
+        left_bytes = quota.writable_bytes
         if left_bytes is not None and left_bytes < needed_bytes(size_bytes):
             raise OSError(
                 errno.EDQUOT,
@@ -109,14 +118,22 @@ def parse_quota(text: str, whose: str) -> Quota | None:
     """What ``lfs quota`` prints for one user, group or project; None where there is no such row.
 
     The row has nine columns: file system, kbytes, quota, limit, grace, files, quota, limit, grace.
-    Of a long name it makes a line of its own. No limit is 0.
+    Of a long name it makes a line of its own. No limit is 0. Grace is ``none`` when it is over, and
+    ``-`` where nothing is exceeded.
     """
     row = _ROW.search(text)
     if row is None:
         return None
-    used, soft, limit, files, _, files_limit = (int(number) for number in row.groups())
+    grace = row[4]
+    used, soft, limit, files, _, files_limit = (int(row[each]) for each in (1, 2, 3, 5, 6, 7))
     return Quota(
-        whose, used * _KIB, soft * _KIB or None, limit * _KIB or None, files, files_limit or None
+        whose,
+        used * _KIB,
+        soft * _KIB or None,
+        limit * _KIB or None,
+        files,
+        files_limit or None,
+        grace == "none",
     )
 
 

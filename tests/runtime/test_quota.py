@@ -71,6 +71,20 @@ def test_what_fits_into_the_quota_is_written(
     assert no.value.errno == errno.EDQUOT
 
 
+def test_beyond_a_soft_limit_a_checkpoint_is_written_while_the_time_of_grace_lasts(
+    lfs: Lfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "is_lustre", lambda _: True)
+    row = QUOTA.replace("0    1000       -", "500    1000    {}")
+    lfs.says("quota-u", row.format("700*", "6d23h59m"))
+    require_quota(tmp_path, 200 << 10)
+    with pytest.raises(OSError, match=r"leaves 300\.0 KiB"):
+        require_quota(tmp_path, 400 << 10)
+    lfs.says("quota-u", row.format("700*", "none"))
+    with pytest.raises(OSError, match="leaves 0 B"):
+        require_quota(tmp_path, 200 << 10)
+
+
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_training_without_quota_goes_on_and_says_so(
     folder: RunFolder, lfs: Lfs, tmp_path: Path, world_size: int
