@@ -115,11 +115,10 @@ def checkpoint(bench: Bench, name: str, *, complete: bool = True) -> None:
         (folder / "manifest.json").write_text("{}")
 
 
-def resumed_from(bench: Bench, resume_from: str | None = None) -> str | None:
+def resumed_from(bench: Bench, resume_from: str | None = None, **changes: object) -> str | None:
     bench.attempt.claim.unlink(missing_ok=True)  # or it would be a restart
-    written(
-        bench, sys.executable, str(RANK), str(bench.work), "0", resume_from=resume_from
-    ).execute()
+    command = (sys.executable, str(RANK), str(bench.work), "0")
+    written(bench, *command, resume_from=resume_from, **changes).execute()
     found: str | None = json_of(bench.work / "none.json")["environ"].get("HPCFLOW_RESUME_FROM")
     return found
 
@@ -138,6 +137,27 @@ def test_the_newest_complete_checkpoint_is_taken_by_its_number(bench: Bench) -> 
         checkpoint(bench, name)
     checkpoint(bench, "500", complete=False)
     assert resumed_from(bench, "checkpoints/9") == str(bench.run_dir.checkpoints / "00099")
+
+
+def named_as_a_pattern(bench: Bench) -> Bench:
+    inner = Bench(bench.folder / "[of] ada\\n?")
+    checkpoint(inner, "000000030")
+    return inner
+
+
+def test_a_folder_whose_name_is_a_pattern_is_looked_into(bench: Bench) -> None:
+    inner = named_as_a_pattern(bench)
+    assert resumed_from(inner, "artifacts") == str(inner.run_dir.checkpoints / "000000030")
+
+
+def test_so_it_is_where_checkpoints_are_adopted(bench: Bench) -> None:
+    inner = named_as_a_pattern(bench)
+    add_runtime(inner.run_dir.runtime, inner.folder / "shared", [])
+    adopting = {"adopt": {"pattern": "step-*"}}
+    assert resumed_from(inner, "artifacts", checkpoint=adopting) is None, "it is there, and damaged"
+    (inner.run_dir.checkpoints / "000000030" / "manifest.json").unlink()
+    given = str(inner.run_dir.path / "artifacts")
+    assert resumed_from(inner, "artifacts", checkpoint=adopting) == given
 
 
 def whole_checkpoint(bench: Bench, train_step: int) -> Path:
