@@ -21,6 +21,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,6 +34,10 @@ FORMAT = 1
 
 #: A larger manifest is not one of ours. A file of each of 100,000 ranks still fits.
 _MAX_BYTES = 64 << 20
+
+#: So many files are read at once: a run starts when its newest checkpoint was read.
+_READERS = 4
+_SMALL_BYTES = 1 << 20
 
 _CHECKSUM = "sha256"
 _OF_RANK = re.compile(r"\brank-(\d{1,9})\.", re.ASCII)
@@ -103,13 +108,19 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
     train_step, files = manifest.get("train_step"), manifest.get("files")
     if not isinstance(train_step, int) or train_step < 0 or not isinstance(files, dict):
         raise CheckpointError("its manifest lacks train_step or files")
-    size_bytes = 0
+    size_bytes, share_of = 0, []
     for number, (name, entry) in enumerate(files.items()):
         if not isinstance(entry, dict) or not isinstance(entry.get("size_bytes"), int):
             raise CheckpointError(f"its manifest says nothing of {name!r}")
         if share.has(number, name):
-            _check_file(folder, name, entry)
+            share_of.append((name, entry))
         size_bytes += entry["size_bytes"]
+    with ThreadPoolExecutor(_READERS) as readers:
+        # Hashing lets other threads run; for small files they would only be in each other's way.
+        is_large = size_bytes > len(files) * _SMALL_BYTES
+        check = readers.map if is_large else map
+        for _ in check(lambda file: _check_file(folder, *file), share_of):
+            pass
     epoch, metrics = manifest.get("epoch"), manifest.get("metrics")
     return Checkpoint(
         path=folder,
