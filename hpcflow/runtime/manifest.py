@@ -160,7 +160,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if path.stat().st_size > _MAX_BYTES:
             raise CheckpointError(f"its {NAME} is too large to be one")
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(f"it has no {NAME}, so it was never complete") from None
     except OSError as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from error

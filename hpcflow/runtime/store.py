@@ -116,12 +116,21 @@ class CheckpointStore:
         )
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; each newer one that is not gets a warning."""
+        """The newest checkpoint that is whole; each newer one that is not gets a warning.
+
+        Raises:
+            CheckpointError: none is known to be, and one that may be cannot be read now.
+        """
+        unreadable = None
         for path in self._candidates():
             try:
                 return self.check(path)
             except CheckpointError as error:  # noqa: PERF203 - one torn among a few
                 warn(f"skipped checkpoint {path}: {error}")
+                if isinstance(error.__cause__, OSError):
+                    unreadable = error
+        if unreadable is not None:
+            raise CheckpointError(f"none could be read that may be whole: {unreadable}")
         return None
 
     def train_steps(self) -> Iterator[int]:

@@ -66,6 +66,7 @@ class Adopter:
         Raises:
             OSError: nothing can be written in the run directory, or where the program looks for
                 its checkpoint; or a later attempt executes the run.
+            CheckpointError: see :meth:`CheckpointStore.newest`.
         """
         require_no_successor(self._job)  # it would take away what that one is writing
         self._store.clean()

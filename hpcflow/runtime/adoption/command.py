@@ -20,7 +20,7 @@ def begin(job: Job) -> Path | None:
     """Adopt what is left of the attempt before; the newest checkpoint, if there is any.
 
     Raises:
-        OSError: see :meth:`Adopter.begin`.
+        OSError, CheckpointError: see :meth:`Adopter.begin`.
         ValueError: this is no job with something to adopt.
     """
     return _adopter(job)[0].begin()

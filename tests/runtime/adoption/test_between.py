@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from hpcflow.runtime.manifest import manifest_bytes
+from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
 from tests.runtime.adoption.bench import Bench, archive
 
 LONG_AGO_S = 3600.0
@@ -184,6 +186,29 @@ def test_a_damaged_one_costs_no_good_one(bench: Bench, how: str) -> None:
     bench.next_attempt()
     resumed = bench.begin()
     assert resumed == bench.folder.checkpoint(2 if how == "name" else damaged + 1)
+
+
+def test_where_a_file_system_does_not_answer_no_training_begins_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adopter = bench.watching()
+    bench.write("step-1", b"x")
+    bench.pass_by(adopter, 10)
+    (bench.folder.checkpoints / "000000002").touch()  # no checkpoint, and no reason
+    bench.program_ended(None)
+    bench.next_attempt()
+
+    def broken(path: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hpcflow.runtime.manifest.sha256_of", broken)
+        with pytest.raises(CheckpointError, match="none could be read that may be whole"):
+            bench.begin()
+    assert "Input/output error" in capsys.readouterr().err
+    assert bench.begin() == bench.folder.checkpoint(1)
+    (bench.folder.checkpoint(1) / "adopted" / "step-1").write_bytes(b"y")
+    assert bench.begin() is None, "what is damaged is no reason"
 
 
 def test_a_memory_that_was_lost_costs_nothing(bench: Bench) -> None:
