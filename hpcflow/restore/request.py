@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcflow.clock import Clock
@@ -19,6 +19,7 @@ from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Mirror
 from hpcflow.model.spec import RunSpec
 from hpcflow.restore.journals import records_of
+from hpcflow.restore.local import journal_of
 from hpcflow.restore.moving import Place, missing_environment, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.signs import require_at_rest
@@ -123,8 +124,9 @@ def of_elsewhere(
     mirror = Mirror(url=folder, endpoint_url=_endpoint(site))
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
     linked = _linked(settings, run_id)
-    if linked is not None and (not is_gone(linked) or Path(remote.run.run_dir) == linked.path):
-        return _here(remote, _as_it_is(Place(linked, remote.run, remote.run)), changes)
+    if linked is not None and (linked.run_json.exists() or Path(remote.run.run_dir) == linked.path):
+        here = _as_it_is(Place(linked, remote.run, remote.run))
+        return _here(remote, here, changes, clock)
     place = place_on(
         site,
         remote.run,
@@ -137,12 +139,17 @@ def of_elsewhere(
     )
     here = _as_it_is(place)
     if here is not place:
-        return _here(remote, here, changes)
-    warnings = missing_environment(place.run)
-    if not changes.even_if_running:
-        warned = require_at_rest(remote, records_of(remote.journal), clock.now())
-        warnings += [warned] if warned is not None else []
+        return _here(remote, here, changes, clock)
+    warnings = missing_environment(place.run) + _at_rest(remote, changes, clock)
     return Found(remote, place, warnings)
+
+
+def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
+    """Warnings about a run that is to be taken over; InputError where it may be under way."""
+    if changes.even_if_running:
+        return []
+    warned = require_at_rest(remote, records_of(remote.journal), clock.now())
+    return [warned] if warned is not None else []
 
 
 def _as_it_is(place: Place) -> Place:
@@ -203,10 +210,23 @@ def _linked(settings: Settings, run_id: str) -> RunDir | None:
         return None
 
 
-def _here(remote: RemoteRun, place: Place, changes: Changes) -> Found:
-    """What is here already stays as it is; so whoever is interrupted can say all of it again."""
+def _here(remote: RemoteRun, place: Place, changes: Changes, clock: Clock) -> Found:
+    """What is here already stays as it is; so whoever is interrupted can say all of it again.
+
+    Where the run went on at another place since, it is taken over from there.
+    """
     run, warnings = place.run, []
     is_elsewhere = changes.working_dir is not None and str(changes.working_dir) != run.working_dir
     if is_elsewhere or change_spec(run.spec, changes.overrides) != run.spec:
         warnings = [f"run {run.run_id} is here already, and stays as it was frozen"]
+    if not _knows_all(remote, place.run_dir):
+        place = replace(place, before=remote.run)
+        warnings += _at_rest(remote, changes, clock)
     return Found(remote, place, warnings)
+
+
+def _knows_all(remote: RemoteRun, run_dir: RunDir) -> bool:
+    """Whether the store has the run from here, or had told here all that it knows."""
+    if Path(remote.run.run_dir) == run_dir.path or not remote.has_journal:
+        return True
+    return journal_of(run_dir).startswith(remote.journal)

@@ -242,3 +242,35 @@ def test_a_run_that_has_moved_is_not_restored_where_it_was(owner: Owner, other: 
     owner.look()
     owner.tick()
     assert not run_dir.path.exists()
+
+
+def test_what_went_on_elsewhere_is_taken_back_as_it_was_taken_away(
+    owner: Owner, other: Owner
+) -> None:
+    """The directory here was left: it says nothing of what the other cluster did meanwhile."""
+    run_dir = owner.trained(100)
+    owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    mirror(run_dir, owner.remote)
+    run_id = run_dir.path.name
+    there = _take(other, run_id)
+    launched = other.resume(there)
+    mirror(there, owner.remote)
+    owner.clock.advance(timedelta(hours=3).total_seconds())
+    with pytest.raises(InputError, match="may be under way on elsewhere"):
+        _take(owner, run_id)
+    assert isinstance(journal.read(run_dir)[-1], Held), "nothing was changed"
+
+    other.end(launched.job_id, "PREEMPTED")
+    other.look()
+    other.say(there.path, Held(at=other.clock.now(), by="ada"))
+    mirror(there, owner.remote)
+    back = _take(owner, run_id, working_dir=None)
+    assert back.path == run_dir.path
+    run = read_run(back)
+    assert (run.site, run.run_dir) == ("devcluster", str(run_dir.path))
+    said = journal.read(back)[-1]
+    assert isinstance(said, Restored)
+    assert said.run_dir_before == str(there.path)
+    assert owner.tick().sent == {}
+    assert owner.alive() == []
+    assert owner.resume(back).attempt == 3
