@@ -63,13 +63,14 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     session = Session()
     _require_ledger_here(session)
     told, log = Told(session.clock), _Log(session, as_json=as_json)
+    mirroring = Mirroring(session.settings, session.clock, _or_not(warn), session.site)
     daemon = Daemon(
         _around(session, waits_for_ledger=not once),
         told,
         on_report=_or_not(log.say),
         on_text=_or_not(warn),
         interval_s=interval_s or INTERVAL_S,
-        mirroring=None if once else Mirroring(session.settings, session.clock, _or_not(warn)),
+        mirroring=None if once else mirroring,
     )
     with _heard_by(told):
         if not once:

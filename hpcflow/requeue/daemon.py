@@ -83,7 +83,8 @@ class Daemon:
         around: what a tick works with; its ``may_act`` is replaced.
         told: ends the loop; the tick that is under way ends at its next act.
         on_report: gets what every tick did; ``on_text`` whatever else there is to say.
-        mirroring: tended after each round that this process made; not where there is one only.
+        mirroring: tended after each round, unless another process makes them; None where there is
+            one round only.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Daemon:
         self._on_report, self._on_text = on_report, on_text
         self._interval_s = interval_s
         self._mirroring = mirroring
+        self._is_spare = False
         self._departures = Departures(around.clock)
         told.wakes = self._departures.is_near
         self._name = lease_name(around.settings)
@@ -133,6 +135,7 @@ class Daemon:
                 pause_s = self._interval_s
                 try:
                     self._round()
+                    self._tend_mirror()
                     failed = 0
                 except Exception as error:  # a bug, or rows that nobody foresaw: runs wait for us
                     _log.debug("round", exc_info=True)
@@ -151,7 +154,8 @@ class Daemon:
 
     def _round(self) -> None:
         try:
-            if not self._take():
+            self._is_spare = not self._take()
+            if self._is_spare:
                 self._say_who()
                 return
             report = tick(self._around)
@@ -169,13 +173,16 @@ class Daemon:
             return
         self._said = ""
         if report.is_ousted and not self._told.is_over:
-            self._lease = None
+            self._lease, self._is_spare = None, True
             self._say("another process has taken over")
         self._on_report(report)
-        if self._mirroring is not None and not self._told.is_over:
-            self._mirroring.tend()
         with suppress(LedgerError):  # the next round says so; until then it is as it was
             self._departures.listen_to(self._at_work())
+
+    def _tend_mirror(self) -> None:
+        """Also while the ledger is down, which the mirror does not need."""
+        if self._mirroring is not None and not self._is_spare and not self._told.is_over:
+            self._mirroring.tend()
 
     def _at_work(self) -> list[tuple[str, int]]:
         """Run directory and number of the attempts that run; of our own runs only."""

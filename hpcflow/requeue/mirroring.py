@@ -18,11 +18,13 @@ from typing import IO, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.mirror.survey import mirror_of_run
-from hpcflow.model.run import Mirror
 from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import is_others
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import linked, run_ids
 
 #: The process id of the daemon, for the process that it starts.
@@ -37,7 +39,8 @@ _JOB_EVERY_S: Final = 600.0
 _NEW_RUNS: Final = 200
 _SAID_BYTES: Final = 4000
 _END_S: Final = 5.0
-_SUBMIT_TIMEOUT_S: Final = 180.0
+#: No round waits longer: should the job be there all the same, it is found by its name.
+_SLURM_TIMEOUT_S: Final = 20.0
 
 
 class Mirroring:
@@ -45,12 +48,21 @@ class Mirroring:
 
     Args:
         say: gets what the mirror complains about, once for as long as it is the same.
+        find_site: site name -> site as its file is now; None for that of this machine.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        say: Callable[[str], None],
+        find_site: Callable[[str | None], Site],
+    ) -> None:
         self._settings, self._clock, self._say = settings, clock, say
-        self._known: set[str] = set()
-        self._mirror: Mirror | None = None
+        self._find_site = find_site
+        self._looked_at: set[str] = set()
+        self._have_none: set[str] = set()
+        self._mirrored: RunDir | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
         self._began_s = self._next_s = clock.monotonic()
@@ -62,10 +74,10 @@ class Mirroring:
             return
         if self._clock.monotonic() < self._next_s or not self._is_wanted():
             return
-        assert self._mirror is not None
+        site = self._site()
         try:
-            if self._mirror.partition is not None:
-                self._tend_job(self._mirror.partition)
+            if site is not None and site.mirror is not None and site.mirror.partition is not None:
+                self._tend_job(site.mirror.partition, site.default_account)
             else:
                 self._start()
         except (HpcflowError, OSError) as error:
@@ -87,15 +99,31 @@ class Mirroring:
             self._complaints.close()
 
     def _is_wanted(self) -> bool:
-        """Whether a run has a mirror; what run.json says never changes, and is read once."""
-        if self._mirror is None:
-            ids = [each for each in run_ids(self._settings.home) if each not in self._known]
+        """Whether a run has a mirror; one that says it has none is not asked again."""
+        if self._mirrored is None:
+            ids = [each for each in run_ids(self._settings.home) if each not in self._looked_at]
             for run_dir in linked(self._settings.home, ids[:_NEW_RUNS]):
-                self._known.add(run_dir.path.name)
-                if not is_others(run_dir) and (mirror := mirror_of_run(run_dir)) is not None:
-                    self._mirror = mirror
+                self._looked_at.add(run_dir.path.name)
+                if is_others(run_dir):
+                    continue
+                if mirror_of_run(run_dir) is not None:
+                    self._mirrored = run_dir
                     break
-        return self._mirror is not None
+                if run_dir.run_json.exists():
+                    self._have_none.add(run_dir.path.name)
+            if len(ids) <= _NEW_RUNS:  # from the beginning again: some may be back
+                self._looked_at = set(self._have_none)
+        return self._mirrored is not None
+
+    def _site(self) -> Site | None:
+        """That of this machine; where it cannot be told, that of the run. What was frozen with the
+        run is old, and may be another cluster's."""
+        assert self._mirrored is not None
+        with suppress(HpcflowError):
+            return self._find_site(None)
+        with suppress(HpcflowError):
+            return self._find_site(read_run(self._mirrored).site)
+        return None
 
     def _start(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
@@ -120,19 +148,23 @@ class Mirroring:
                 self._say_once(file.read(_SAID_BYTES).decode(errors="replace").strip())
         return True
 
-    def _tend_job(self, partition: str) -> None:
+    def _tend_job(self, partition: str, account: str | None) -> None:
         self._next_s = self._clock.monotonic() + _JOB_EVERY_S
         name = f"{JOB_NAME}{self._settings.mark}"
-        found = ask(["squeue", "--me", "--noheader", f"--name={name}", "--format=%i"])
+        found = ask(
+            ["squeue", "--me", "--noheader", f"--name={name}", "--format=%i"],
+            timeout_s=_SLURM_TIMEOUT_S,
+        )
         if not found.strip():
             script = resource_dir("sbatch") / "mirror.sbatch"
             log = self._settings.home.daemon / "mirror.log"
             log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             options = [f"--job-name={name}", f"--partition={partition}", f"--output={log}"]
+            options += [f"--account={account}"] if account is not None else []
             answer = run_submission(
                 ["sbatch", "--parsable", *options, str(script)],
                 cwd=self._settings.home.path,
-                timeout_s=_SUBMIT_TIMEOUT_S,
+                timeout_s=_SLURM_TIMEOUT_S,
                 lock_fd=None,  # should it be there twice, the locks of the runs keep them apart
                 environment={**self._settings.environ, "HPCFLOW_PYTHON": sys.executable},
             )

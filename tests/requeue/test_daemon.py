@@ -14,6 +14,7 @@ from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
+from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
 from hpcflow.schedulers.base import JobInfo, JobRef, SubmitRequest
@@ -155,6 +156,40 @@ def test_a_ledger_that_does_not_answer_is_asked_again(
     process.run()
     assert list(process.reports[0].sent) == [run_id]
     assert process.texts == ["the ledger does not answer; trying again"], "it is said once"
+
+
+class Tended(Mirroring):
+    """Counts; starts nothing."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def tend(self) -> None:
+        self.times += 1
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_ledger_that_does_not_answer_keeps_nothing_from_the_mirror(
+    desk: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no ledger; but beside a spare daemon there is none."""
+    process, tended = Process(desk, ledger), Tended()
+    process.daemon._mirroring = tended
+    undecided, rounds = ledger.undecided, iter(range(5))
+
+    def down(*args: object, **options: object) -> list[str]:
+        if next(rounds, None) is not None:
+            raise LedgerError("the ledger does not answer")
+        return undecided(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ledger, "undecided", down)
+    process.run()
+    assert tended.times == 5
+    taken(desk, ledger, ttl_s=10 * INTERVAL_S)
+    process.run()
+    assert tended.times == 5
 
 
 def test_a_home_that_is_away_for_a_while_ends_no_daemon(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.clock import SystemClock
+from hpcflow.clock import Clock, SystemClock
 from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.settings import Settings, load_settings
+from hpcflow.sites.schema import Site
 from tests.cluster_fixture import poll
 from tests.mirror.runs import Desk, desk_in, save
+from tests.schedulers.programs import arguments, install
+from tests.sites import build
 
 
 @pytest.fixture
@@ -30,10 +34,24 @@ def settings_of(desk: Desk) -> Settings:
     return load_settings({**os.environ, "HPCFLOW_HOME": str(desk.home.path)})
 
 
+def beside(
+    desk: Desk, said: list[str] | None = None, clock: Clock | None = None, site: Site | None = None
+) -> Mirroring:
+    """The mirror beside a daemon on a machine of ``site``."""
+    here = site or build.site(build.minimal("here"))
+    say = print if said is None else said.append
+    return Mirroring(settings_of(desk), clock or SystemClock(), say, lambda _name: here)
+
+
 def has_ended(mirroring: Mirroring) -> bool:
     """Whether the pass that was begun has ended, and the daemon knows."""
     mirroring.tend()
     return mirroring._process is None
+
+
+def is_at_work(mirroring: Mirroring) -> bool:
+    mirroring.tend()
+    return mirroring._process is not None
 
 
 class Ahead(SystemClock):
@@ -49,7 +67,7 @@ def test_what_is_due_is_sent_a_minute_apart(desk: Desk) -> None:
     run_dir = desk.make()
     save(run_dir, 400)
     clock, said = Ahead(), list[str]()
-    mirroring = Mirroring(settings_of(desk), clock, said.append)
+    mirroring = beside(desk, said, clock)
     mirroring.tend()
     poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 60, "it was sent")
     save(run_dir, 500)
@@ -64,7 +82,7 @@ def test_what_is_due_is_sent_a_minute_apart(desk: Desk) -> None:
 
 
 def test_nothing_is_started_where_no_run_has_a_mirror(desk: Desk) -> None:
-    mirroring = Mirroring(settings_of(desk), SystemClock(), print)
+    mirroring = beside(desk)
     mirroring.tend()
     assert mirroring._process is None
 
@@ -73,7 +91,7 @@ def test_trouble_is_said_once(desk: Desk) -> None:
     run_dir = desk.make(url="nosuch://bucket")
     save(run_dir, 400)
     clock, said = Ahead(), list[str]()
-    mirroring = Mirroring(settings_of(desk), clock, said.append)
+    mirroring = beside(desk, said, clock)
     for _ in range(2):
         mirroring.tend()
         poll(partial(has_ended, mirroring), 60, "it has ended")
@@ -84,10 +102,11 @@ def test_trouble_is_said_once(desk: Desk) -> None:
 
 PARENT = """
 import sys, time
+from hpcflow.cli.session import Session
 from hpcflow.clock import SystemClock
 from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.settings import load_settings
-mirroring = Mirroring(load_settings(), SystemClock(), print)
+mirroring = Mirroring(load_settings(), SystemClock(), print, Session().site)
 mirroring.tend()
 print(mirroring._process.pid, flush=True)
 time.sleep(600)
@@ -108,3 +127,52 @@ def test_it_ends_when_the_daemon_is_killed(desk: Desk) -> None:
     parent.wait()
     parent.stdout.close()
     poll(lambda: not Path(f"/proc/{pid}").exists(), 30, "it has ended")
+
+
+def test_a_run_whose_directory_was_away_at_first_is_mirrored_when_it_is_back(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 400)
+    away = run_dir.path.rename(desk.folder / "away")
+    mirroring = beside(desk)
+    mirroring.tend()
+    assert mirroring._process is None
+    away.rename(run_dir.path)
+    poll(partial(is_at_work, mirroring), 10, "it never looked again")
+    mirroring.close()
+
+
+def test_runs_that_are_gone_keep_no_other_from_being_seen(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcflow.requeue.mirroring._NEW_RUNS", 2)
+    for number in range(3):
+        shutil.rmtree(desk.make(f"a{number}").path)
+    desk.make("b")
+    mirroring = beside(desk)
+    poll(partial(is_at_work, mirroring), 10, "it never came to the last one")
+    mirroring.close()
+
+
+TRANSFER = "mirror: {url: s3://bucket/runs, partition: %s}\ndefault_account: lab\n"
+
+
+def test_the_site_of_today_says_where_the_job_goes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The partition that a run was frozen with may be gone, or be another cluster's."""
+    desk.make(partition="old")
+    install(monkeypatch, tmp_path, "squeue")
+    sent = install(monkeypatch, tmp_path, "sbatch", stdout="7\n")
+    said: list[str] = []
+    site = build.site(build.minimal("here", TRANSFER % "transfer"))
+    beside(desk, said, site=site).tend()
+    assert {"--partition=transfer", "--account=lab"} < set(arguments(sent))
+    assert said == []
+
+
+def test_where_the_site_names_no_partition_any_more_it_is_beside_the_daemon(desk: Desk) -> None:
+    desk.make(partition="old")
+    mirroring = beside(desk)
+    mirroring.tend()
+    assert mirroring._process is not None
+    mirroring.close()
