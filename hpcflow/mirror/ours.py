@@ -14,7 +14,7 @@ from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
 from hpcflow.model.journal import Restored
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_file
+from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 
@@ -27,28 +27,34 @@ def require_ours(run_dir: RunDir, remote: Remote) -> None:
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{run_dir.journal.name}"
-    there = remote.names(name).get(name)  # a listing, for an S3 server says there what troubles it
-    if there is None:
+    if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
         return
     try:
         before = json.loads(remote.read(f"{run_id}/{RUN_JSON}"))
         now = json.loads(read_file(run_dir.run_json))
     except (MissingObjectError, ValueError, RecursionError, OSError):
         return  # what is sent now is better
-    if _place(before) != _place(now):
-        if _place(before) in _came_from(run_dir):
-            return
+    if _place(before) != _place(now) and _place(before) not in _came_from(run_dir):
         raise MirrorError(
             f"{remote.url_of(run_id)} is mirrored from another place now: {_place(before)!r}",
             next_action=f"two clusters must not train it at once: hpcflow hold {run_id}; to go on "
             f"with what is there: hpcflow restore --from {remote.url_of(run_id)}",
         )
-    here_bytes = run_dir.journal.stat().st_size if run_dir.journal.exists() else 0
-    if here_bytes < there.size_bytes:
+    said = remote.read(name)
+    if not _journal(run_dir).startswith(said[: said.rfind(b"\n") + 1]):
         raise MirrorError(
             f"{remote.url_of(run_id)} has more of the run's journal than there is here",
             next_action=f"a purge may have taken it; put it back: hpcflow restore {run_id}",
         )
+
+
+def _journal(run_dir: RunDir) -> bytes:
+    try:
+        return read_file(run_dir.journal)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise storage_error("read", run_dir.journal, error) from error
 
 
 def _place(said: Any) -> str | None:

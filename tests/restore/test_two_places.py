@@ -10,6 +10,7 @@ import pytest
 from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.stores import Stores
 from hpcflow.model.journal import Held
+from hpcflow.restore.request import Changes, of_elsewhere
 from hpcflow.storage.layout import RunDir
 from tests.restore.owner import Owner, home_of
 
@@ -57,3 +58,55 @@ def test_once_it_has_moved_the_old_place_is_told_and_the_new_one_mirrors(owner: 
     assert f"is mirrored from another place now: {str(there.path)!r}" in problem
     other.resume(there)
     assert _said(_mirrors(other, there)) == []
+
+
+def test_a_longer_journal_of_other_lines_does_not_replace_what_the_store_has(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    _mirrors(owner, run_dir)
+    whole = run_dir.journal.read_bytes()
+    run_dir.journal.unlink()
+    while not run_dir.journal.exists() or run_dir.journal.stat().st_size <= len(whole):
+        owner.clock.advance(60)
+        owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    (problem,) = _said(_mirrors(owner, run_dir))
+    assert "has more of the run's journal than there is here" in problem
+    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == whole
+
+
+def test_a_line_that_was_torn_in_the_store_is_no_other_word(owner: Owner) -> None:
+    """What is sent while a line is being written ends in the middle of it."""
+    run_dir = owner.trained(100)
+    owner.remote.put_bytes(run_dir.run_json.read_bytes(), f"{run_dir.path.name}/run.json")
+    torn = run_dir.journal.read_bytes() + b'{"at": "2026-'
+    owner.remote.put_bytes(torn, f"{run_dir.path.name}/journal.jsonl")
+    assert _said(_mirrors(owner, run_dir)) == []
+    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == run_dir.journal.read_bytes()
+
+
+def test_the_place_that_it_came_from_does_not_take_it_back_by_mirroring(owner: Owner) -> None:
+    """There and back, and there again by mistake: each has once taken it over from the other."""
+    run_dir = owner.trained(100)
+    _mirrors(owner, run_dir)
+    other = home_of(owner.folder / "other")
+    other.site = other.site.model_copy(update={"mirror": owner.site.mirror})
+    other.clock.advance(timedelta(hours=3).total_seconds())
+    run_id = run_dir.path.name
+    there = other.fetch(run_id, owner.remote).run_dir
+    _mirrors(other, there)
+    owner.clock.advance(timedelta(hours=4).total_seconds())
+    found = of_elsewhere(
+        owner.remote.url,
+        run_id,
+        owner.site,
+        Changes(),
+        settings=owner.settings,
+        clock=owner.clock,
+    )
+    owner.put(found.remote, found.place)
+    assert _said(_mirrors(owner, run_dir)) == []
+    other.clock.advance(timedelta(hours=5).total_seconds())
+    for _ in range(9):
+        other.say(there.path, Held(at=other.clock.now(), by="ada"))
+    (problem,) = _said(_mirrors(other, there))
+    assert run_id in problem
+    assert owner.remote.read(f"{run_id}/journal.jsonl") == run_dir.journal.read_bytes()
