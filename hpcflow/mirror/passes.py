@@ -17,6 +17,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint
 from hpcflow.mirror.layout import RUN_JSON
+from hpcflow.mirror.ours import require_ours
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import REMOVED, record
 from hpcflow.mirror.retention import remove, to_remove
@@ -100,8 +101,7 @@ class Pass:
         def send(seen: Survey, uploader: Uploader) -> bool:
             if not seen.due:
                 return False
-            if not seen.records.mirrored:
-                self._send_run_json(seen, uploader)
+            self._send_run_json(seen, uploader)
             newest, *older = seen.due
             mark_unread(self._home, run_dir)
             try:
@@ -115,12 +115,15 @@ class Pass:
         return self._with_run(run_dir, send)
 
     def _send_run_json(self, seen: Survey, uploader: Uploader) -> None:
-        """No checkpoint is in the store without the run that it is of."""
+        """No checkpoint is in the store without the run that it is of, or before the place is known
+        that sends it."""
         files = due_files(seen.run_dir, uploader.remote.url, self._clock.now().timestamp())
         first = [each for each in files if each.name == RUN_JSON]
-        send_small_files(seen.run_dir, first, uploader, clock=self._clock)
+        if first:
+            send_small_files(seen.run_dir, first, uploader, clock=self._clock)
 
     def _send(self, seen: Survey, local: Local, uploader: Uploader) -> None:
+        require_ours(seen.run_dir, uploader.remote)
         began_s = self._clock.monotonic()
         with Progress(seen.run_dir, local.train_step, local.size_bytes, self._clock) as progress:
             send_checkpoint(

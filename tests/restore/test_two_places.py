@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcflow.mirror.fsspec_remote import FsspecRemote
 from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.stores import Stores
 from hpcflow.model.journal import Held
 from hpcflow.restore.request import Changes, of_elsewhere
 from hpcflow.storage.layout import RunDir
+from tests.restore.mirrored import save
 from tests.restore.owner import Owner, home_of
 
 
@@ -110,3 +113,29 @@ def test_the_place_that_it_came_from_does_not_take_it_back_by_mirroring(owner: O
     (problem,) = _said(_mirrors(other, there))
     assert run_id in problem
     assert owner.remote.read(f"{run_id}/journal.jsonl") == run_dir.journal.read_bytes()
+
+
+def test_a_place_that_has_lost_the_run_sends_no_checkpoint_either(owner: Owner) -> None:
+    """Else the files of one would lie among those of the other, where both come to one step."""
+    run_dir = owner.trained(100)
+    _mirrors(owner, run_dir)
+    other = home_of(owner.folder / "other")
+    other.site = other.site.model_copy(update={"mirror": owner.site.mirror})
+    other.clock.advance(timedelta(hours=3).total_seconds())
+    there = other.fetch(run_dir.path.name, owner.remote).run_dir
+    save(there, 150)
+    sent_first: list[str] = []
+    put_bytes = FsspecRemote.put_bytes
+
+    def put(remote: FsspecRemote, data: bytes, name: str, **how: Any) -> str | None:
+        sent_first.append(name.partition("/")[2])
+        return put_bytes(remote, data, name, **how)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(FsspecRemote, "put_bytes", put)
+        assert _said(_mirrors(other, there)) == []
+    assert sent_first[0] == "run.json", "whoever looks must see whose the checkpoint is"
+    save(run_dir, 200)
+    (problem,) = _said(_mirrors(owner, run_dir))
+    assert "is mirrored from another place now" in problem
+    assert list(owner.there(run_dir.path.name).objects.checkpoints) == [150, 100]
