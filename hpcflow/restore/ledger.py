@@ -22,7 +22,7 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.model.run import Run
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
-from hpcflow.restore.objects import EVENTS, JOURNAL
+from hpcflow.restore.objects import EVENTS
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import place
@@ -118,7 +118,7 @@ class _Batch:
                 if run.user != self._settings.user:
                     found.others.append(run_id)
                     continue
-                if run_id in known and _read_of(known[run_id]) > _size(there):
+                if run_id in known and _has_more(known[run_id], there):
                     found.ahead.append(run_id)
                 else:
                     run_dirs.append(self._fetched(there))
@@ -173,15 +173,12 @@ class _Batch:
         return str(here) == run.run_dir
 
 
-def _read_of(known: Known) -> int:
-    """How many bytes of a run the ledger has read, but for what the mirror says of itself: that is
-    always a little behind in the store."""
-    return sum(each.offset_bytes for each in known.sources if each.path != MIRROR)
-
-
-def _size(there: RemoteRun) -> int:
-    """How many bytes the ledger would read of it, the same left out."""
+def _has_more(known: Known, there: RemoteRun) -> bool:
+    """Whether the ledger has read more of any file than the store has, but for what the mirror says
+    of itself: that is always a little behind in the store."""
     small = there.objects.small
-    return sum(
-        small[name].size_bytes for name in small if name == JOURNAL or EVENTS.fullmatch(name)
+    return any(
+        each.offset_bytes > (small[each.path].size_bytes if each.path in small else 0)
+        for each in known.sources
+        if each.path != MIRROR
     )

@@ -7,7 +7,7 @@ nothing which could lead out of it, or which no file can be called.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,7 +62,7 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
         elif _WANTED.fullmatch(name):
             small[name] = entry
     impossible = below_files(small)
-    refused += [repr(name)[:200] for name in impossible]
+    refused += [repr(name)[:200] for name in sorted(impossible)]
     small = {name: entry for name, entry in small.items() if name not in impossible}
     whole = {step: found[step] for step in sorted(found, reverse=True) if MANIFEST in found[step]}
     return Objects(small, whole, refused)
@@ -85,10 +85,10 @@ def why_unsafe(name: str) -> str | None:
     return None
 
 
-def below_files(names: Collection[str]) -> list[str]:
+def below_files(names: Set[str] | Mapping[str, object]) -> set[str]:
     """Those of ``names`` that would lie in a folder which is a file by another of them."""
-    return [
+    return {
         name
         for name in names
         if any(name[:end] in names for end, char in enumerate(name) if char == "/")
-    ]
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_no_name_is_both_safe_and_strange(name: str) -> None:
 
 
 def test_a_file_is_no_folder() -> None:
-    assert below_files(["a", "a/b", "ab/c"]) == ["a/b"]
+    assert below_files({"a", "a/b", "ab/c"}) == {"a/b"}
     objects = sort_out({"code/a": Entry(1), "code/a/b": Entry(1)})
     assert objects.small.keys() == {"code/a"}
 
@@ -117,3 +118,11 @@ def test_objects_that_no_run_has_are_left_out_and_told(owner: Owner) -> None:
     assert outcome.refused == ["'artifacts/a\\x1bb'"]
     runtime = RunDir(run_dir.path).runtime / "hpcflow/runtime/run.py"
     assert runtime.read_bytes() != b"import os"
+
+
+def test_a_hundred_thousand_of_them_take_a_moment() -> None:
+    names = {f"code/a/{number}": Entry(1) for number in range(100_000)}
+    began_s = time.process_time()
+    objects = sort_out({"code/a": Entry(1), **names})
+    assert time.process_time() - began_s < 10
+    assert (list(objects.small), len(objects.refused)) == (["code/a"], 100_000)

@@ -80,6 +80,22 @@ def test_what_the_ledger_has_read_beyond_the_mirror_stays(owner: Owner) -> None:
     assert _rows(owner) == before
 
 
+def test_more_events_there_make_up_for_no_journal(owner: Owner) -> None:
+    """Each file for itself: what the ledger has read of a journal that is lost must not go."""
+    run_dir = owner.mirrored(100)
+    with run_dir.attempt(1).events.open("a") as file:
+        file.write('{"at": "2026-03-01T00:00:01.000Z", "event": "of a later version"}\n' * 99)
+    mirror(run_dir, owner.remote)
+    with run_dir.attempt(1).events.open("r+b") as file:
+        file.truncate(file.read().index(b'{"at": "2026-03-01T00:00:01.000Z"'))
+    owner.resume(run_dir)
+    owner.look()
+    before = _rows(owner)
+    purge(run_dir)
+    assert _rebuild(owner).ahead == [run_dir.path.name]
+    assert _rows(owner) == before
+
+
 def test_other_peoples_runs_are_left_out(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     purge(run_dir)
