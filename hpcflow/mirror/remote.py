@@ -202,6 +202,7 @@ def open_remote(
     *,
     clock: Clock | None = None,
     patience_s: float = 60.0,
+    beside: Remote | None = None,
 ) -> Remote:
     """The folder that ``url`` names: ``s3://bucket/prefix``, ``/a/folder``, any URL of fsspec's.
 
@@ -209,6 +210,7 @@ def open_remote(
 
     Args:
         patience_s: how long a call waits for a store that does not answer.
+        beside: another folder, whose connections are shared where that can be.
 
     Raises:
         InputError: no such kind of store, a URL with credentials in it, or a package is missing.
@@ -222,7 +224,8 @@ def open_remote(
     if url.startswith(("s3://", "s3a://")):
         from hpcflow.mirror.s3_remote import S3Remote
 
-        return S3Remote(url, options, clock=clock, patience_s=patience_s)
+        other = beside if isinstance(beside, S3Remote) else None
+        return S3Remote(url, options, clock=clock, patience_s=patience_s, beside=other)
     from hpcflow.mirror.fsspec_remote import FsspecRemote
 
     return FsspecRemote(url, clock=clock, patience_s=patience_s)

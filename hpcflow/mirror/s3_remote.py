@@ -42,17 +42,33 @@ _DELETED_AT_ONCE: Final = 1000
 
 
 class S3Remote(Remote):
-    """A folder of a bucket; several threads may use it."""
+    """A folder of a bucket; several threads may use it.
 
-    def __init__(self, url: str, options: Options, *, clock: Clock, patience_s: float) -> None:
+    Args:
+        beside: another one; at the same endpoint its connections and credentials are used, for
+            botocore takes a dozen MB, and half a second, for each client.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: Options,
+        *,
+        clock: Clock,
+        patience_s: float,
+        beside: S3Remote | None = None,
+    ) -> None:
         super().__init__(url)
         self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
         self._prefix = prefix and f"{prefix}/"
         self._options, self._clock, self._patience_s = options, clock, patience_s
         self._endpoint = options.endpoint_url or "S3"
-        self._client, credentials = self._connect()
+        if beside is not None and beside._options.endpoint_url == options.endpoint_url:
+            self._client, self._credentials = beside._client, beside._credentials
+        else:
+            self._client, self._credentials = self._connect()
         self._endpoint = str(self._client.meta.endpoint_url)
-        self._fast = FastObjects(self._client, credentials, self.bucket, options)
+        self._fast = FastObjects(self._client, self._credentials, self.bucket, options)
         self.parts = S3Parts(self)
 
     def names(self, prefix: str = "") -> dict[str, Entry]:

@@ -18,8 +18,13 @@ from hpcflow.model.run import Mirror
 _NOT_ITS_OWN: Final = {"keep_last": None, "keep_for_s": None, "partition": None}
 
 
-def open_store(mirror: Mirror, *, clock: Clock, patience_s: float = 60.0) -> Remote:
+def open_store(
+    mirror: Mirror, *, clock: Clock, patience_s: float = 60.0, beside: Remote | None = None
+) -> Remote:
     """The store that a run uses.
+
+    Args:
+        beside: another one, whose connections are shared where that can be.
 
     Raises:
         InputError: it cannot be one, or a package for it is missing.
@@ -31,7 +36,7 @@ def open_store(mirror: Mirror, *, clock: Clock, patience_s: float = 60.0) -> Rem
         kms_key=mirror.kms_key,
         storage_class=mirror.storage_class,
     )
-    return open_remote(mirror.url, options, clock=clock, patience_s=patience_s)
+    return open_remote(mirror.url, options, clock=clock, patience_s=patience_s, beside=beside)
 
 
 class Stores:
@@ -67,13 +72,26 @@ class Stores:
                 return None
             if key not in self._open:
                 try:
-                    remote = open_store(mirror, clock=self._clock, patience_s=self._patience_s)
+                    remote = self._open_store(mirror)
                 except HpcflowError as error:
                     self.refused[mirror.url] = error
                     return None
                 bandwidth = Bandwidth(mirror.bandwidth_bytes_s, self._clock)
                 self._open[key] = self._uploaders.enter_context(Uploader(remote, bandwidth))
             return self._open[key]
+
+    def _open_store(self, mirror: Mirror) -> Remote:
+        """It shares the connections of those that are open at the same endpoint: a home may have a
+        folder for each run."""
+        beside = next(
+            (
+                uploader.remote
+                for other, uploader in self._open.items()
+                if other.endpoint_url == mirror.endpoint_url
+            ),
+            None,
+        )
+        return open_store(mirror, clock=self._clock, patience_s=self._patience_s, beside=beside)
 
     def judge(self, mirror: Mirror, error: MirrorError) -> None:
         """After ``error``: leave the store alone, if it was not about one object or run alone."""
