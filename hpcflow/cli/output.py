@@ -95,6 +95,7 @@ def detail_json(detail: RunDetail) -> dict[str, Any]:
         "image": detail.image,
         "attempts": jsonable(detail.attempts),
         "checkpoints": checkpoints,
+        "mirror": jsonable(detail.mirror),
     }
 
 

@@ -132,14 +132,13 @@ def _attempts(attempts: list[AttemptView]) -> Table:
 
 def _mirror(detail: RunDetail) -> str:
     """How far the object store is behind, where there is one."""
-    there = [each for each in detail.checkpoints if each.mirrored_at is not None]
-    if not there:
+    lag = detail.mirror
+    if lag is None or lag.newest is None:
         return ""
-    newest, mirrored = detail.checkpoints[-1], there[-1]
-    if newest is mirrored:
-        return f"train step {mirrored.train_step}, the newest"
-    behind = newest.train_step - mirrored.train_step
-    return f"train step {mirrored.train_step}, {behind} behind the newest"
+    there = "nothing yet" if lag.mirrored is None else f"train step {lag.mirrored}"
+    if lag.behind_since is None:
+        return f"{there}, the newest"
+    return f"{there}; train step {lag.newest} is to follow (behind since {_when(lag.behind_since)})"
 
 
 def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:

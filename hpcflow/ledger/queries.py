@@ -12,9 +12,17 @@ from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import AttemptRow, CheckpointRow, HowFar, MirroredRow, RunningRow, RunRow
+from hpcflow.ledger.rows import (
+    AttemptRow,
+    CheckpointRow,
+    HowFar,
+    MirroredRow,
+    MirrorLagRow,
+    RunningRow,
+    RunRow,
+)
 from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, RunDetail, RunView
+from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, MirrorLag, RunDetail, RunView
 
 View = TypeVar("View")
 Owner = TypeVar("Owner")
@@ -41,6 +49,7 @@ _LIVE_RUN: Final = _columns_of(LiveRun)
 _ATTEMPT: Final = columns(AttemptView)
 #: Without what another table says.
 _CHECKPOINT: Final = columns(CheckpointView)[:-1]
+_LAG: Final = columns(MirrorLag)
 #: Whoever hears of so many need not hear of more.
 _MOST_TOLD: Final = 10
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
@@ -100,6 +109,7 @@ def run(connection: Connection, run_id: str) -> RunDetail:
         )
         in_store = "run_id = ? AND state = 'mirrored'"
         sent = _select(connection, "mirrored", ("path", "at"), in_store, [run_id])
+        behind = _select(connection, "mirror_lag", _LAG, "run_id = ?", [run_id])
     details = decode_all(
         RunRow,
         names,
@@ -110,13 +120,15 @@ def run(connection: Connection, run_id: str) -> RunDetail:
         raise NotFoundError(
             f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
         )
-    details[0].attempts.extend(attempts)
+    (detail,) = details
+    detail.attempts.extend(attempts)
     there = dict(decode_all(MirroredRow, ("path", "at"), sent, lambda path, at: (path, at)))
-    details[0].checkpoints.extend(
+    detail.checkpoints.extend(
         replace(each, mirrored_at=there.get(each.path))
         for each in decode_all(CheckpointRow, _CHECKPOINT, saved, CheckpointView)
     )
-    return details[0]
+    lags = decode_all(MirrorLagRow, _LAG, behind, MirrorLag)
+    return replace(detail, mirror=lags[0]) if lags else detail
 
 
 def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:

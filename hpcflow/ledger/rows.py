@@ -133,6 +133,21 @@ class MirroredRow:
 
 
 @dataclass(slots=True)
+class MirrorLagRow:
+    """How far the mirror of a run is behind: a view, of which nothing is written.
+
+    ``newest`` and ``mirrored`` are train steps; ``behind_since`` is when the first checkpoint was
+    made that is newer than all in the store.
+    """
+
+    run_id: str
+    url: str
+    newest: int | None
+    mirrored: int | None
+    behind_since: datetime | None = field(metadata=TIME)
+
+
+@dataclass(slots=True)
 class SourceRow:
     """How far a file was read: ``path`` is relative to the run directory."""
 

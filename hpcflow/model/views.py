@@ -58,6 +58,22 @@ class CheckpointView:
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorLag:
+    """How far the mirror of a run is behind.
+
+    Attributes:
+        newest: train step of the newest checkpoint; None where there is none.
+        mirrored: train step of the newest one in the store at ``url``.
+        behind_since: when the first was made that is newer than that; None where none is.
+    """
+
+    url: str
+    newest: int | None
+    mirrored: int | None
+    behind_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """One run, as `ls` shows it."""
 
@@ -97,7 +113,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """One run with all that belongs to it, as `show` shows it."""
+    """One run with all that belongs to it, as `show` shows it; ``mirror`` is None without one."""
 
     run: RunView
     resources: dict[str, Any]
@@ -105,3 +121,4 @@ class RunDetail:
     image: str | None
     attempts: list[AttemptView] = field(default_factory=list)
     checkpoints: list[CheckpointView] = field(default_factory=list)
+    mirror: MirrorLag | None = None

@@ -64,7 +64,11 @@ def test_the_ledger_knows_it(desk: Desk, home: Path, store: Path) -> None:
     with run_dir.attempt(1).events.open("a") as file:
         file.write(json.dumps(event) + "\n")
     desk.say("ledger", "rebuild")
+    lag = desk.json("show", run_id)["mirror"]
+    assert (lag["newest"], lag["mirrored"], lag["behind_since"]) == (400, None, event["at"])
+    assert "nothing yet; train step 400 is to follow" in desk.say("show", run_id)
     desk.say("mirror", "--once")
+    assert desk.json("show", run_id)["mirror"]["behind_since"] is None
     (checkpoint,) = desk.json("show", run_id)["checkpoints"]
     assert checkpoint["mirrored_at"] is not None
     assert "train step 400, the newest" in desk.say("show", run_id)

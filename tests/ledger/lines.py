@@ -33,7 +33,7 @@ def text(record: JournalRecord) -> bytes:
     return record.to_line().encode()
 
 
-def intended(attempt: int, minutes: float = 0, resume_from: str | None = None) -> bytes:
+def intended(attempt: int, minutes: float = 0, **more: Any) -> bytes:
     return text(
         Intended(
             at=at(minutes),
@@ -41,7 +41,7 @@ def intended(attempt: int, minutes: float = 0, resume_from: str | None = None) -
             job_name=f"hpcflow:digits-20260301-aaaaaaaa:{attempt}",
             scheduler="slurm",
             partition="gpu",
-            resume_from=resume_from,
+            **more,
         )
     )
 

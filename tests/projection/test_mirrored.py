@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import Cause
+from hpcflow.model.views import MirrorLag
 from hpcflow.projection import catch_up, catch_up_home, check
 from hpcflow.storage.layout import Home
 from hpcflow.storage.unread import mark_unread
@@ -42,6 +43,37 @@ def test_it_may_be_said_before_the_ledger_knows_the_checkpoint(
     catch_up(ledger, [run_dir])
     (checkpoint,) = ledger.run(run_dir.path.name).checkpoints
     assert checkpoint.mirrored_at == say.at(6)
+
+
+def test_how_far_the_mirror_is_behind_is_in_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    run_dir, other = new_run(tmp_path), new_run(tmp_path, name="other")
+    run_id, url = run_dir.path.name, "s3://lab/ada"
+
+    def lag() -> MirrorLag | None:
+        catch_up(ledger, [run_dir, other])
+        found = ledger.run(run_id).mirror
+        said = ledger.connection().rows("SELECT run_id, newest, mirrored FROM mirror_lag")
+        assert said == ([] if found is None else [(run_id, found.newest, found.mirrored)])
+        assert check(ledger, [run_dir, other]) == []
+        return found
+
+    grow(run_dir.journal, say.intended(1, mirror=url + "/"), say.submitted(1))
+    grow(other.journal, say.intended(1), say.submitted(1))
+    grow(other.attempt(1).events, say.checkpoint(20, path="checkpoints/000000020"))
+    assert lag() == MirrorLag(url, None, None, None)
+    for step, minute in ((20, 4), (30, 6)):
+        path = f"checkpoints/{step:09d}"
+        grow(run_dir.attempt(1).events, say.checkpoint(step, minute, path=path))
+    assert lag() == MirrorLag(url, 30, None, say.at(4))
+    grow(run_dir.mirror, say.mirror("began", 20, 7), say.mirror("mirrored", 20, 8))
+    assert lag() == MirrorLag(url, 30, 20, say.at(6))
+    grow(run_dir.mirror, say.mirror("failed", 30, 9))
+    assert lag() == MirrorLag(url, 30, 20, say.at(6))
+    grow(run_dir.mirror, say.mirror("mirrored", 30, 9))
+    assert lag() == MirrorLag(url, 30, 30, None)
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 10))
+    grow(run_dir.journal, say.intended(2, mirror="s3://another/runs"), say.submitted(2))
+    assert lag() == MirrorLag("s3://another/runs", 30, None, say.at(4))
 
 
 def test_a_run_at_rest_is_read_again_when_it_is_marked(ledger: Ledger, tmp_path: Path) -> None:
