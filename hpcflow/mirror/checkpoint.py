@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -150,7 +150,11 @@ class _Sending:
             self.begin()
 
     def missing(self) -> list[Outgoing]:
-        """What is to be sent. What is there and does not belong to it goes first."""
+        """What is to be sent. Of another checkpoint of this train step nothing stays.
+
+        A manifest that is ours stays where it is: the store may have all of it, whole. What is
+        damaged there is replaced object by object, each by the right one.
+        """
         there = self._remote.names(self.folder)
         manifest = there.pop(self.folder + MANIFEST, None)
         wanted = {self.folder + name: name for name in self._local.files}
@@ -160,9 +164,9 @@ class _Sending:
             for full, name in wanted.items()
             if full not in there or not self._is_right(full, there[full], name)
         ]
-        if manifest is not None and (missing or foreign or not self._is_same_manifest()):
-            # Of another checkpoint of this train step, or of one that was damaged there: while it
-            # is repaired, nobody shall take it for complete.
+        if manifest is not None and not self._is_same_manifest():
+            for each in missing:  # before what may be a good one goes: is there any other?
+                _require_size(each)
             self._remote.delete([self.folder + MANIFEST])
         self._remote.delete(foreign)
         return missing
@@ -175,7 +179,8 @@ class _Sending:
 
     def _is_right(self, full: str, entry: Entry, name: str) -> bool:
         size_bytes, sha256 = self._local.files[name]
-        if entry.size_bytes != size_bytes:
+        rotten = self._records.rotten.get(self._local.train_step, ())
+        if entry.size_bytes != size_bytes or name in rotten:
             return False
         known = self._remote.stat(full)
         return known is not None and known.sha256 == sha256
@@ -184,7 +189,7 @@ class _Sending:
         size_bytes, sha256 = self._local.files[name]
 
         def begun(upload: Upload) -> None:
-            self._say(SENDING, name=name, upload_id=upload.upload_id, part_bytes=upload.part_bytes)
+            self._say(SENDING, name=name, **asdict(upload))
 
         return Outgoing(
             self._local.path / name,
@@ -229,7 +234,9 @@ class _Sending:
 
     def take_back(self) -> None:
         """Remove the half that was sent of a checkpoint that there is no more."""
-        self._remote.delete(list(self._remote.names(self.folder)))
+        there = self._remote.names(self.folder)
+        if self.folder + MANIFEST not in there:  # else it was whole there before
+            self._remote.delete(list(there))
         abort_unfinished(self._remote, self.folder)
         if self._run_dir.run_json.exists():
             self.fail(GoneError("it was removed here while it was being sent"), is_final=False)
@@ -243,6 +250,11 @@ class _Sending:
             train_step=self._local.train_step,
             **facts,
         )
+
+
+def _require_size(out: Outgoing) -> None:
+    if out.path.stat().st_size != out.size_bytes:
+        raise DamagedError(f"{out.path} has another size than it should: it is torn")
 
 
 def _size(said: Any) -> int:

@@ -8,10 +8,11 @@ One JSON object on a line, appended and synced before anything is done that reli
 ``what`` is one of
 
 - ``began``: its files are being sent; said again every hour. The job keeps it meanwhile.
-- ``sending``: a large file of it goes in parts: ``name``, ``upload_id``, ``part_bytes``
+- ``sending``: a large file of it goes in parts: ``name``, ``sha256``, ``upload_id``,
+  ``part_bytes``
 - ``mirrored``: the store has all of it, verified; with the manifest's ``manifest_sha256``
 - ``failed``: ``why``; ``is_final`` where it is the checkpoint here that is damaged, for it will not
-  be tried again; without it, it will
+  be tried again; without it, it will. ``names`` are files that the store has damaged
 - ``removed``: from the store, by the rule for keeping
 
 The job and the ledger read this file, too. A line that is torn or of a newer version says nothing.
@@ -46,10 +47,15 @@ class Mirrored:
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that goes in parts of ``part_bytes``; the last one may be smaller."""
+    """A file that goes in parts of ``part_bytes``; the last one may be smaller.
+
+    Attributes:
+        sha256: of the whole file, by which it is known again; None where nobody knew it.
+    """
 
     upload_id: str
     part_bytes: int
+    sha256: str | None
 
 
 @dataclass
@@ -63,6 +69,7 @@ class Records:
         removed: those that were removed from the store on purpose.
         began: when the sending of those began that are neither mirrored nor failed.
         uploads: ``400/model.pt`` -> the parts of it that were begun; maybe over long ago.
+        rotten: files that the store was found to have damaged, whatever it says of them.
     """
 
     mirrored: dict[int, Mirrored] = field(default_factory=dict)
@@ -71,6 +78,7 @@ class Records:
     removed: dict[int, str] = field(default_factory=dict)
     began: dict[int, datetime] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
+    rotten: dict[int, set[str]] = field(default_factory=dict)
 
     def add(self, said: dict[str, Any]) -> None:
         """Add one line; KeyError, TypeError or ValueError when it is none of ours."""
@@ -78,7 +86,7 @@ class Records:
         what = said["what"]
         if what == SENDING:
             self.uploads[f"{step}/{said['name']}"] = Upload(
-                str(said["upload_id"]), int(said["part_bytes"])
+                str(said["upload_id"]), int(said["part_bytes"]), said.get("sha256")
             )
             return
         if what == BEGAN:
@@ -89,10 +97,12 @@ class Records:
         for known in (self.mirrored, self.damaged, self.failed, self.removed, self.began):
             known.pop(step, None)
         if what == MIRRORED:
+            self.rotten.pop(step, None)
             sha256 = str(said["manifest_sha256"])
             self.mirrored[step] = Mirrored(at, sha256, int(said["size_bytes"]))
         elif what == FAILED:
             self.failed[step] = str(said["why"])
+            self.rotten.setdefault(step, set()).update(said.get("names", ()))
             if said.get("is_final"):
                 self.damaged[step] = (str(said["manifest_sha256"]), str(said["why"]))
         else:

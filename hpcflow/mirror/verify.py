@@ -50,7 +50,8 @@ def verify_mirror(run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verifie
     results = []
     for step, sent in sorted(seen.records.mirrored.items(), reverse=True):
         folder = checkpoint_folder(seen.run_id, step)
-        why = _why_not(remote, folder, sent.manifest_sha256, reads=reads)
+        wrong = _wrong(remote, folder, sent.manifest_sha256, reads=reads)
+        why = _said_shortly(list(wrong.values()))
         if why is not None:
             record(
                 run_dir,
@@ -60,28 +61,36 @@ def verify_mirror(run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verifie
                 train_step=step,
                 why=f"it was mirrored, and now {why}",
                 manifest_sha256=sent.manifest_sha256,
+                names=[name for name in wrong if name != MANIFEST],
             )
         results.append(Verified(step, why))
     return results
 
 
-def _why_not(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) -> str | None:
+def _wrong(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) -> dict[str, str]:
+    """Name -> what is wrong with the object."""
     try:
         manifest = remote.read(folder + MANIFEST)
     except MissingObjectError:
-        return "its manifest is gone"
+        return {MANIFEST: "its manifest is gone"}
     if hashlib.sha256(manifest).hexdigest() != manifest_sha256:
-        return "its manifest is another one"
-    there = remote.names(folder)
+        return {MANIFEST: "its manifest is another one"}
+    there, wrong = remote.names(folder), {}
     for name, said in json.loads(manifest)["files"].items():
         entry = there.get(folder + name)
         if entry is None:
-            return f"{name} is gone"
-        if entry.size_bytes != said["size_bytes"]:
-            return f"{name} has {entry.size_bytes} bytes, not {said['size_bytes']}"
-        if _sha256(remote, folder + name, entry, reads=reads) != said["sha256"]:
-            return f"{name} is another file of the same size"
-    return None
+            wrong[name] = f"{name} is gone"
+        elif entry.size_bytes != said["size_bytes"]:
+            wrong[name] = f"{name} has {entry.size_bytes} bytes, not {said['size_bytes']}"
+        elif _sha256(remote, folder + name, entry, reads=reads) != said["sha256"]:
+            wrong[name] = f"{name} is another file of the same size"
+    return wrong
+
+
+def _said_shortly(wrong: list[str]) -> str | None:
+    if not wrong:
+        return None
+    return wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more files"
 
 
 def _sha256(remote: Remote, name: str, entry: Entry, *, reads: bool) -> str:

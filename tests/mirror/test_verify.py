@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,17 @@ def test_an_object_changed_behind_our_back(desk: Desk, kind: str) -> None:
     assert [done.train_step for done in desk.mirror().mirrored] == [400]
     assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=True)] == [None]
     assert desk.remote.read(f"{folder}model.pt") == (path / "model.pt").read_bytes()
+
+
+def test_what_has_rotted_is_sent_again_though_its_checksum_there_is_right(desk: Desk) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    desk.mirror()
+    name = f"{run_dir.path.name}/checkpoints/000000400/model.pt"
+    good = (path / "model.pt").read_bytes()
+    desk.remote.put_bytes(b"\0" * len(good), name, sha256=hashlib.sha256(good).hexdigest())
+    (found,) = verify_mirror(run_dir, clock=SystemClock(), reads=True)
+    assert found.why == "model.pt is another file of the same size"
+    desk.mirror()
+    assert desk.remote.read(name) == good
+    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=True)] == [None]

@@ -1,0 +1,112 @@
+"""What the store has whole stays whole there, whatever becomes of the run directory."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcflow.mirror import upload as upload_module
+from hpcflow.mirror.upload import PART_BYTES, Outgoing
+from hpcflow.storage.layout import RunDir
+from tests.mirror.runs import FILES, Desk, checkpoint_names, desk_in, save
+
+
+@pytest.fixture(params=["s3", "folder"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
+    """A folder keeps no checksum with a file, so nobody knows there what need not be sent."""
+    if request.param == "s3":
+        return desk_in(tmp_path, request.getfixturevalue("bucket_url"))
+    return desk_in(tmp_path, str(tmp_path / "store"))
+
+
+def content(desk: Desk) -> dict[str, bytes]:
+    """What the store has of the checkpoints."""
+    remote = desk.remote  # opening it takes longer than all else
+    return {name: remote.read(name) for name in remote.names() if "/checkpoints/" in name}
+
+
+def test_parts_of_a_checkpoint_that_was_made_anew_are_not_gone_on_with(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    files = {"model.pt": 3 * PART_BYTES}
+    path = save(run_dir, 400, files)
+    parts = desk.remote.parts
+    assert parts is not None
+    with monkeypatch.context() as patch:  # it is killed before the object is made of its parts
+        patch.setattr(type(parts), "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            desk.mirror()
+    shutil.rmtree(path)
+    path = save(run_dir, 400, files)
+    assert desk.mirror().problems == {}
+    name = f"{run_dir.path.name}/checkpoints/000000400/model.pt"
+    assert desk.remote.read(name) == (path / "model.pt").read_bytes()
+    assert parts.unfinished(run_dir.path.name) == []
+
+
+CHECKPOINT = "000000400"
+PURGED: dict[str, Callable[[RunDir], object]] = {
+    "manifest": lambda run_dir: (run_dir.checkpoints / CHECKPOINT / "manifest.json").unlink(),
+    "data": lambda run_dir: (run_dir.checkpoints / CHECKPOINT / "model.pt").unlink(),
+    "mirror.jsonl": lambda run_dir: run_dir.mirror.unlink(),
+    "journal": lambda run_dir: run_dir.journal.unlink(),
+}
+
+
+def test_a_purge_file_by_file_in_any_order(desk: Desk) -> None:
+    orders = list(itertools.permutations(PURGED))
+    runs = [desk.make(f"run{number}") for number in range(len(orders))]
+    for run_dir in runs:
+        run_dir.journal.write_text("{}\n")
+        save(run_dir, 400)
+    desk.mirror()
+    before = content(desk)
+    assert len(before) == len(runs) * len(checkpoint_names(400))
+    for stage in range(len(PURGED)):
+        for run_dir, order in zip(runs, orders, strict=True):
+            PURGED[order[stage]](run_dir)
+        desk.mirror()
+        assert content(desk) == before
+    for run_dir in runs:
+        shutil.rmtree(run_dir.path)
+    assert desk.mirror().problems == {}
+    assert content(desk) == before
+
+
+def test_a_purge_that_ends_while_it_is_sent_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    desk.mirror()
+    before = content(desk)
+    run_dir.mirror.unlink()
+    name = next(each for each in before if each.endswith("model.pt"))
+    desk.remote.put_bytes(before[name], name)  # without its checksum: it has to be sent again
+    send = upload_module.Uploader._send
+
+    def purge(self: object, out: Outgoing, *more: object) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        send(self, out, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(upload_module.Uploader, "_send", purge)
+    desk.mirror()
+    assert content(desk) == before
+
+
+def test_the_old_one_stays_while_the_new_one_is_not_whole(desk: Desk) -> None:
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    desk.mirror()
+    before = content(desk)
+    shutil.rmtree(path)
+    path = save(run_dir, 400, {**FILES, "another": 10})
+    (path / "model.pt").unlink()
+    assert run_dir.path.name in desk.mirror().problems
+    assert content(desk) == before
