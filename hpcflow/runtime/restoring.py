@@ -36,21 +36,29 @@ class Restored:
     placed: list[Any]
 
 
-def choose(store: CheckpointStore, hint: Path | None, ranks: Ranks) -> Path | None:
+def choose(
+    store: CheckpointStore, hint: Path | None, ranks: Ranks, verified: Path | None = None
+) -> Path | None:
     """The newest whole checkpoint in ``store``, or else ``hint`` if that is whole.
 
     All ranks call it together, and get the same.
+
+    Args:
+        verified: one that was read and found whole a moment ago; it is not read once more.
     """
     candidates = _candidates(store, hint) if ranks.rank == 0 else iter(())
     while True:
         choice = ranks.max(next(candidates, _NONE))
         if choice == _NONE:
             return None
-        is_torn = not _is_whole(store, hint, choice, Share(ranks.rank, ranks.world_size))
+        path = hint if choice == _HINT else store.path(choice - _FIRST)
+        is_known = path is not None and path == verified
+        share = NOTHING if is_known else Share(ranks.rank, ranks.world_size)
+        is_torn = not _is_whole(store, hint, choice, share)
         if not ranks.max(int(is_torn)):
             if choice >= _FIRST:
                 store.trust(choice - _FIRST)
-            return hint if choice == _HINT else store.path(choice - _FIRST)
+            return path
 
 
 def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:

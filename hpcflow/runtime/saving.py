@@ -244,7 +244,7 @@ class Saving:
                 the run.
         """
         self._together(self._clean)
-        path = choose(self._store, self._job.resume_from, self._ranks)
+        path = choose(self._store, self._job.resume_from, self._ranks, self._job.verified)
         if path is None:
             return None
         train_step = json.loads((path / "manifest.json").read_bytes())["train_step"]

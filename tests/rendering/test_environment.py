@@ -118,9 +118,17 @@ def checkpoint(bench: Bench, name: str, *, complete: bool = True) -> None:
 def resumed_from(bench: Bench, resume_from: str | None = None, **changes: object) -> str | None:
     bench.attempt.claim.unlink(missing_ok=True)  # or it would be a restart
     command = (sys.executable, str(RANK), str(bench.work), "0")
-    written(bench, *command, resume_from=resume_from, **changes).execute()
-    found: str | None = json_of(bench.work / "none.json")["environ"].get("HPCFLOW_RESUME_FROM")
+    stale = str(bench.run_dir.checkpoints / "000000020")
+    written(bench, *command, resume_from=resume_from, **changes).execute(
+        HPCFLOW_RESUME_VERIFIED=stale
+    )
+    found: str | None = environ_of(bench).get("HPCFLOW_RESUME_FROM")
     return found
+
+
+def environ_of(bench: Bench) -> dict[str, str]:
+    environ: dict[str, str] = json_of(bench.work / "none.json")["environ"]
+    return environ
 
 
 def test_without_checkpoints_there_is_nothing_to_resume_from(bench: Bench) -> None:
@@ -169,11 +177,14 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) ->
     add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
     older, newer = whole_checkpoint(bench, 10), whole_checkpoint(bench, 20)
     assert resumed_from(bench, "checkpoints/000000020") == str(newer)
+    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == str(newer)
     (newer / "model.pt").write_bytes(b"weight\0")
     assert resumed_from(bench, "checkpoints/000000020") == str(older)
+    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == str(older)
     assert "its checksum differs" in bench.log()
     (older / "model.pt").unlink()
     assert resumed_from(bench, "checkpoints/000000020") is None
+    assert "HPCFLOW_RESUME_VERIFIED" not in environ_of(bench)
 
 
 def test_a_check_that_crashes_does_not_make_a_training_begin_anew(bench: Bench) -> None:

@@ -20,6 +20,7 @@ from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, ver
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
+from hpcflow.runtime.restoring import choose
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
 from tests.runtime.harness import RunFolder, context, differing, rewritten, run, start, weights
@@ -357,6 +358,18 @@ def test_what_is_sharded_after_restore_is_refused(tmp_path: Path) -> None:
     fully_shard(model)
     with pytest.raises(TypeError, match="sharded after"):
         state.capture(tmp_path, None)
+
+
+def test_what_the_job_script_has_read_the_ranks_do_not_read_once_more(tmp_path: Path) -> None:
+    """A rank that hashed would see the damage; it looks at every other checkpoint, as before."""
+    store = CheckpointStore(tmp_path)
+    for at in (30, 40):
+        save(tmp_path, at)
+        BREAKS["a bit flipped"](store.path(at))
+    assert choose(store, None, Alone(), verified=store.path(40)) == store.path(40)
+    assert choose(store, None, Alone(), verified=store.path(30)) == store.path(30)
+    assert choose(store, None, Alone()) is None
+    assert choose(store, store.path(30), Alone(), verified=None) is None
 
 
 def test_batches_that_are_given_out_twice_are_an_error() -> None:
