@@ -206,7 +206,13 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("train step", "epoch", "written", "attempt", "size", "state", "kept", "metrics")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 1000
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("TRAIN STEP", "EPOCH", "WRITTEN", "ATTEMPT", "SIZE", "STATE", "KEPT", "METRICS"):
+        is_wrapped = title in ("STATE", "KEPT", "METRICS")
+        table.add_column(title, no_wrap=not is_wrapped, overflow="fold", min_width=len("complete"))
     for each in seen.found:
         why = "; ".join(kept[each.train_step]) or "no: the next save or prune removes it"
         table.add_row(
@@ -223,7 +229,7 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
         state = f"{hidden.state}: {hidden.why}" if hidden.why else hidden.state
         size = format_bytes(hidden.size_bytes)
         table.add_row(str(hidden.train_step), "", "", "", size, Text(state), "", "")
-    Console(highlight=False).print(table)
+    console.print(table)
     total = _sum(seen.found) + _sum(seen.hidden)
     words = f"{len(seen.found)} checkpoints" if len(seen.found) != 1 else "1 checkpoint"
     click.echo(f"{words}, {format_bytes(total)}")
