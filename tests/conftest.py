@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -39,6 +40,15 @@ def weird_tmp_path(tmp_path: Path) -> Path:
     path = tmp_path / "it's $(touch owned); \"here\" & 'there' *"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one, for who writes and syncs thousands of files."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else tmp_path
+    with TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

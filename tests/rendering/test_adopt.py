@@ -16,6 +16,7 @@ from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.runtime_copy import add_runtime
 from hpcflow.testing.cluster import poll
+from tests.cluster_fixture import small_disk
 from tests.rendering.executed import RANK, SRUN_STUB, Bench, json_of, kinds, written
 from tests.rendering.samples import a_site, a_spec
 from tests.runtime.adoption import writer
@@ -128,6 +129,19 @@ def test_a_program_that_is_stopped_goes_on(runtime: Bench, style: str) -> None:
     newest = max(runtime.run_dir.checkpoints.glob("0*"))
     (own,) = (newest / "adopted").iterdir()
     assert writer.load(style, own) == 5
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_a_job_whose_last_checkpoint_has_no_room_has_not_failed(runtime: Bench, code: int) -> None:
+    """It lies where the program wrote it."""
+    runtime.run_dir.checkpoints.mkdir()
+    with small_disk(runtime.run_dir.checkpoints, "4k"):
+        (runtime.run_dir.checkpoints / "ballast").write_bytes(bytes(4096))
+        save = f"echo weights > step-1; exit {code}"
+        written(runtime, "sh", "-c", save, checkpoint={"adopt": {"pattern": "step-*"}})
+        assert runtime.execute() == code, runtime.log()
+    assert "'step-1' is not adopted, the training goes on" in runtime.log()
+    assert kinds(runtime)[-2:] == ["checkpoint_failed", "exited"]
 
 
 def test_the_watcher_that_was_killed_is_not_missed(runtime: Bench) -> None:

@@ -12,11 +12,13 @@ from typing import BinaryIO
 import pytest
 
 from hpcflow.errors import InputError, StorageError
-from hpcflow.runtime.files import files_below
+from hpcflow.runtime.files import Written, files_below, sha256_of
 from hpcflow.runtime.manifest import manifest_bytes, verify
+from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.export import FolderSource, export
 from tests.cluster_fixture import small_disk
 from tests.runtime.published import publish
+from tests.runtime.sizes import BEYOND_2_GIB, end_of, write_large, write_many
 
 MODEL = b"weights " * 300_000
 
@@ -45,6 +47,29 @@ def test_a_copy_is_a_whole_checkpoint(saved: Path, weird_tmp_path: Path) -> None
     assert verify(target).train_step == 400
     assert sum(told) == 2 * len(MODEL)
     assert left_behind(weird_tmp_path) == []
+
+
+def test_ten_thousand_small_files_under_any_names(quick_path: Path) -> None:
+    write_many(quick_path / "files")
+    files = files_of(quick_path / "files")
+    saved = publish(quick_path / "checkpoints", 400, files).path
+    told: list[int] = []
+    export(FolderSource(saved), quick_path / "copy", told.append)
+    assert files_of(quick_path / "copy") == files_of(saved)
+    assert sum(told) == sum(map(len, files.values()))
+    assert len(files) == 10_000
+
+
+def test_a_file_larger_than_31_bits_can_count(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "checkpoints")
+    large = store.stage(400, 7) / "model.pt"
+    write_large(large, BEYOND_2_GIB)
+    files = {"model.pt": Written(BEYOND_2_GIB, sha256_of(large))}
+    saved = store.publish(large.parent, 400, files).path
+    told: list[int] = []
+    assert export(FolderSource(saved), tmp_path / "copy", told.append) == files
+    assert end_of(tmp_path / "copy" / "model.pt") == (BEYOND_2_GIB, b"!")
+    assert sum(told) == BEYOND_2_GIB
 
 
 def test_nothing_is_overwritten(saved: Path, tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ class Adopter:
         newest = self._store.path(self._newest) if self._newest >= 0 else None
         if newest is not None and self._rule.put_back:
             self._put_back(newest, failed)
-        write_memory(self._memory, self._known)
+        if known is None or not self._known.items() <= known.items():  # a disk may be full
+            write_memory(self._memory, self._known)
         self._maker.say()
         return newest
 

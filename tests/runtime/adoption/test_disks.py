@@ -34,6 +34,14 @@ def test_a_quota_that_is_exceeded_in_the_middle_leaves_nothing_behind(bench: Ben
     assert [each["train_step"] for each in bench.folder.events("checkpoint_failed")] == [2]
 
 
+def fill(disk: Path) -> None:
+    """Leave no byte."""
+    with pytest.raises(OSError, match="No space left"), (disk / "ballast").open("wb") as file:
+        while True:
+            file.write(bytes(4096))
+            file.flush()
+
+
 def test_a_full_disk_leaves_the_one_before_and_the_training_goes_on(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +79,30 @@ def test_a_newer_one_that_does_not_fit_is_not_put_back_over(bench: Bench) -> Non
         bench.next_attempt()
         assert bench.begin() == bench.folder.checkpoint(1)
         assert path.read_bytes() == b"y" * 900_000
+
+
+@pytest.mark.parametrize("rule", [{}, {"pattern": "ckpt.pt", "train_step": "count"}])
+def test_an_attempt_begins_on_a_full_disk_from_what_there_is(
+    bench: Bench, rule: dict[str, object]
+) -> None:
+    """The one before saved on notice, and its script had no room for a copy."""
+    bench.rule = rule
+    older, newer = ("ckpt.pt", "ckpt.pt") if rule else ("step-1", "step-2")
+    bench.folder.path.mkdir()
+    with small_disk(bench.folder.path, "1m"):
+        adopter = bench.watching()
+        bench.write(older, b"x" * 300_000)
+        bench.pass_by(adopter, 10)
+        bench.write(newer, b"y" * 900_000)
+        fill(bench.folder.path)
+        bench.end(75)
+        assert bench.folder.complete() == [1]
+        bench.folder.attempt += 1
+        assert bench.adopter().begin() == bench.folder.checkpoint(1)
+
+        (bench.folder.path / "ballast").unlink()
+        bench.write(newer, b"y" * 600_000)
+        assert bench.adopter().begin() == bench.folder.checkpoint(2), "there is room again"
 
 
 @contextmanager
