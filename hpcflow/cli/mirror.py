@@ -62,7 +62,7 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     with _ends_with_daemon(session), Stores(session.clock) as stores:
         home = session.settings.home
         say = partial(_say_done, as_json=as_json)
-        report = Pass(home, session.clock, stores, on_done=say).run(list_runs(home))
+        report = Pass(home, session.clock, stores, on_done=say).run(lambda: list_runs(home))
     _say_report(report, as_json=as_json)
     return 1 if report.problems else 0
 

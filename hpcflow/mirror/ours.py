@@ -18,29 +18,45 @@ from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 
-def require_ours(run_dir: RunDir, remote: Remote) -> None:
-    """Refuse to overwrite what the store has of a run with less, or with what another place says.
+def require_same_place(run_dir: RunDir, remote: Remote) -> None:
+    """Refuse to send beside what another place sends of a run.
 
     Raises:
-        MirrorError: it has more; or the store.
+        MirrorError: another place mirrors it there; or the store.
+    """
+    run_id = run_dir.path.name
+    name = f"{run_id}/{RUN_JSON}"
+    if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
+        return
+    try:
+        before = json.loads(remote.read(name))
+        now = json.loads(read_file(run_dir.run_json))
+    except (MissingObjectError, ValueError, RecursionError, OSError):
+        return  # what is sent now is better
+    if _place(before) == _place(now) or _place(before) in _came_from(run_dir):
+        return
+    raise MirrorError(
+        f"{remote.url_of(run_id)} is mirrored from another place now: {_place(before)!r}",
+        next_action=f"two clusters must not train it at once: hpcflow hold {run_id}; to go on "
+        f"with what is there: hpcflow restore --from {remote.url_of(run_id)}",
+    )
+
+
+def require_no_less(run_dir: RunDir, remote: Remote) -> None:
+    """Refuse to send a journal that does not begin as the one does that the store has.
+
+    Raises:
+        MirrorError: it does not; or the store.
         StorageError: the journal here cannot be read.
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{run_dir.journal.name}"
-    if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
+    if name not in remote.names(name):
         return
     try:
-        before = json.loads(remote.read(f"{run_id}/{RUN_JSON}"))
-        now = json.loads(read_file(run_dir.run_json))
-    except (MissingObjectError, ValueError, RecursionError, OSError):
-        return  # what is sent now is better
-    if _place(before) != _place(now) and _place(before) not in _came_from(run_dir):
-        raise MirrorError(
-            f"{remote.url_of(run_id)} is mirrored from another place now: {_place(before)!r}",
-            next_action=f"two clusters must not train it at once: hpcflow hold {run_id}; to go on "
-            f"with what is there: hpcflow restore --from {remote.url_of(run_id)}",
-        )
-    said = remote.read(name)
+        said = remote.read(name)
+    except MissingObjectError:
+        return
     if not _journal(run_dir).startswith(said[: said.rfind(b"\n") + 1]):
         raise MirrorError(
             f"{remote.url_of(run_id)} has more of the run's journal than there is here",

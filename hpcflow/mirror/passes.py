@@ -1,39 +1,46 @@
 """One pass of the mirror over all runs of a home.
 
-The newest complete checkpoint of every run comes before any older one, then the small files that
-changed, then what the rule for keeping lets go. Runs are under way side by side, each under a lock
-of its own: another mirror (the daemon's, cron's, a job) works on other runs meanwhile. It may be
-killed anywhere: the next one goes on.
+The newest complete checkpoint of every run comes first, those made last before others. Then the
+small files that changed, and what the rule for keeping lets go; then older checkpoints, again those
+made last before others. Runs are under way side by side, each under a lock of its own: another
+mirror (the daemon's, cron's, a job) works on other runs meanwhile. It may be killed anywhere: the
+next one goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint
-from hpcflow.mirror.layout import RUN_JSON
-from hpcflow.mirror.ours import require_ours
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import REMOVED, record
 from hpcflow.mirror.retention import remove, to_remove
-from hpcflow.mirror.small_files import due_files, send_small_files
+from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
 from hpcflow.mirror.stores import Stores
-from hpcflow.mirror.survey import Survey, mirror_of_run, survey
+from hpcflow.mirror.survey import Survey, survey
 from hpcflow.mirror.upload import Uploader
-from hpcflow.model.run import Mirror
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.unread import mark_unread
 
 _RUNS_AT_ONCE: Final = 4
-#: After so long in older checkpoints, newer ones are looked for in all runs.
+#: After so long in checkpoints, newer ones and small files are looked for in all runs.
 _LOOK_AGAIN_S: Final = 30.0
+#: With so many checkpoints of a run the store has failed before the others are left for later.
+_MOST_REFUSALS: Final = 2
+#: What a turn is for, in the order in which they come.
+_OVERDUE_FILES, _NEWEST, _FILES, _OLDER, _LAST_FILES = range(5)
+#: One of these, then what comes first among them.
+_Urgency = tuple[int, int, float]
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,43 @@ class Report:
     busy: set[str] = field(default_factory=set)
 
 
+@dataclass
+class _Run:
+    """One run in a pass.
+
+    Attributes:
+        files: when the turn of its small files is; None when they had it.
+        tried: checksums of the manifests that had their turn; what failed waits for the next pass.
+        newest_sent: how often its newest checkpoint had a turn.
+        refusals: how often the store failed with one of its checkpoints.
+    """
+
+    run_dir: RunDir
+    files: int | None = _FILES
+    tried: set[str] = field(default_factory=set)
+    newest_sent: int = 0
+    refusals: int = 0
+
+    def next(self, seen: Survey) -> Local | None:
+        """The newest checkpoint that is due; none, once it seems not to be about one alone."""
+        due = (each for each in seen.due if each.manifest_sha256 not in self.tried)
+        return next(due, None) if self.refusals < _MOST_REFUSALS else None
+
+    def urgency(self, seen: Survey) -> _Urgency | None:
+        """The smaller, the sooner is its turn; None when nothing is left to do."""
+        turns: list[_Urgency] = []
+        if (local := self.next(seen)) is not None:
+            newer_first = -local.made_at.timestamp()
+            if local.train_step == max(seen.local):
+                # One that makes new ones faster than they can be sent keeps no other waiting.
+                turns.append((_NEWEST, self.newest_sent, newer_first))
+            else:
+                turns.append((_OLDER, 0, newer_first))
+        if self.files is not None:
+            turns.append((self.files, 0, 0.0))
+        return min(turns, default=None)
+
+
 class Pass:
     """One pass.
 
@@ -80,50 +124,106 @@ class Pass:
     ) -> None:
         self._home, self._clock, self._stores, self._on_done = home, clock, stores, on_done
         self._report = Report()
+        self._runs: dict[Path, _Run] = {}
 
-    def run(self, run_dirs: Iterable[RunDir]) -> Report:
-        """Send all that is due of these runs. What goes wrong with one keeps no other waiting."""
-        todo = [run_dir for run_dir in run_dirs if not is_others(run_dir)]
+    def run(self, list_runs: Callable[[], Iterable[RunDir]]) -> Report:
+        """Send all that is due of these runs. What goes wrong with one keeps no other waiting.
+
+        Args:
+            list_runs: asked again in a long pass, for there may be new ones.
+        """
         with ThreadPoolExecutor(_RUNS_AT_ONCE, "run") as pool:
-            wave, looked_at_s = todo, self._clock.monotonic()
-            while wave:
-                has_more = list(pool.map(self._send_newest, wave))
-                wave = [each for each, more in zip(wave, has_more, strict=True) if more]
-                if wave and self._clock.monotonic() - looked_at_s > _LOOK_AGAIN_S:
-                    wave, looked_at_s = todo, self._clock.monotonic()
-            list(pool.map(self._finish, todo))
+            waiting = self._look(pool, list_runs(), ())
+            sending_since_s: float | None = None
+            under_way: dict[Future[_Urgency | None], _Run] = {}
+            while waiting or under_way:
+                while waiting and len(under_way) < _RUNS_AT_ONCE:
+                    (what, *_), path = heappop(waiting)
+                    run = self._runs[path]
+                    under_way[pool.submit(self._turn, run)] = run
+                    if sending_since_s is None and what in (_NEWEST, _OLDER):
+                        sending_since_s = self._clock.monotonic()
+                for ended in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    run, urgency = under_way.pop(ended), ended.result()
+                    if urgency is not None:
+                        heappush(waiting, (urgency, run.run_dir.path))
+                now_s = self._clock.monotonic()
+                if waiting and now_s - (sending_since_s or now_s) > _LOOK_AGAIN_S:
+                    waiting = self._look(pool, list_runs(), under_way.values())
+                    sending_since_s = None
         self._report.problems.update(self._stores.refused)
         return self._report
 
-    def _send_newest(self, run_dir: RunDir) -> bool:
-        """Send the newest checkpoint that is due; whether there are older ones."""
+    def _look(
+        self, pool: ThreadPoolExecutor, run_dirs: Iterable[RunDir], but: Collection[_Run]
+    ) -> list[tuple[_Urgency, Path]]:
+        """What is to be done of all runs, ``but`` of these: a heap, the most urgent first."""
+        busy = {run.run_dir.path for run in but}
+        todo = []
+        for run_dir in run_dirs:
+            if not is_others(run_dir):
+                run = self._runs.get(run_dir.path)
+                if run is None:
+                    run = self._runs[run_dir.path] = _Run(run_dir)
+                else:
+                    run.files = _OVERDUE_FILES
+                if run_dir.path not in busy:
+                    todo.append(run)
+        found = zip(pool.map(self._urgency, todo), todo, strict=True)
+        waiting = [(urgency, run.run_dir.path) for urgency, run in found if urgency is not None]
+        heapify(waiting)
+        return waiting
 
-        def send(seen: Survey, uploader: Uploader) -> bool:
-            if not seen.due:
-                return False
-            self._send_run_json(seen, uploader)
-            newest, *older = seen.due
-            mark_unread(self._home, run_dir)
-            try:
-                self._send(seen, newest, uploader)
-            except GoneError:
-                pass  # it was removed, by its rule or a purge: nothing is wrong
-            except DamagedError as error:  # it keeps no older one back
-                self._report.problems[seen.run_id] = error
-            return bool(older)
+    def _urgency(self, run: _Run) -> _Urgency | None:
+        try:
+            seen = survey(run.run_dir)
+        except HpcflowError as error:
+            self._say_problem(run.run_dir, None, error)
+            return None
+        return None if seen is None else run.urgency(seen)
 
-        return self._with_run(run_dir, send)
+    def _turn(self, run: _Run) -> _Urgency | None:
+        """Do what is the most urgent of a run; how urgent the next thing is."""
+        seen: Survey | None = None
+        try:
+            with mirror_lock(run.run_dir) as is_ours:
+                if not is_ours:
+                    self._report.busy.add(run.run_dir.path.name)
+                    return None
+                seen = survey(run.run_dir)
+                if seen is not None:
+                    self._do(run, seen)
+        except HpcflowError as error:
+            if isinstance(error, MirrorError) and not isinstance(error, DamagedError):
+                run.refusals += 1
+            self._say_problem(run.run_dir, seen, error)
+        except OSError as error:  # a purge takes one file after the other
+            if run.run_dir.run_json.exists():
+                self._report.problems[run.run_dir.path.name] = HpcflowError(str(error))
+        return None if seen is None else run.urgency(seen)
 
-    def _send_run_json(self, seen: Survey, uploader: Uploader) -> None:
-        """No checkpoint is in the store without the run that it is of, or before the place is known
-        that sends it."""
-        files = due_files(seen.run_dir, uploader.remote.url, self._clock.now().timestamp())
-        first = [each for each in files if each.name == RUN_JSON]
-        if first:
-            send_small_files(seen.run_dir, first, uploader, clock=self._clock)
+    def _do(self, run: _Run, seen: Survey) -> None:
+        urgency, local = run.urgency(seen), run.next(seen)
+        if urgency is None:
+            return
+        if urgency[0] not in (_NEWEST, _OLDER) or local is None:
+            run.files = None
+            self._finish(seen)
+            return
+        if urgency[0] == _NEWEST:
+            run.newest_sent += 1
+        if run.files is None:
+            run.files = _LAST_FILES
+        run.tried.add(local.manifest_sha256)
+        uploader = self._stores.uploader(seen.mirror)
+        if uploader is None:
+            return
+        send_run_json(seen.run_dir, uploader, clock=self._clock)
+        mark_unread(self._home, seen.run_dir)
+        with suppress(GoneError):  # it was removed, by its rule or a purge: nothing is wrong
+            self._send(seen, local, uploader)
 
     def _send(self, seen: Survey, local: Local, uploader: Uploader) -> None:
-        require_ours(seen.run_dir, uploader.remote)
         began_s = self._clock.monotonic()
         with Progress(seen.run_dir, local.train_step, local.size_bytes, self._clock) as progress:
             send_checkpoint(
@@ -139,49 +239,29 @@ class Pass:
         self._report.mirrored.append(done)
         self._on_done(done)
 
-    def _finish(self, run_dir: RunDir) -> None:
+    def _finish(self, seen: Survey) -> None:
         """The small files, and what goes from the store."""
+        for step, why in seen.broken.items():
+            self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {why}")
+        now = self._clock.now()
+        gone = to_remove(seen.mirror, seen.records, set(seen.local), now)
+        files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
+        # To open a store takes longer than all else of a run that is at rest.
+        uploader = self._stores.uploader(seen.mirror) if gone or files else None
+        if uploader is None:
+            return
+        for step in gone:
+            mark_unread(self._home, seen.run_dir)
+            remove(uploader.remote, seen.run_id, step)
+            record(seen.run_dir, self._clock, REMOVED, url=uploader.remote.url, train_step=step)
+            self._report.removed.append((seen.run_id, step))
+        send_small_files(seen.run_dir, files, uploader, clock=self._clock)
+        self._report.small_files += len(files)
 
-        def finish(seen: Survey, uploader: Uploader) -> bool:
-            for step, why in seen.broken.items():
-                self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {why}")
-            remote = uploader.remote
-            for step in to_remove(seen.mirror, seen.records, set(seen.local), self._clock.now()):
-                mark_unread(self._home, run_dir)
-                remove(remote, seen.run_id, step)
-                record(run_dir, self._clock, REMOVED, url=remote.url, train_step=step)
-                self._report.removed.append((seen.run_id, step))
-            files = due_files(run_dir, remote.url, self._clock.now().timestamp())
-            send_small_files(run_dir, files, uploader, clock=self._clock)
-            self._report.small_files += len(files)
-            return False
-
-        self._with_run(run_dir, finish)
-
-    def _with_run(self, run_dir: RunDir, do: Callable[[Survey, Uploader], bool]) -> bool:
-        """What ``do`` returns, which has the run for itself; False where it could not be done."""
-        mirror = mirror_of_run(run_dir)
-        uploader = None if mirror is None else self._stores.uploader(mirror)
-        if mirror is None or uploader is None:
-            return False
-        try:
-            with mirror_lock(run_dir) as is_ours:
-                if not is_ours:
-                    self._report.busy.add(run_dir.path.name)
-                    return False
-                seen = survey(run_dir)
-                return seen is not None and do(seen, uploader)
-        except HpcflowError as error:
-            self._say_problem(run_dir, mirror, error)
-        except OSError as error:  # a purge takes one file after the other
-            if run_dir.run_json.exists():
-                self._report.problems[run_dir.path.name] = HpcflowError(str(error))
-        return False
-
-    def _say_problem(self, run_dir: RunDir, mirror: Mirror, error: HpcflowError) -> None:
-        if isinstance(error, MirrorError):
-            self._stores.judge(mirror, error)
-            if mirror.url in self._stores.refused:
+    def _say_problem(self, run_dir: RunDir, seen: Survey | None, error: HpcflowError) -> None:
+        if isinstance(error, MirrorError) and seen is not None:
+            self._stores.judge(seen.mirror, error)
+            if seen.mirror.url in self._stores.refused:
                 return  # said once, not for each of its runs
         elif not run_dir.run_json.exists():
             return  # it was purged while we were at it

@@ -19,7 +19,7 @@ from typing import Any, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.mirror.layout import RUN_JSON
-from hpcflow.mirror.ours import require_ours
+from hpcflow.mirror.ours import require_no_less, require_same_place
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.storage.files import read_file, write_durably
 from hpcflow.storage.layout import RunDir
@@ -64,7 +64,9 @@ def send_small_files(
         StorageError: the run directory.
     """
     if files:
-        require_ours(run_dir, uploader.remote)
+        require_same_place(run_dir, uploader.remote)
+    if any(each.path == run_dir.journal for each in files):
+        require_no_less(run_dir, uploader.remote)
     sent, lock = _read_sent(run_dir, uploader.remote.url), threading.Lock()
     now_s = clock.now().timestamp()
 
@@ -88,6 +90,21 @@ def send_small_files(
         said = json.dumps({"url": uploader.remote.url, "files": sent})
         if run_dir.run_json.exists():
             write_durably(run_dir.mirror_sent, said)
+
+
+def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
+    """No checkpoint is in the store without the run that it is of, nor beside another place's.
+
+    Raises:
+        MirrorError: the store; or another place mirrors the run there.
+        StorageError: the run directory.
+    """
+    due = due_files(run_dir, uploader.remote.url, clock.now().timestamp())
+    first = [each for each in due if each.name == RUN_JSON]
+    if first:
+        send_small_files(run_dir, first, uploader, clock=clock)
+    else:
+        require_same_place(run_dir, uploader.remote)
 
 
 def _files(folder: Path, prefix: str) -> Iterator[SmallFile]:

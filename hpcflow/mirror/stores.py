@@ -98,12 +98,8 @@ class Stores:
         uploader = self.uploader(mirror)
         if uploader is None or isinstance(error, DamagedError):
             return
-        if not error.retryable:
-            try:
-                uploader.remote.folders()
-            except MirrorError as again:
-                error = again
-            else:
-                return
-        with self._lock:
-            self.refused.setdefault(mirror.url, error)
+        try:
+            uploader.remote.folders()
+        except MirrorError as again:
+            with self._lock:
+                self.refused.setdefault(mirror.url, again)

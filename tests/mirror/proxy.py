@@ -18,6 +18,7 @@ class Proxy:
 
     Attributes:
         failures: so many connections get ``status`` and ``code`` for an answer.
+        fails_for: to send an object whose URL has these bytes gets that answer, too.
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
@@ -32,6 +33,7 @@ class Proxy:
         self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._lock = threading.Lock()
         self.failures, self.status, self.code = 0, "503 Service Unavailable", "SlowDown"
+        self.fails_for: bytes | None = None
         self.cuts, self.cut_after_bytes = 0, 0
         self.bytes_s: float | None = None
         self.sent_bytes = 0
@@ -58,7 +60,7 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):
             if self._takes("failures"):
-                self._answer(client)
+                self._answer(client, client.recv(_CHUNK_BYTES))
                 return
             with socket.create_connection(self._server) as server:
                 back = threading.Thread(target=_pump, args=(server, client), daemon=True)
@@ -72,8 +74,7 @@ class Proxy:
             setattr(self, what, max(0, left - 1))
             return bool(left)
 
-    def _answer(self, client: socket.socket) -> None:
-        head = b""
+    def _answer(self, client: socket.socket, head: bytes) -> None:
         while b"\r\n\r\n" not in head:
             head += client.recv(_CHUNK_BYTES)
         body = _XML.format(code=self.code).encode()
@@ -89,6 +90,9 @@ class Proxy:
     def _forward(self, client: socket.socket, server: socket.socket, *, is_cut: bool) -> None:
         left = self.cut_after_bytes
         while data := client.recv(_CHUNK_BYTES):
+            if self.fails_for is not None and self.fails_for in _request_line(data):
+                self._answer(client, data)
+                break
             if self.bytes_s is not None:
                 time.sleep(len(data) / self.bytes_s)
             server.sendall(data)
@@ -104,6 +108,10 @@ class Proxy:
                 client.shutdown(socket.SHUT_RDWR)
                 break
         server.shutdown(socket.SHUT_WR)
+
+
+def _request_line(data: bytes) -> bytes:
+    return data.split(b"\r\n", 1)[0] if data.startswith((b"PUT ", b"POST ")) else b""
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

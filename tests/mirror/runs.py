@@ -48,7 +48,7 @@ class Desk:
     def mirror(self, *, patience_s: float = 5) -> Report:
         """One pass over all of them."""
         with Stores(self.clock, patience_s=patience_s) as stores:
-            return Pass(self.home, self.clock, stores).run(list_runs(self.home))
+            return Pass(self.home, self.clock, stores).run(lambda: list_runs(self.home))
 
     def there(self, run_dir: RunDir) -> list[str]:
         """What the store has of a run."""

@@ -70,6 +70,22 @@ def test_trouble_that_does_not_pass_is_said_once(desk: Desk, proxy: Proxy) -> No
     assert len(desk.mirror().mirrored) == 3
 
 
+def test_trouble_with_one_object_keeps_nothing_else_back(desk: Desk, proxy: Proxy) -> None:
+    one, other = desk.make("one"), desk.make("other")
+    for train_step in (100, 200):
+        save(one, train_step)
+    save(other, 100)
+    proxy.status, proxy.code = "500 Internal Server Error", "InternalError"
+    proxy.fails_for = b"000000200/model.pt"
+    report = desk.mirror(patience_s=0.1)
+    assert list(report.problems) == [one.path.name]
+    assert {(done.run_id, done.train_step) for done in report.mirrored} == {
+        (one.path.name, 100),
+        (other.path.name, 100),
+    }
+    assert "params.json" in desk.there(one)
+
+
 def test_cut_connections(desk: Desk, proxy: Proxy) -> None:
     run_dir = desk.make()
     save(run_dir, 400, BIG)
@@ -173,6 +189,16 @@ def test_a_clock_that_is_off_by_an_hour(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert not error.retryable
     assert "this machine's clock and the store's are too far apart" in error.message
     assert error.next_action is not None and "date -u" in error.next_action
+
+
+def test_a_store_that_finds_the_clock_off_says_so_to_obstore(desk: Desk, proxy: Proxy) -> None:
+    """obstore signs with a clock of its own: whatever it is told, botocore says what is wrong."""
+    save(desk.make(), 400)
+    proxy.status, proxy.code = "403 Forbidden", "RequestTimeTooSkewed"
+    proxy.fails_for = b"model.pt"
+    error = the_error(desk.mirror())
+    assert not error.retryable
+    assert "this machine's clock and the store's are too far apart" in error.message
 
 
 def test_scratch_is_purged_under_the_mirror(desk: Desk, proxy: Proxy) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import DamagedError
-from hpcflow.mirror import layout
+from hpcflow.mirror import layout, passes
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Pass
 from hpcflow.mirror.stores import Stores
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.locks import mirror_lock
+from hpcflow.storage.runs import list_runs
 from hpcflow.testing.clock import FakeClock
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 
@@ -91,13 +92,74 @@ def test_what_has_grown_is_sent_again(desk: Desk) -> None:
     assert desk.remote.read(f"{run_dir.path.name}/journal.jsonl") == b"one\ntwo\n"
 
 
-def test_newest_first_across_runs(desk: Desk) -> None:
+def test_newest_first_across_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_RUNS_AT_ONCE", 1)
     runs = [desk.make(f"run{number}") for number in range(3)]
-    for run_dir in runs:
-        for train_step in (100, 200, 300):
-            save(run_dir, train_step)
-    order = [done.train_step for done in desk.mirror().mirrored]
-    assert order == [300] * 3 + [200] * 3 + [100] * 3
+    made = [(0, 100), (2, 100), (1, 100), (1, 200), (1, 300), (2, 200), (0, 200)]
+    for at_s, (number, train_step) in enumerate(made, 1_000_000_000):
+        os.utime(save(runs[number], train_step) / "manifest.json", (at_s, at_s))
+    order = [(done.run_id[3], done.train_step) for done in desk.mirror().mirrored]
+    # The newest of each, by time; then the older ones, by time.
+    assert order == [
+        ("0", 200),
+        ("2", 200),
+        ("1", 300),
+        ("1", 200),
+        ("1", 100),
+        ("2", 100),
+        ("0", 100),
+    ]
+
+
+def test_what_is_new_meanwhile_comes_before_older_ones(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "_RUNS_AT_ONCE", 1)
+    monkeypatch.setattr(passes, "_LOOK_AGAIN_S", 0)
+    run_dir = desk.make("old")
+    for train_step in (100, 200, 300):
+        save(run_dir, train_step)
+    order: list[int] = []
+
+    def on_done(done: passes.Done) -> None:
+        order.append(done.train_step)
+        if len(order) == 1:
+            save(run_dir, 400)
+            save(desk.make("new"), 1)
+
+    with Stores(desk.clock, patience_s=5) as stores:
+        Pass(desk.home, desk.clock, stores, on_done=on_done).run(lambda: list_runs(desk.home))
+    assert order == [300, 1, 400, 200, 100]
+
+
+def test_small_files_do_not_wait_for_older_checkpoints(desk: Desk) -> None:
+    run_dir = desk.make()
+    for train_step in (100, 200, 300):
+        save(run_dir, train_step)
+    run_dir.journal.write_text("one\n")
+    there: dict[int, bool] = {}
+
+    def on_done(done: passes.Done) -> None:
+        there[done.train_step] = "journal.jsonl" in desk.there(run_dir)
+
+    with Stores(desk.clock, patience_s=5) as stores:
+        Pass(desk.home, desk.clock, stores, on_done=on_done).run(lambda: [run_dir])
+    assert there == {300: False, 200: True, 100: True}
+
+
+def test_what_another_cluster_sends_is_not_mixed_with_ours(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 300)
+    desk.mirror()
+    before = desk.there(run_dir)
+    name = f"{run_dir.path.name}/run.json"
+    elsewhere = {**json.loads(desk.remote.read(name)), "run_dir": "/elsewhere"}
+    desk.remote.put_bytes(json.dumps(elsewhere).encode(), name)
+    save(run_dir, 400)
+    report = desk.mirror()
+    assert report.mirrored == []
+    assert "is mirrored from another place now" in report.problems[run_dir.path.name].message
+    assert desk.there(run_dir) == before
 
 
 def test_what_is_not_complete_is_not_sent(desk: Desk) -> None:
@@ -145,9 +207,10 @@ def test_one_that_cannot_be_read_is_tried_again_in_the_next_pass(desk: Desk) -> 
     os.mkfifo(path / "model.pt")  # whoever opens it as a file waits for ever
     report = desk.mirror()
     assert "it is no regular file" in str(report.problems[run_dir.path.name])
+    assert [done.train_step for done in report.mirrored] == [300]  # it keeps no older one back
     (path / "model.pt").unlink()
     (path / "model.pt").write_bytes(data)
-    assert [done.train_step for done in desk.mirror().mirrored] == [400, 300]
+    assert [done.train_step for done in desk.mirror().mirrored] == [400]
 
 
 def test_a_checkpoint_that_was_made_again_takes_the_place_of_the_old_one(desk: Desk) -> None:
@@ -222,7 +285,7 @@ def test_the_newest_stays_however_old(desk: Desk) -> None:
     later = FakeClock(SystemClock().now())
     later.advance(7200)
     with Stores(later) as stores:
-        report = Pass(desk.home, later, stores).run([run_dir])
+        report = Pass(desk.home, later, stores).run(lambda: [run_dir])
     assert [step for _, step in report.removed] == [100]
     assert desk.mirror().removed == []
 

@@ -25,7 +25,7 @@ def owner(tmp_path: Path) -> Owner:
 
 def _mirrors(owner: Owner, run_dir: RunDir) -> Report:
     with Stores(owner.clock, patience_s=1) as stores:
-        return Pass(owner.settings.home, owner.clock, stores).run([run_dir])
+        return Pass(owner.settings.home, owner.clock, stores).run(lambda: [run_dir])
 
 
 def _said(report: Report) -> list[str]:
