@@ -49,6 +49,9 @@ class S3Remote(Remote):
             botocore takes a dozen MB, and half a second, for each client.
     """
 
+    _client: Any
+    _credentials: Any
+
     def __init__(
         self,
         url: str,

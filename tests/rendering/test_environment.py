@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
@@ -115,7 +116,7 @@ def checkpoint(bench: Bench, name: str, *, complete: bool = True) -> None:
         (folder / "manifest.json").write_text("{}")
 
 
-def resumed_from(bench: Bench, resume_from: str | None = None, **changes: object) -> str | None:
+def resumed_from(bench: Bench, resume_from: str | None = None, **changes: Any) -> str | None:
     bench.attempt.claim.unlink(missing_ok=True)  # or it would be a restart
     command = (sys.executable, str(RANK), str(bench.work), "0")
     stale = str(bench.run_dir.checkpoints / "000000020")
