@@ -45,20 +45,29 @@ def choose(
 
     Args:
         verified: one that was read and found whole a moment ago; it is not read once more.
+
+    Raises:
+        CheckpointError: none is whole, and one could not be read, so it may be: on all ranks.
     """
-    candidates = _candidates(store, hint) if ranks.rank == 0 else iter(())
+    unread: list[str] = []
+    candidates = _candidates(store, hint, unread) if ranks.rank == 0 else iter(())
     while True:
         choice = ranks.max(next(candidates, _NONE))
         if choice == _NONE:
-            return None
+            break
         path = hint if choice == _HINT else store.path(choice - _FIRST)
         is_known = path is not None and path == verified
         share = NOTHING if is_known else Share(ranks.rank, ranks.world_size)
-        is_torn = not _is_whole(store, hint, choice, share)
+        is_torn = not _is_whole(store, hint, choice, share, unread)
         if not ranks.max(int(is_torn)):
             if choice >= _FIRST:
                 store.trust(choice - _FIRST)
             return path
+    if ranks.max(int(bool(unread))):
+        # A disk that fails for a moment must not cost all that was trained.
+        why = unread[0] if unread else "another rank could not read one"
+        raise CheckpointError(f"no checkpoint to go on from, but there may be: {why}")
+    return None
 
 
 def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:
@@ -85,16 +94,22 @@ def rank_file(rank: int) -> str:
 _NONE, _HINT, _FIRST = range(3)
 
 
-def _candidates(store: CheckpointStore, hint: Path | None) -> Iterator[int]:
+def _candidates(store: CheckpointStore, hint: Path | None, unread: list[str]) -> Iterator[int]:
     choices = [_FIRST + train_step for train_step in store.train_steps()]
     if hint is not None:
         choices.append(_HINT)
     # What has no manifest is not worth asking all ranks.
-    return (choice for choice in choices if _is_whole(store, hint, choice, NOTHING))
+    return (choice for choice in choices if _is_whole(store, hint, choice, NOTHING, unread))
 
 
-def _is_whole(store: CheckpointStore, hint: Path | None, choice: int, share: Share) -> bool:
-    """Whether it is, as far as ``share`` shows; a warning says why it is not."""
+def _is_whole(
+    store: CheckpointStore, hint: Path | None, choice: int, share: Share, unread: list[str]
+) -> bool:
+    """Whether it is, as far as ``share`` shows; a warning says why it is not.
+
+    Args:
+        unread: gets the reason, where the disk is at fault and not the checkpoint.
+    """
     path = hint if choice == _HINT else store.path(choice - _FIRST)
     what = "cannot begin from" if choice == _HINT else "skipped checkpoint"
     try:
@@ -106,5 +121,7 @@ def _is_whole(store: CheckpointStore, hint: Path | None, choice: int, share: Sha
             store.check(path, share)
     except CheckpointError as error:
         warn(f"{what} {path}: {error}")
+        if isinstance(error.__cause__, OSError):
+            unread.append(f"{path}: {error}")
         return False
     return True

@@ -182,7 +182,7 @@ class CheckpointStore:
     def _entries(self) -> Iterator[Path]:
         try:
             yield from list(self.folder.iterdir())
-        except OSError:
+        except FileNotFoundError:  # of any other error nobody knows what there is
             return
 
     def _hidden(self, stem: str, suffix: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 import signal
@@ -15,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from hpcflow import runtime
+from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.files import sha256_of
 from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
@@ -208,6 +210,57 @@ def test_a_training_resumes_from_the_one_before(
     assert folder.events("train_started")[-1]["resumed_from"] == "checkpoints/000000020"
     assert differing(weights(folder, LAST), undisturbed(2)) == []
     assert verify(folder.checkpoint(30)).train_step == 30
+
+
+#: The program of the tests, whose last rank has a disk that fails when it reads.
+ON_A_BROKEN_DISK = """
+import errno
+import os
+
+from tests.runtime import program
+
+def broken(path):
+    raise OSError(errno.EIO, "Input/output error", str(path))
+
+if os.environ.get("RANK", "0") == os.environ["BROKEN"]:
+    manifest.sha256_of = broken
+program.train()
+"""
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_disk_that_cannot_be_read_does_not_make_a_training_begin_anew(
+    folder: RunFolder, tmp_path: Path, world_size: int
+) -> None:
+    training = start(folder, world_size, HURT="0:15:TERM_ALL")
+    assert training.exit_codes() == [75] * world_size
+    saved = folder.complete()
+    script = tmp_path / "broken.py"
+    script.write_text(ON_A_BROKEN_DISK)
+
+    training = start(folder, world_size, PROGRAM=script, BROKEN=world_size - 1)
+
+    assert training.exit_codes_by_themselves() == [1] * world_size
+    assert "no checkpoint to go on from, but there may be: " in training.log()
+    assert "Input/output error" in training.log()
+    assert folder.complete() == saved
+
+
+def test_nor_does_a_program_in_another_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path) -> str:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    save(tmp_path, 40)
+    monkeypatch.setattr("hpcflow.runtime.manifest.sha256_of", broken)
+    monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(tmp_path))
+    assert main(["resume-path"]) == 1
+    save(tmp_path, 50)
+    monkeypatch.undo()
+    break_flip(tmp_path / "000000050")
+    monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(tmp_path))
+    assert main(["resume-path"]) == 0
 
 
 def test_a_fresh_run_can_begin_from_a_checkpoint_of_another(folder: RunFolder) -> None:
