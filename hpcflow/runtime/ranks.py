@@ -107,7 +107,9 @@ class TorchRanks:
         self._torch, self._dist = torch, dist
         self.rank: int = dist.get_rank()
         self.world_size: int = dist.get_world_size()
-        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=_PATIENCE_S))
+        self._group = dist.new_group(backend="gloo")
+        # Now, for a rank that never came to meet the others is not to be waited for as long.
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_PATIENCE_S), self._group)
         self._work: Any = None
         self._value: Any = None
 

@@ -217,6 +217,7 @@ ON_A_BROKEN_DISK = """
 import errno
 import os
 
+from hpcflow.runtime import manifest
 from tests.runtime import program
 
 def broken(path):
