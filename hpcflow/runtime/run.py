@@ -20,6 +20,7 @@ from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.saving import Made, Saving
 from hpcflow.runtime.schedule import Schedule
+from hpcflow.runtime.successor import successor
 from hpcflow.runtime.warn import warn
 from hpcflow.runtime.workers import spare_workers
 
@@ -264,7 +265,7 @@ class Run:
         self._metrics.flush()
         self._events.append("notice", signal=NAMES[notice])
         self._ranks.settle()
-        self._save_or_fail()
+        self._save_or_leave_it()
         self._metrics.close()
         leave(self._job, self._ranks)
 
@@ -276,8 +277,25 @@ class Run:
             self._report_failed(self.train_step, str(error))
             self._schedule.restart()
 
+    def _save_or_leave_it(self) -> None:
+        """On notice: the job is over anyway, and the run goes on from the checkpoint before.
+
+        Raises:
+            CheckpointError: a later attempt executes the run: this one is not to be sent again.
+        """
+        try:
+            self._save()
+        except CheckpointError as error:
+            self._tell_failed(self.train_step, str(error))
+            if self._ranks.max(int(successor(self._job) is not None)):
+                raise
+            if self.rank == 0:
+                warn(
+                    f"no checkpoint at train step {self.train_step}, leaving all the same: {error}"
+                )
+
     def _save_or_fail(self) -> None:
-        """On notice and at the end, for whoever looks at the run has to know."""
+        """At the end, for then the result of the training would be lost."""
         try:
             self._save()
         except CheckpointError as error:

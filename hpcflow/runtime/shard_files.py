@@ -95,6 +95,8 @@ def _tensor(folder: Path, entry: Any, files: dict[str, Any]) -> StoredTensor:
         raise ValueError(f"{entry['dtype']!r} is no type of numbers")
     shape = _sizes(entry["shape"])
     pieces = [_piece(folder, piece, dtype, shape, files) for piece in entry["pieces"]]
+    if sum(prod(piece.shape) for piece in pieces) != prod(shape):
+        raise ValueError(f"{entry['place']!r} has pieces that are not all of {shape}")
     return StoredTensor(dtype, shape, pieces)
 
 

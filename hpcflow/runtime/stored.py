@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from hpcflow.runtime.manifest import CheckpointError
@@ -71,13 +70,13 @@ class Stored:
         with torch.device("cpu"):  # it computes by tensors on whatever device is the default one
             plan = create_default_local_load_plan({name: target}, _metadata(name, tensor))
         pieces = {piece.offsets: piece for piece in tensor.pieces}
-        filled = 0
+        filled = torch.zeros(local.shape, dtype=torch.bool, device="cpu")
         for item in plan.items:
             piece = pieces[tuple(item.storage_index.offset)]
             source = _narrowed(piece.read(), item.storage_offsets, item.lengths)
             _narrowed(local, item.dest_offsets, item.lengths).copy_(source)
-            filled += prod(item.lengths)
-        if filled != local.numel():
+            _narrowed(filled, item.dest_offsets, item.lengths).fill_(True)
+        if not filled.all():
             raise CheckpointError(f"{spell(place)} is not there as a whole")
 
 

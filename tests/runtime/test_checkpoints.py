@@ -338,15 +338,30 @@ def test_a_full_disk_does_not_end_a_training(
     assert differing(weights(folder, LAST), undisturbed(world_size)) == []
 
 
-def test_leaving_without_having_saved_is_a_failure(folder: RunFolder) -> None:
-    """Exit code 75 says "checkpointed": it must not be said when that is not so."""
-    training = start(folder, 2, HURT="0:15:disk_full 0:16:TERM")
+def test_a_full_disk_on_notice_costs_the_save_and_not_the_run(folder: RunFolder) -> None:
+    """The job asks to be sent again, and goes on from the checkpoint before."""
+    hurts = "0:15:disk_full 0:16:TERM"
+    training = start(folder, 2, HURT=hurts, PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+
+    assert training.exit_codes() == [75, 75], training.log()
+
+    assert folder.resubmit.exists()
+    (failed,) = folder.events("checkpoint_failed")
+    told = f"no checkpoint at train step {failed['train_step']}, leaving all the same: "
+    assert training.log().count(told) == 1
+    assert folder.complete() == [10]
+    assert not list(folder.checkpoints.glob(".*"))
+    assert run(folder, 2) == [0, 0]
+    assert folder.events("train_started")[-1]["train_step"] == 10
+
+
+def test_an_attempt_that_should_be_over_does_not_ask_to_be_sent_again(folder: RunFolder) -> None:
+    training = start(folder, 2, HURT="0:15:be_succeeded 0:16:TERM")
 
     assert training.exit_codes() == [1, 1]
 
-    assert "CheckpointError: " in training.log()
+    assert "attempt 2 executes this run now" in training.log()
     assert not folder.resubmit.exists()
-    assert folder.events("finished") == []
 
 
 def test_a_disk_that_is_full_on_another_node_fails_the_save_on_all(folder: RunFolder) -> None:

@@ -299,6 +299,14 @@ def piece(change: Callable[[list[Any]], None]) -> Callable[[Index], None]:
     return lambda index: change(index["tensors"][0]["pieces"][0])
 
 
+def overlap(index: Index) -> None:
+    """Two halves of which the second is the first once more: as many numbers, and a hole."""
+    (box, shape, rank, begin), *_ = index["tensors"][0]["pieces"]
+    half = [shape[0] // 2, *shape[1:]]
+    second = [1, *[0] * (len(box) - 1)]
+    index["tensors"][0]["pieces"] = [[box, half, rank, begin], [second, half, rank, begin]]
+
+
 BREAKS: dict[str, Callable[[Index], Any]] = {
     "from tomorrow": lambda index: index.update(format=2),
     "no tensors": lambda index: index.pop("tensors"),
@@ -314,6 +322,8 @@ BREAKS: dict[str, Callable[[Index], Any]] = {
     "a byte at an odd place": piece(lambda each: each.__setitem__(3, 3)),
     "a byte before the beginning": piece(lambda each: each.__setitem__(3, -64)),
     "a piece too few": lambda index: index["tensors"][0].update(pieces=[]),
+    "a shape that fits into no memory": lambda index: index["tensors"][-1].update(shape=[10**13]),
+    "pieces that overlap": overlap,
     "a smaller piece": piece(lambda each: each.__setitem__(1, [2, 4])),
 }
 
@@ -321,6 +331,7 @@ BREAKS: dict[str, Callable[[Index], Any]] = {
 @pytest.mark.parametrize("how", BREAKS)
 def test_an_index_that_makes_no_sense_is_refused(tmp_path: Path, how: str) -> None:
     objects = model_and_optimizer()
+    train(objects)
     write(ProgramState(objects, Alone()), tmp_path / "checkpoint")
     path = tmp_path / "checkpoint" / "shards.json"
     index = json.loads(path.read_text())

@@ -277,6 +277,21 @@ def test_a_disk_that_is_full_for_one_rank_fails_the_save_on_all(folder: RunFolde
     assert not list(folder.checkpoints.glob(".*"))
 
 
+def test_a_disk_that_is_full_for_one_rank_on_notice_costs_the_save_and_not_the_run(
+    folder: RunFolder,
+) -> None:
+    training = begin(
+        folder, ("fsdp2", 2), HURT="1:15:disk_full 0:16:TERM", PATIENT=1, **{EVERY: 10}
+    )
+
+    assert training.exit_codes() == [75, 75], training.log()
+    assert folder.resubmit.exists()
+    assert len(folder.events("checkpoint_failed")) == 1
+    assert folder.complete() == [10]
+    assert verify(folder.checkpoint(10)).train_step == 10
+    assert not list(folder.checkpoints.glob(".*"))
+
+
 def test_ranks_with_parts_of_the_model_that_have_other_names_are_refused(
     folder: RunFolder,
 ) -> None:
