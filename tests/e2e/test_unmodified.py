@@ -31,6 +31,7 @@ CONFIGS = {
     },
 }
 COUNT = 40
+RESOURCES = {"partition": "spot", "cpus_per_task": 1, "mem": "200M", "time_limit": "10m"}
 
 
 def start(hpcflow: Hpcflow, style: str) -> Counted:
@@ -39,12 +40,7 @@ def start(hpcflow: Hpcflow, style: str) -> Counted:
         "name": style,
         "command": ["python3", str(program), style, "{{ run.dir }}/artifacts", str(COUNT)],
         "launch": {"framework": "none", "launcher": "srun"},
-        "resources": {
-            "partition": "spot",
-            "cpus_per_task": 1,
-            "mem": "200M",
-            "time_limit": "10m",
-        },
+        "resources": RESOURCES,
         "retry": {"backoff": "1s"},
         **CONFIGS[style],
     }
@@ -99,3 +95,35 @@ def test_preempted_it_goes_on_from_what_was_adopted(
     assert len(kept) <= 4, "more than the newest three, and the one that it has resumed from"
     assert hpcflow("checkpoint", "verify", run.run_id).returncode == 0
     assert hpcflow("ledger", "check").returncode == 0
+
+
+#: Saves when it is told to leave, and leaves with a word that srun may keep to itself.
+SAVES_ON_NOTICE = """
+trap 'mkdir -p "$1" && echo 7 > "$1/step-7" && exit 75' TERM
+echo "saved nothing"
+while :; do sleep 0.1; done
+"""
+
+
+def test_what_was_saved_on_notice_is_adopted_before_the_job_ends(
+    hpcflow: Hpcflow, grace: User
+) -> None:
+    """It has no marker, and nobody could see for a minute that it does not change."""
+    program = hpcflow.write_config("saves.sh", SAVES_ON_NOTICE)
+    out = "{{ run.dir }}/artifacts"
+    config: dict[str, Any] = {
+        "name": "notice",
+        "command": ["sh", str(program), out],
+        "launch": {"framework": "none", "launcher": "srun"},
+        "resources": RESOURCES,
+        "checkpoint": {"adopt": {"pattern": "step-*", "folder": out, "stable": "1m"}},
+    }
+    done = hpcflow.json(
+        "run", hpcflow.write_config("notice.yaml", json.dumps(config)), "--site", "devcluster"
+    )
+    run = Counted(done["run_id"], Path(done["run_dir"]))
+    wait_saved(run, 1, 1)
+    take_all_nodes(grace)
+    poll(lambda: run.events(1, "exited"), 60, "it was not preempted")
+    attempt = RunDir(run.path).attempt(1).path
+    assert run.checkpoints() == [7], (attempt / "program").read_text()
