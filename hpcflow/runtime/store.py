@@ -120,6 +120,7 @@ class CheckpointStore:
 
         Raises:
             CheckpointError: none is known to be, and one that may be cannot be read now.
+            OSError: the folder is there, and cannot be read.
         """
         unreadable = None
         for path in self._candidates():
@@ -134,7 +135,11 @@ class CheckpointStore:
         return None
 
     def train_steps(self) -> Iterator[int]:
-        """Of what checkpoints there seem to be, newest first; none of them was looked at."""
+        """Of what checkpoints there seem to be, newest first; none of them was looked at.
+
+        Raises:
+            OSError: the folder is there, and cannot be read.
+        """
         return (int(path.name) for path in self._candidates())
 
     def check(self, path: Path, share: Share = ALL) -> Checkpoint:
@@ -164,6 +169,9 @@ class CheckpointStore:
         Args:
             require_right: raises OSError, which goes on to the caller, if a later attempt may be
                 writing. Asked once it is known what there is: nothing of that is its own then.
+
+        Raises:
+            OSError: the folder is there, and cannot be read.
         """
         left = [path for path in self._entries() if _LEFT_BEHIND.fullmatch(path.name)]
         require_right()
@@ -182,7 +190,7 @@ class CheckpointStore:
     def _entries(self) -> Iterator[Path]:
         try:
             yield from list(self.folder.iterdir())
-        except FileNotFoundError:  # of any other error nobody knows what there is
+        except FileNotFoundError:  # anything else does not say that there are none
             return
 
     def _hidden(self, stem: str, suffix: str) -> Path:

@@ -211,6 +211,13 @@ def test_where_a_file_system_does_not_answer_no_training_begins_anew(
     assert bench.begin() is None, "what is damaged is no reason"
 
 
+def test_nor_where_the_checkpoints_cannot_be_listed(bench: Bench) -> None:
+    bench.folder.environ()
+    bench.folder.checkpoints.touch()
+    with pytest.raises(NotADirectoryError):
+        bench.begin()
+
+
 def test_a_memory_that_was_lost_costs_nothing(bench: Bench) -> None:
     bench.rule = {"pattern": "ckpt.pt", "train_step": "count"}
     adopter = bench.watching()
