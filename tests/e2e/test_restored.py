@@ -13,21 +13,19 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.cluster import S3, User, poll
 from tests.e2e.conftest import TWO_NODES, Hpcflow, newcomer
-from tests.e2e.counted import watch
-from tests.e2e.preempted import events, take_all_nodes
+from tests.e2e.counted import take_all_nodes, watch
+from tests.e2e.preempted import events
 from tests.e2e.test_main_job import assert_same, weights
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(600)]
 
-
-@pytest.fixture
-def store(s3_server: S3) -> tuple[dict[str, str], str]:
-    """What reaches the S3 server, and a bucket of it."""
-    return s3_server.env(), s3_server.create_bucket(f"e2e-{secrets.token_hex(6)}")
+#: Of 920 train steps; twice as long as it takes to preempt it is left.
+HALF_WAY = 500
+UNDER_WAY = ("submitting", "queued", "running", "waiting")
 
 
 def _preempted(hpcflow: Hpcflow, grace: User, url: str) -> dict[str, Any]:
-    """The digits training on two nodes, preempted after its first checkpoints."""
+    """The digits training on two nodes, preempted when it has done more than half."""
     run: dict[str, Any] = hpcflow.json(
         "run",
         hpcflow.digits,
@@ -35,80 +33,77 @@ def _preempted(hpcflow: Hpcflow, grace: User, url: str) -> dict[str, Any]:
         *("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=1"),
         *("--set", f"mirror={url}"),
     )
-    run_dir = Path(run["run_dir"])
 
-    def has_saved() -> bool:
-        return any(each["event"] == "checkpoint" for each in events(run_dir, 1))
+    def is_half_way() -> bool:
+        saved = [each for each in events(Path(run["run_dir"]), 1) if each["event"] == "checkpoint"]
+        return bool(saved) and saved[-1]["train_step"] >= HALF_WAY
 
-    poll(has_saved, 120, "it never saved")
+    poll(is_half_way, 120, "it never saved")
     take_all_nodes(grace)
-    poll(lambda: _state(hpcflow, run) == "waiting", 120, "it was never preempted")
+    wait_state(hpcflow, run["run_id"], "waiting")
     return run
 
 
-def _state(hpcflow: Hpcflow, run: dict[str, Any]) -> str:
-    return str(hpcflow.json("show", run["run_id"])["state"])
+def wait_state(hpcflow: Hpcflow, run_id: str, state: str) -> Any:
+    """What ``show`` says of a run once it is in ``state``."""
+    shown: Any = None
+
+    def is_there() -> bool:
+        nonlocal shown
+        shown = hpcflow.json("show", run_id)
+        assert shown["state"] in (state, *UNDER_WAY), str(shown)[-2000:]
+        return bool(shown["state"] == state)
+
+    poll(is_there, 240, lambda: f"{state}: {str(shown)[-2000:]}", every_s=1)
+    return shown
 
 
-def _delete(hpcflow: Hpcflow, folder: str) -> None:
-    hpcflow.user.run(["rm", "-r", folder])
-
-
-def test_the_daemon_restores_a_run_whose_directory_was_deleted_and_it_ends_the_same(
-    hpcflow: Hpcflow,
-    grace: User,
-    store: tuple[dict[str, str], str],
-    undisturbed: dict[str, Any],
-) -> None:
-    environ, bucket = store
-    hpcflow = replace(hpcflow, env={**hpcflow.env, **environ})
-    run = _preempted(hpcflow, grace, f"s3://{bucket}/runs")
-    hpcflow("mirror", "--once")
-    newest = max(int(path.name) for path in RunDir(Path(run["run_dir"])).checkpoints.glob("[0-9]*"))
-    _delete(hpcflow, run["run_dir"])
-    with watch(hpcflow) as daemon:
-        daemon.wait_says("restore  (purged: its run directory is gone)")
-        poll(lambda: _state(hpcflow, run) == "completed", 240, lambda: daemon.said)
-    shown = hpcflow.json("show", run["run_id"])
-    assert [attempt["cause"] for attempt in shown["attempts"]] == ["preempted", "completed"]
-    assert shown["attempts"][1]["resume_from"] == f"checkpoints/{newest:09d}"
-    assert hpcflow("ledger", "check").returncode == 0
-    assert "restored by" in hpcflow("history", run["run_id"]).stdout
-    assert_same(weights(shown), weights(undisturbed))
-
-
-def test_an_empty_home_with_another_scratch_restores_from_the_bucket_alone_and_trains_on(
-    hpcflow: Hpcflow,
-    grace: User,
-    store: tuple[dict[str, str], str],
-    undisturbed: dict[str, Any],
-) -> None:
-    environ, bucket = store
-    hpcflow = replace(hpcflow, env={**hpcflow.env, **environ})
-    url = f"s3://{bucket}/runs"
-    run = _preempted(hpcflow, grace, url)
-    hpcflow("mirror", "--once")
+def with_scratch_of_its_own(hpcflow: Hpcflow, environ: dict[str, str]) -> Hpcflow:
+    """The same person with an empty home, and another scratch."""
     other = newcomer(hpcflow.user, hpcflow.software)
     scratch = other.home.parent / "scratch"
     hpcflow.user.run(["mkdir", "-m", "700", str(scratch)])
-    other = replace(other, env={**other.env, **environ, "SCRATCH": str(scratch)})
-    there = f"{url}/{run['run_id']}"
+    return replace(other, env={**other.env, **environ, "SCRATCH": str(scratch)})
+
+
+def test_what_is_in_the_bucket_is_trained_to_the_same_end(
+    hpcflow: Hpcflow, grace: User, s3_server: S3, undisturbed: dict[str, Any]
+) -> None:
+    """By an empty home with another scratch, from the bucket alone; and where the run directory was
+    deleted, by the daemon. Both at once, from one preempted run."""
+    environ, bucket = s3_server.env(), s3_server.create_bucket(f"e2e-{secrets.token_hex(6)}")
+    hpcflow = replace(hpcflow, env={**hpcflow.env, **environ})
+    url = f"s3://{bucket}/runs"
+    run = _preempted(hpcflow, grace, url)
+    run_id, there = run["run_id"], f"{url}/{run['run_id']}"
+    hpcflow("mirror", "--once")
+    newest = max(int(path.name) for path in RunDir(Path(run["run_dir"])).checkpoints.glob("[0-9]*"))
+    other = with_scratch_of_its_own(hpcflow, environ)
+
     refused = other("restore", "--from", there, "--site", "devcluster", check=False)
     assert refused.returncode == 2
     assert "may be under way on" in refused.stderr
-    hpcflow("hold", run["run_id"])
+    hpcflow("hold", run_id)
     hpcflow("mirror", "--once")
-    _delete(hpcflow, run["run_dir"])
     restored = other.json("restore", "--from", there, "--site", "devcluster")
     assert restored["is_from_elsewhere"]
     run_dir = RunDir(Path(restored["run_dir"]))
-    assert run_dir.path.is_relative_to(scratch)
+    assert run_dir.path.is_relative_to(other.env["SCRATCH"])
     assert read_run(run_dir).mirror is not None
-    shown = other.json("show", run["run_id"])
+    shown = other.json("show", run_id)
     assert [attempt["cause"] for attempt in shown["attempts"]] == ["preempted"]
     assert shown["next_action"] == "held"
-    other("resume", run["run_id"], "--wait")
-    shown = other.json("show", run["run_id"])
-    assert [attempt["cause"] for attempt in shown["attempts"]] == ["preempted", "completed"]
-    assert_same(weights(shown), weights(undisturbed))
-    assert other("ledger", "check").returncode == 0
+    other("resume", run_id)
+
+    hpcflow("release", run_id)
+    hpcflow("mirror", "--once")
+    hpcflow.user.run(["rm", "-r", run["run_dir"]])
+    with watch(hpcflow) as daemon:
+        daemon.wait_says("restore  (purged: its run directory is gone)")
+        ends = [wait_state(each, run_id, "completed") for each in (hpcflow, other)]
+    for home, shown in zip((hpcflow, other), ends, strict=True):
+        assert [attempt["cause"] for attempt in shown["attempts"]] == ["preempted", "completed"]
+        assert shown["attempts"][1]["resume_from"] == f"checkpoints/{newest:09d}"
+        assert_same(weights(shown), weights(undisturbed))
+        assert home("ledger", "check").returncode == 0
+        assert "restored by" in home("history", run_id).stdout
