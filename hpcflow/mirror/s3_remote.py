@@ -66,6 +66,8 @@ class S3Remote(Remote):
         self._prefix = prefix and f"{prefix}/"
         self._options, self._clock, self._patience_s = options, clock, patience_s
         self._endpoint = options.endpoint_url or "S3"
+        self._client: Any
+        self._credentials: Any
         if beside is not None and beside._options.endpoint_url == options.endpoint_url:
             self._client, self._credentials = beside._client, beside._credentials
         else:
