@@ -244,7 +244,7 @@ class Pass:
         for step, why in seen.broken.items():
             self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {why}")
         now = self._clock.now()
-        gone = to_remove(seen.mirror, seen.records, set(seen.local), now)
+        gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
         # To open a store takes longer than all else of a run that is at rest.
         uploader = self._stores.uploader(seen.mirror) if gone or files else None

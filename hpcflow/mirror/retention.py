@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection, Set
+from contextlib import suppress
 from datetime import datetime, timedelta
 
+from hpcflow.clock import from_text
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import Records
 from hpcflow.mirror.remote import Remote
+from hpcflow.model.events import parse_event
+from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.run import Mirror
+from hpcflow.storage import journal
+from hpcflow.storage.files import read_file
+from hpcflow.storage.layout import RunDir
 
 
-def to_remove(mirror: Mirror, records: Records, local: Set[int], now: datetime) -> list[int]:
+def to_remove(
+    run_dir: RunDir, mirror: Mirror, records: Records, local: Set[int], now: datetime
+) -> list[int]:
     """Train steps of the checkpoints that nothing keeps in the store any more, the oldest first.
+
+    Only those that the run's own rule, or a person, has removed from the run directory: what a
+    purge took from there, its rule had kept, and the store has the last copy.
 
     Args:
         local: train steps that the run directory still has: those stay, for their rule kept them
             there, and they would only be sent again.
+
+    Raises:
+        StorageError: the journal cannot be read.
     """
     if mirror.keep_last is None and mirror.keep_for_s is None:
         return []
@@ -25,7 +40,36 @@ def to_remove(mirror: Mirror, records: Records, local: Set[int], now: datetime) 
     if mirror.keep_for_s is not None:
         since = now - timedelta(seconds=mirror.keep_for_s)
         kept |= {step for step, each in records.mirrored.items() if each.at >= since}
-    return [step for step in reversed(newest_first) if step not in kept]
+    in_question = [step for step in reversed(newest_first) if step not in kept]
+    let_go = _let_go(run_dir, in_question)
+    return [
+        step
+        for step in in_question
+        if step in let_go and let_go[step] >= records.mirrored[step].at  # else it was made again
+    ]
+
+
+def _let_go(run_dir: RunDir, in_question: Collection[int]) -> dict[int, datetime]:
+    """When these were removed from the run directory on purpose, those that were."""
+    if not in_question:
+        return {}
+    found = [
+        (each.train_step, each.at)
+        for each in journal.read(run_dir)
+        if isinstance(each, CheckpointRemoved)
+    ]
+    for number in run_dir.attempt_numbers():
+        try:
+            lines = read_file(run_dir.attempt(number).events).split(b"\n")
+        except OSError:  # what is not said was not done
+            continue
+        for line in lines:
+            event = parse_event(line) if b"checkpoint_removed" in line else None
+            step = None if event is None else event.get("train_step")
+            if event is not None and type(step) is int and event["event"] == "checkpoint_removed":
+                with suppress(ValueError):
+                    found.append((step, from_text(event["at"])))
+    return {step: at for step, at in sorted(found, key=lambda each: each[1]) if step in in_question}
 
 
 def remove(remote: Remote, run_id: str, train_step: int) -> None:

@@ -3,12 +3,14 @@
 One JSON object on a line. Those that count here have ``at`` (UTC, RFC 3339), ``train_step``, and
 ``what``: ``began`` (it is being sent; written before a file of it is read, and now and then again),
 then ``mirrored`` (the store has it, verified) or ``failed`` (with ``is_final`` where it will not be
-tried again); ``removed`` (from the store, on purpose). Any other line, a torn one too, is passed
-over.
+tried again), both with the ``manifest_sha256`` of the checkpoint that they are about; ``removed``
+(from the store, on purpose). Lines with the ``url`` of a store that the run does not use any more,
+and any other line, a torn one too, are passed over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -52,26 +54,48 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
         lines = (run_dir / NAME).read_bytes().splitlines()
     except OSError:
         return MirrorState()
-    now = now or datetime.now(timezone.utc)
+    now, url = now or datetime.now(timezone.utc), _url(run_dir)
     there: set[int] = set()
     settled: set[int] = set()
     began: dict[int, datetime] = {}
     for line in lines:
         said = _parse(line)
         train_step, what = said.get("train_step"), said.get("what")
-        if type(train_step) is not int:
+        if type(train_step) is not int or url not in (None, said.get("url", url)):
             continue
         if what == "began":
             began[train_step] = _time(said.get("at"))
         elif what in ("mirrored", "failed", "removed"):
+            for known in (there, settled):
+                known.discard(train_step)
             began.pop(train_step, None)
-            there.discard(train_step)
-            if what == "mirrored":
-                there.add(train_step)
-            if what != "failed" or said.get("is_final"):
+            if what == "removed":
                 settled.add(train_step)
+            elif not _is_of_another(said, run_dir, train_step):
+                if what == "mirrored":
+                    there.add(train_step)
+                if what == "mirrored" or said.get("is_final"):
+                    settled.add(train_step)
     under_way = {train_step for train_step, at in began.items() if now - at < PATIENCE}
     return MirrorState(frozenset(there), frozenset(settled), frozenset(under_way))
+
+
+def _url(run_dir: Path) -> str | None:
+    """The store that the run uses now; None where its ``run.json`` does not say."""
+    try:
+        return str(json.loads((run_dir / "run.json").read_bytes())["mirror"]["url"]).rstrip("/")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _is_of_another(said: dict[str, Any], run_dir: Path, train_step: int) -> bool:
+    """Whether the checkpoint here was made anew since the mirror saw one of this train step."""
+    manifest = run_dir / "checkpoints" / f"{train_step:09d}" / "manifest.json"
+    try:
+        sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    except OSError:
+        return False
+    return str(said.get("manifest_sha256", sha256)) != sha256
 
 
 def _parse(line: bytes) -> dict[str, Any]:

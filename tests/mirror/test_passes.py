@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.clock import SystemClock
+from hpcflow.clock import SystemClock, to_text
 from hpcflow.errors import DamagedError
 from hpcflow.mirror import layout, passes
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Pass
 from hpcflow.mirror.stores import Stores
 from hpcflow.runtime.manifest import verify
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.clock import FakeClock
@@ -259,6 +260,29 @@ def test_a_run_without_a_mirror_is_left_alone(desk: Desk) -> None:
     assert not run_dir.mirror_lock.exists()
 
 
+def let_go(run_dir: RunDir, *train_steps: int) -> None:
+    """What a job says when it has removed checkpoints by its rule."""
+    attempt = run_dir.attempt(1)
+    attempt.path.mkdir(parents=True, exist_ok=True)
+    with attempt.events.open("a") as file:
+        for train_step in train_steps:
+            said = {"at": to_text(SystemClock().now()), "event": "checkpoint_removed"}
+            path = f"checkpoints/{train_step:09d}"
+            size = {"train_step": train_step, "path": path, "size_bytes": 1}
+            file.write(json.dumps({**said, **size}) + "\n")
+
+
+def test_one_that_was_made_again_after_it_was_let_go_stays(desk: Desk) -> None:
+    run_dir = desk.make(keep_last=1)
+    let_go(run_dir, 100)
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+    desk.mirror()
+    for train_step in (100, 200):
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    assert desk.mirror().removed == []
+
+
 def test_the_rule_for_keeping_there(desk: Desk) -> None:
     run_dir = desk.make(keep_last=2)
     for train_step in (100, 200, 300, 400):
@@ -268,6 +292,8 @@ def test_the_rule_for_keeping_there(desk: Desk) -> None:
 
     for train_step in (100, 200, 300, 400):
         shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    assert desk.mirror().removed == []  # a purge took them, no rule
+    let_go(run_dir, 100, 200, 300, 400)
     assert [step for _, step in desk.mirror().removed] == [100, 200]
     files = layout.run_files(desk.remote, run_dir.path.name)
     assert list(layout.checkpoints(files)) == [400, 300]
@@ -281,6 +307,7 @@ def test_the_newest_stays_however_old(desk: Desk) -> None:
         save(run_dir, train_step)
         desk.mirror()
         shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+        let_go(run_dir, train_step)
     assert desk.mirror().removed == []
     later = FakeClock(SystemClock().now())
     later.advance(7200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,9 +14,9 @@ from hpcflow.runtime.mirrored import NAME, PATIENCE, MirrorState, mirrored, read
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
 
-def said(what: str, train_step: object, *, ago: timedelta = timedelta()) -> str:
+def said(what: str, train_step: object, *, ago: timedelta = timedelta(), **more: str) -> str:
     at = (NOW - ago).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps({"at": at, "what": what, "train_step": train_step, "bytes": 7}) + "\n"
+    return json.dumps({"at": at, "what": what, "train_step": train_step, "bytes": 7, **more}) + "\n"
 
 
 def state(folder: Path, *lines: str) -> MirrorState:
@@ -86,3 +87,31 @@ def test_one_of_which_nothing_was_heard_for_hours_has_died(tmp_path: Path) -> No
 def test_a_line_that_says_nothing_is_passed_over(tmp_path: Path, line: str) -> None:
     seen = state(tmp_path, said("mirrored", 7), line, "\n", said("began", 8))
     assert seen == MirrorState(steps(7), steps(7), steps(8))
+
+
+def test_what_the_store_lost_later_is_due_again(tmp_path: Path) -> None:
+    seen = state(tmp_path, said("mirrored", 100), said("failed", 100))
+    assert seen == MirrorState()
+
+
+def test_what_another_store_has_does_not_count(tmp_path: Path) -> None:
+    here, elsewhere = ({"url": f"s3://lab/{name}"} for name in ("here", "elsewhere"))
+    (tmp_path / "run.json").write_text(json.dumps({"mirror": {"url": "s3://lab/here/"}}))
+    seen = state(
+        tmp_path,
+        said("mirrored", 100, **here),
+        said("mirrored", 200, **elsewhere),
+        said("removed", 100, **elsewhere),
+    )
+    assert seen == MirrorState(there=steps(100), settled=steps(100))
+
+
+def test_what_was_made_anew_is_not_there(tmp_path: Path) -> None:
+    manifest = tmp_path / "checkpoints" / "000000100" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_bytes(b"{}")
+    sha256 = hashlib.sha256(b"{}").hexdigest()
+    assert state(tmp_path, said("mirrored", 100, manifest_sha256=sha256)).there == {100}
+    assert state(tmp_path, said("mirrored", 100, manifest_sha256="0" * 64)) == MirrorState()
+    manifest.unlink()  # what is not here any more is the store's alone
+    assert state(tmp_path, said("mirrored", 100, manifest_sha256="0" * 64)).there == {100}
