@@ -8,12 +8,14 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcflow.clock import SystemClock
+from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.limits import Bandwidth, Memory
-from hpcflow.mirror.remote import open_remote
+from hpcflow.mirror.remote import Part, open_remote
 from hpcflow.mirror.upload import PART_BYTES, Uploader
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.store import CheckpointStore
@@ -54,6 +56,33 @@ def test_a_large_file_goes_in_parts_and_little_memory(bucket_url: str, tmp_path:
     assert set(checkpoint_names(400, {"model.pt": 0})) < set(desk.there(run_dir))
     (entry,) = desk.remote.names(f"{run_dir.path.name}/checkpoints/000000400/model").values()
     assert entry.size_bytes == LARGE
+
+
+def test_as_many_parts_as_20_gb_have_and_none_of_them_twice(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts are small here: 20 GB take minutes, but a store lists parts by the thousand."""
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    count, part_bytes = 20 * 10**9 // PART_BYTES + 1, 4 << 10
+    save_sparse(run_dir, 400, count * part_bytes)
+    monkeypatch.setattr(upload_module, "PART_BYTES", part_bytes)
+    parts = type(desk.remote.parts)
+    put, sent = parts.put, []
+
+    def counted(*args: Any) -> Part:
+        sent.append(args[3])
+        return put(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parts, "put", counted)
+    with monkeypatch.context() as patch:  # it is killed before the object is made of its parts
+        patch.setattr(parts, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            desk.mirror()
+    assert desk.mirror().problems == {}
+    assert sorted(sent) == list(range(1, count + 1))
+    entry = desk.remote.stat(f"{run_dir.path.name}/checkpoints/000000400/model.pt")
+    assert entry is not None and entry.size_bytes == count * part_bytes
 
 
 @pytest.mark.parametrize("bytes_s", [None, 1 << 20, 200 << 20])

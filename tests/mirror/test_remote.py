@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from hpcflow.errors import InputError, MissingObjectError
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.remote import Entry, Remote, open_remote
 
 
 def test_what_was_sent_can_be_read(remote: Remote) -> None:
@@ -117,13 +118,15 @@ def test_parts(remote: Remote) -> None:
     if parts is None:
         pytest.skip("this kind of store has none")
     first, second = secrets.token_bytes(5 << 20), b"the rest"
-    upload_id = parts.begin("big")
+    sha256 = hashlib.sha256(first + second).hexdigest()
+    upload_id = parts.begin("big", sha256)
     sent = [parts.put("big", upload_id, 1, first)]
     assert not remote.exists("big")
     assert parts.done("big", upload_id) == {1: sent[0]}
     sent.append(parts.put("big", upload_id, 2, second))
     parts.finish("big", upload_id, reversed(sent))
     assert remote.read("big") == first + second
+    assert remote.stat("big") == Entry(len(first + second), mock.ANY, sha256)
     assert parts.done("big", upload_id) is None
 
 
