@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -119,10 +120,16 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when ``path``, a file or a folder, is on disk."""
+    """Return when ``path``, a file or a folder, is on disk.
+
+    Of a folder that is so as far as its file system can do it: some, on FUSE, say EINVAL.
+    """
     descriptor = os.open(str(path), os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

@@ -34,7 +34,9 @@ from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.tensor_tree import split
 
 #: Names of torch's older classes for sharding, whose state_dict() is a collective call.
-_UNKNOWN_SHARDS = frozenset({"FullyShardedDataParallel", "FlatParameter", "ShardedTensor"})
+_UNKNOWN_SHARDS = frozenset(
+    {"FullyShardedDataParallel", "FlatParameter", "ShardedTensor", "ZeroRedundancyOptimizer"}
+)
 
 
 def check_object(name: str, obj: object) -> None:
@@ -55,8 +57,8 @@ def check_object(name: str, obj: object) -> None:
         )
     elif not _UNKNOWN_SHARDS.isdisjoint(_kinds(obj)):
         raise TypeError(
-            f"{name}: {type(obj).__name__} is sharded by FullyShardedDataParallel, which cannot "
-            "be saved; use fully_shard of torch.distributed.fsdp"
+            f"{name}: {type(obj).__name__} is sharded in an older way of torch, which cannot be "
+            "saved; use fully_shard of torch.distributed.fsdp"
         )
 
 
@@ -225,7 +227,7 @@ def _kinds(obj: object) -> set[str]:
         tensors = list(split(obj.state_dict())[0].values())  # type: ignore[attr-defined]
     else:
         tensors = []
-    return kinds | {type(tensor).__name__ for tensor in tensors}
+    return kinds | {type(obj).__name__} | {type(tensor).__name__ for tensor in tensors}
 
 
 @contextmanager

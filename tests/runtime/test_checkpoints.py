@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import pickle
 import signal
 import sys
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
-from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.files import sha256_of, sync
 from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
@@ -388,6 +389,15 @@ def test_a_checkpoint_of_other_objects_is_refused(folder: RunFolder) -> None:
     assert "has no scheduler.pt; it has count.json, manifest.json, model.pt" in training.log()
 
 
+def test_a_file_system_that_syncs_no_folders_is_believed() -> None:
+    """FUSE may answer EINVAL, as /proc does."""
+    with pytest.raises(OSError, match="Invalid argument"), Path("/proc/version").open("rb") as file:
+        os.fsync(file.fileno())
+    sync(Path("/proc"))
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync(Path("/proc/version"))
+
+
 def test_an_empty_folder_has_no_newest(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path).newest() is None
     assert CheckpointStore(tmp_path / "not there").newest() is None
@@ -416,6 +426,17 @@ def test_what_is_sharded_in_a_way_that_hpcflow_does_not_know_is_refused() -> Non
     assert kind.__name__ == FullyShardedDataParallel.__name__
     with pytest.raises(TypeError, match=r"model: .* use fully_shard of torch\.distributed\.fsdp"):
         check_object("model", kind(model))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # by torch's own import of it
+@pytest.mark.usefixtures("one_rank")
+def test_an_optimizer_that_every_rank_has_a_part_of_is_refused_before_the_training() -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+    with pytest.raises(TypeError, match=r"optimizer: ZeroRedundancyOptimizer .* fully_shard"):
+        check_object("optimizer", optimizer)
 
 
 @pytest.mark.usefixtures("one_rank")
