@@ -153,6 +153,8 @@ BREAKS: dict[str, Callable[[Path], None]] = {
     "outside by ..": break_outside("../secret"),
     "outside by root": break_outside("DIR/secret"),
     "outside by NUL": break_outside("a\0b"),
+    "a name that no file can have": break_outside("a\ud800b"),
+    "manifest cut": lambda path: os.truncate(path / "manifest.json", 200),
 }
 
 
