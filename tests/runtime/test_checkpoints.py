@@ -142,7 +142,7 @@ BREAKS: dict[str, Callable[[Path], None]] = {
     "truncated": break_truncate,
     "a bit flipped": break_flip,
     "a file gone": break_remove_file,
-    "never complete": break_remove_manifest,
+    "manifest missing": break_remove_manifest,
     "manifest empty": break_manifest(""),
     "manifest no object": break_manifest("[]"),
     "manifest without files": break_manifest('{"format": 1, "train_step": 40}'),

@@ -18,6 +18,8 @@ from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.harness import RunFolder, Training, start
 from tests.runtime.sharded_program import TRAIN_STEPS
+from tests.runtime.test_checkpoints import BREAKS
+from tests.runtime.test_successor import claim, go_on, made_by, wait_stopped
 
 EVERY = "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"
 PROGRAM = str(Path(__file__).with_name("sharded_program.py"))
@@ -224,6 +226,39 @@ def test_a_bit_flipped_in_any_file_is_found_and_the_one_before_is_used(
 
         assert newest is not None
         assert newest.train_step == 10
+
+
+@pytest.mark.parametrize("how", sorted(name for name in BREAKS if "manifest" in name))
+def test_one_whose_manifest_is_missing_or_makes_no_sense_is_left_for_the_one_before(
+    source: Source, folder: RunFolder, how: str
+) -> None:
+    for train_step in (10, 20):
+        shutil.copytree(source(("fsdp2", 2)).checkpoint(train_step), folder.checkpoint(train_step))
+    BREAKS[how](folder.checkpoint(20))
+
+    newest = CheckpointStore(folder.checkpoints).newest()
+
+    assert newest is not None
+    assert newest.train_step == 10
+
+
+def test_of_two_attempts_that_save_at_once_the_older_one_loses(
+    source: Source, folder: RunFolder
+) -> None:
+    folder.variables.update({EVERY: "10", "PATIENT": "1"})
+    older = begin(folder, ("fsdp2", 2), HURT="0:17:STOP")
+    wait_stopped(older)
+    newer = RunFolder(folder.path, 2, folder.variables)
+    claim(newer, 2)
+    train(newer, ("fsdp2", 2))
+
+    go_on(older)
+
+    assert older.exit_codes_by_themselves() == [1, 1], "it has saved nothing at its end"
+    assert made_by(folder) == {10: 1, 20: 2, 30: 2, 40: 2}
+    assert all(verify(folder.checkpoint(at)).train_step == at for at in folder.complete())
+    newest = tensors(folder.checkpoint(40), "model")
+    assert_equal(newest, tensors(source(("fsdp2", 2)).checkpoint(40), "model"))
 
 
 @pytest.mark.parametrize("name", ["rank-00000.shards", "rank-00001.shards", "shards.json"])
