@@ -95,13 +95,13 @@ def test_what_the_store_lost_later_is_due_again(tmp_path: Path) -> None:
 
 
 def test_what_another_store_has_does_not_count(tmp_path: Path) -> None:
-    here, elsewhere = ({"url": f"s3://lab/{name}"} for name in ("here", "elsewhere"))
+    here, elsewhere = "s3://lab/here", "s3://lab/elsewhere"
     (tmp_path / "run.json").write_text(json.dumps({"mirror": {"url": "s3://lab/here/"}}))
     seen = state(
         tmp_path,
-        said("mirrored", 100, **here),
-        said("mirrored", 200, **elsewhere),
-        said("removed", 100, **elsewhere),
+        said("mirrored", 100, url=here),
+        said("mirrored", 200, url=elsewhere),
+        said("removed", 100, url=elsewhere),
     )
     assert seen == MirrorState(there=steps(100), settled=steps(100))
 
