@@ -16,10 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import gpt_program
 from tests.benchmarks.timing import Row
 
 _ROOT = Path(__file__).resolve().parents[2]
+_PROGRAM = Path(__file__).with_name("gpt_program.py")
 _EVERY = 30  # train steps; the first half of them is compared with the second
 _SAVES = 7
 _MINUTE_S = 60
@@ -78,7 +78,7 @@ def _train(folder: Path) -> tuple[list[float], int, float]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     example = _ROOT / "examples" / "gpt" / "train.py"
     done = subprocess.run(
-        [*torchrun, gpt_program.__file__, str(example)],
+        [*torchrun, str(_PROGRAM), str(example)],
         env=environ,
         cwd=folder,
         stdout=subprocess.PIPE,

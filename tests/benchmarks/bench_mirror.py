@@ -21,7 +21,7 @@ from tests.benchmarks.timing import Row, Usage, quiet, ratio, time_process, wall
 from tests.mirror.runs import desk_in, save
 
 _ROUNDS: Final = 3
-_LARGE: Final = {f"shard-{number:02d}.pt": 128 << 20 for number in range(8)}
+_LARGE: Final = {f"shard-{number:02d}.pt": 128 << 20 for number in range(16)}
 _SMALL: Final = 10_000
 _SMALL_BYTES: Final = 2_000
 _BIN: Final = Path(sys.executable).parent

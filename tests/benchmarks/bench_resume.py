@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import resume_program
 from tests.benchmarks.timing import Row
 
 _GB: Final = 1_000_000_000
 _ROOT: Final = Path(__file__).resolve().parents[2]
+_PROGRAM: Final = Path(__file__).with_name("resume_program.py")
 _SAVED_S: Final = 30.0
 
 
@@ -66,7 +66,7 @@ def _measure(size_gb: int) -> list[Row]:
 def _run(program: str, what: str, folder: Path, size_gb: int) -> dict[str, float]:
     arguments = [program, what, str(folder), str(size_gb * _GB)]
     done = subprocess.run(
-        [sys.executable, resume_program.__file__, *arguments],
+        [sys.executable, str(_PROGRAM), *arguments],
         env=_environ(folder),
         stdout=subprocess.PIPE,
         check=True,

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks import saving_program
 from tests.benchmarks.timing import Row
 
 #: What was measured -> its seconds, round by round.
@@ -18,6 +17,7 @@ _Seconds = dict[str, list[float]]
 
 _ROUNDS = 7
 _ROOT = Path(__file__).resolve().parents[2]
+_PROGRAM = Path(__file__).with_name("saving_program.py")
 
 
 def rows() -> list[Row]:
@@ -63,7 +63,7 @@ def _held(seconds: _Seconds, where: str) -> list[Row]:
 def _measured(python: list[str]) -> _Seconds:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="hpcflow-bench-saving-") as folder:
         done = subprocess.run(
-            [*python, saving_program.__file__, folder, str(_ROUNDS)],
+            [*python, str(_PROGRAM), folder, str(_ROUNDS)],
             env={**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "ignore"},
             stdout=subprocess.PIPE,
             check=True,

@@ -6,12 +6,17 @@ that is measured in the same run, the two in turn.
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+
+#: Between two looks at the memory of a process; the kernel keeps the peak of what was before.
+_LOOK_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,48 @@ class Row:
 
 
 def time_process(start: Callable[[], subprocess.Popen[str]]) -> Usage:
-    """Run one process to its end and read what the kernel says about it.
+    """Run one process to its end, and look at its memory meanwhile.
 
     Raises:
         RuntimeError: it failed; a failed run has no time.
     """
     began = time.perf_counter()
     process = start()
-    _, status, usage = os.wait4(process.pid, 0)
+    peak = _Peak(process.pid)
+    code = process.wait()
     wall_s = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise RuntimeError(f"{process.args!r} failed with {process.returncode}")
-    return Usage(wall_s, usage.ru_maxrss / 1024)
+    peak_mb = peak.stop()
+    if code != 0:
+        raise RuntimeError(f"{process.args!r} failed with {code}")
+    return Usage(wall_s, peak_mb)
+
+
+class _Peak:
+    """The most memory that a process had, in MiB.
+
+    What wait4 says is no less than the peak of the process that has started it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._status = Path(f"/proc/{pid}/status")
+        self._peak_kb = 0
+        self._has_ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+
+    def stop(self) -> float:
+        self._has_ended.set()
+        self._watcher.join()
+        return self._peak_kb / 1024
+
+    def _watch(self) -> None:
+        while not self._has_ended.wait(_LOOK_S):
+            try:
+                found = re.search(r"^VmHWM:\s+(\d+) kB$", self._status.read_text(), re.MULTILINE)
+            except OSError:
+                return
+            if found is not None:  # else it is a zombie
+                self._peak_kb = int(found[1])
 
 
 def quiet(argv: Sequence[str], **options: object) -> Callable[[], subprocess.Popen[str]]:
