@@ -28,13 +28,18 @@ class Background:
         except RuntimeError as error:  # the system has no thread to give
             self.error = str(error)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a thread for it."""
+        return self._thread.ident is not None
+
     def is_done(self) -> bool:
         """Whether it has ended, well or not."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
         """Return when it has ended, well or not."""
-        if self._thread.ident is not None:
+        if self.has_begun:
             self._thread.join()
 
     def _run(self, work: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +73,11 @@ class NewFile:
 
     def _write_window(self, window: memoryview) -> None:
         hashing = None
-        if len(window) > _CHUNK_BYTES:
+        if len(window) > _CHUNK_BYTES:  # for less a thread takes too long to start
             hashing = Background(lambda: self._digest.update(window))
-        else:  # a thread takes longer to start
+        if hashing is None or not hashing.has_begun:
             self._digest.update(window)
+            hashing = None
         try:
             for begin in range(0, len(window), _CHUNK_BYTES):
                 self._write_chunk(window[begin : begin + _CHUNK_BYTES])
@@ -96,14 +98,12 @@ class NewFile:
             chunk = chunk[written:]
 
     def _begin_writeback(self) -> None:
-        """Let the disk begin; by itself Linux waits for fsync, or until much memory is dirty.
-
-        That of the file which is on the disk leaves the memory, where the training's data may be.
-        """
+        """Let the disk begin; by itself Linux waits for fsync, or until much memory is dirty."""
         new_bytes = self._size_bytes - self._begun_bytes
         if new_bytes >= _WINDOW_BYTES and hasattr(os, "posix_fadvise"):
-            descriptor = self._file.fileno()
-            os.posix_fadvise(descriptor, self._begun_bytes, new_bytes, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # it is advice, which not every file system takes
+                descriptor = self._file.fileno()
+                os.posix_fadvise(descriptor, self._begun_bytes, new_bytes, os.POSIX_FADV_DONTNEED)
             self._begun_bytes = self._size_bytes
 
 

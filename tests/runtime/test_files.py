@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +29,25 @@ def test_the_checksum_is_that_of_all_bytes_whatever_the_pieces(
     written = file.close()
     assert written == Written(len(data), hashlib.sha256(data).hexdigest())
     assert sha256_of(tmp_path / "file") == written.sha256
+
+
+def test_without_threads_and_advice_it_takes_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on processes; a file system, or a sandbox, that takes no advice."""
+
+    def refuse(*_arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def advise(*_arguments: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    data = os.urandom(17 * MIB)
+    file = NewFile(tmp_path / "file")
+    file.write(data)
+    assert file.close().sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_a_writer_that_must_stop_stops_within_the_piece(tmp_path: Path) -> None:
