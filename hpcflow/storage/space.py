@@ -52,7 +52,8 @@ def look(path: Path, user: str) -> Space | None:
     Returns:
         None if it does not say how large it is, or cannot be looked at.
     """
-    folder = path if path.exists() else existing_parent(path)
+    # Path.exists() raises where one may not look.
+    folder = path if os.path.exists(path) else existing_parent(path)  # noqa: PTH110
     try:
         disk = os.statvfs(folder)
     except OSError:
