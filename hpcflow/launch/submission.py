@@ -46,6 +46,7 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
+from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.files import IrregularFileError, read_file, storage_error, write_durably
@@ -58,9 +59,6 @@ _SBATCH_GIVES_UP = timedelta(seconds=180)
 #: Until nobody can be sending any more who has journaled an intent: clocks differ, and file systems
 #: show what others write late.
 SENDING_TAKES: Final = timedelta(minutes=5)
-
-#: What stands in the claim of a withdrawn attempt; no scheduler calls a job so.
-_SEAL = "withdrawn"
 
 #: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
 _CLOCK_SKEW = timedelta(seconds=60)
@@ -398,7 +396,7 @@ def seal(run_dir: RunDir, intent: Intended) -> str | None:
     else:
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(f"{_SEAL}\n".encode())
+                file.write(f"{SEAL}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -433,4 +431,4 @@ def read_claim(run_dir: RunDir, attempt: int) -> str | None:
         return None
     except OSError as error:
         raise storage_error("read", claim, error) from error
-    return text if text and text != _SEAL else None
+    return text if text and text != SEAL else None

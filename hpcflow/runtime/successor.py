@@ -10,6 +10,10 @@ from pathlib import Path
 
 from hpcflow.runtime.job import Job
 
+#: What the login side writes into the claim of an attempt that nobody may execute any more: one
+#: that was withdrawn, such as a standby that was not needed. No scheduler calls a job so.
+SEAL = "withdrawn"
+
 
 def successor(job: Job) -> int | None:
     """The number of the newest attempt after this one that a job has claimed, if there is one.
@@ -41,6 +45,7 @@ def require_no_successor(job: Job) -> None:
 
 def _is_claimed(attempt_dir: Path) -> bool:
     try:
-        return (attempt_dir / "claim").stat().st_size > 0
+        holder = (attempt_dir / "claim").read_bytes().strip()
     except OSError:
         return False
+    return holder not in (b"", SEAL.encode())

@@ -23,6 +23,16 @@ def claim(folder: RunFolder, attempt: int) -> None:
     (path / "claim").write_text("7\n")
 
 
+def test_an_attempt_that_was_withdrawn_is_no_successor(folder: RunFolder) -> None:
+    """A standby that was held, or that nobody needed: its claim is sealed, and no job executes it."""
+    folder.variables.update(HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS="10")
+    for number, content in ((2, "withdrawn\n"), (3, "")):
+        claim(folder, number)
+        (folder.path / "attempts" / f"{number:04d}" / "claim").write_text(content)
+    assert run(folder) == [0]
+    assert made_by(folder) == dict.fromkeys([10, 20, 30, LAST], 1)
+
+
 def made_by(folder: RunFolder) -> dict[int, int]:
     """Train step -> the attempt that has made its checkpoint."""
     return {
