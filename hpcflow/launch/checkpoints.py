@@ -46,7 +46,7 @@ _HIDDEN: Final = re.compile(r"\.(\d{1,18})\.[0-9a-f]+\.(tmp|old|broken|removed)"
 _WHY_HIDDEN: Final = {
     "tmp": "its save did not end",
     "old": "its save did not end",
-    "broken": "it was torn, and was made again",
+    "broken": "it was damaged, and set aside",
     "removed": "it is half removed",
 }
 _LISTED: Final = 12

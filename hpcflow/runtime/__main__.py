@@ -28,7 +28,7 @@ from hpcflow.runtime.adoption import command as adoption
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
 from hpcflow.runtime.job import Job, job_from
-from hpcflow.runtime.keeping import Keeper
+from hpcflow.runtime.keeping import Keeper, set_aside
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
@@ -70,8 +70,11 @@ def _run(given: argparse.Namespace, job: Job) -> int:
 
 
 def _resume_path(job: Job) -> int:
-    newest = _store(job).newest()
+    store = _store(job)
+    newest = store.newest()
     if newest is not None:
+        if job.rank == 0:
+            set_aside(store.folder, store.damaged, job)
         print(newest.path)
         return 0
     if job.resume_from is not None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifes
 from hpcflow.runtime.mirrored import NAME as MIRROR_NAME
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
 from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, best, judge
+from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
 #: Nine digits, or more where so many are needed: one name for each train step.
@@ -137,6 +138,28 @@ def finish_removals(folder: Path, record: Callable[[Found], None]) -> None:
         remove_tree(path)
 
 
+def set_aside(folder: Path, damaged: Iterable[int], job: Job) -> None:
+    """Hide the checkpoints of these train steps, which were read and are not what was written.
+
+    From outside they look complete, and would count for good ones whenever it is decided which can
+    go. Never raises; what holds something of a person's, or is not of this run, stays as it is.
+    """
+    for train_step in sorted(damaged, reverse=True):
+        path = folder / f"{train_step:09d}"
+        hidden = folder / f".{path.name}.{secrets.token_hex(8)}.broken"
+        found = look(path, job.run_id)
+        if found.state != COMPLETE or found.stranger:
+            continue
+        try:
+            require_no_successor(job)  # which may have made it again
+            path.rename(hidden)
+            sync(folder)
+        except OSError as error:
+            warn(f"damaged checkpoint {path} could not be set aside: {error}")
+        else:
+            warn(f"damaged checkpoint {path} was set aside as {hidden.name}")
+
+
 class Keeper:
     """Removes, inside the job and on rank 0, what the rule lets go.
 
@@ -156,6 +179,8 @@ class Keeper:
         job = self._job
         if job.keep is None or job.checkpoint_dir is None:
             return
+        # One that took the place of another attempt's, which was looked at before.
+        self._seen.pop(f"{train_step:09d}", None)
         try:
             self._tidy(job.keep, job.checkpoint_dir, train_step)
         except OSError as error:
@@ -184,6 +209,7 @@ class Keeper:
         for each in found:
             # Looked at again, for somebody may have put a note into it: see `stranger`.
             if not reasons[each.train_step] and look(each.path, self._job.run_id) == each:
+                require_no_successor(self._job)  # it may go on from this one
                 mirror = self._mirror()  # read again, too: it may have begun with this one
                 if mirror is None or each.train_step not in mirror.under_way:
                     remove(each, self._record)

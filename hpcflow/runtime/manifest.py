@@ -58,6 +58,10 @@ class Checkpoint:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+class DamagedError(CheckpointError):
+    """All files could be read and have their sizes, and one is not what was written."""
+
+
 def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> int:
     """Describe ``files`` in a new manifest of ``folder``; returns their size in bytes.
 
@@ -227,6 +231,6 @@ def _check_file(folder: Path, name: str, entry: dict[str, Any]) -> None:
                 f"{name} has {size_bytes} bytes, not {entry.get('size_bytes')}: it is torn"
             )
         if sha256_of(path) != entry.get("sha256"):
-            raise CheckpointError(f"{name} is not what was written: its checksum differs")
+            raise DamagedError(f"{name} is not what was written: its checksum differs")
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error

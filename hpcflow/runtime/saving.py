@@ -39,6 +39,7 @@ from hpcflow.runtime.background import Background
 from hpcflow.runtime.files import Written, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
+from hpcflow.runtime.keeping import set_aside
 from hpcflow.runtime.manifest import Checkpoint, CheckpointError
 from hpcflow.runtime.notice import BUSY, FAILED, NOTHING
 from hpcflow.runtime.objects import JsonPart, Part
@@ -247,6 +248,7 @@ class Saving:
         path = choose(self._store, self._job.resume_from, self._ranks, self._job.verified)
         if path is None:
             return None
+        self._set_aside_damaged()
         train_step = json.loads((path / "manifest.json").read_bytes())["train_step"]
         shared = read_rank_state(path, 0) or {}
         own = read_rank_state(path, self._ranks.rank)
@@ -263,6 +265,19 @@ class Saving:
         if path == self._store.path(train_step):
             self.saved_at = train_step
         return Restored(path, train_step, shared, own, placed)
+
+    def _set_aside_damaged(self) -> None:
+        """What any rank has found damaged, rank 0 sets aside."""
+        left = {1 + train_step for train_step in self._store.damaged}
+        damaged = []
+        while True:
+            newest = self._ranks.max(max(left, default=0))
+            if newest == 0:
+                break
+            left.discard(newest)
+            damaged.append(newest - 1)
+        if self._ranks.rank == 0:
+            set_aside(self._store.folder, damaged, self._job)
 
     def _clean(self) -> None:
         if self._ranks.rank == 0:

@@ -5,7 +5,7 @@
     checkpoints/
       000000400/  manifest.json  model.pt …      complete
       .000000500.7f3a….tmp/                      being written, or left behind by a kill
-      .000000400.19bc….broken/                   found torn when it was to be made again
+      .000000400.19bc….broken/                   found damaged: see keeping.set_aside
 
 A checkpoint is written and synced to disk under a hidden name, described by its manifest, and
 renamed: whoever looks sees all of it or nothing. One process, rank 0, calls what is here; what the
@@ -22,7 +22,15 @@ from typing import Any
 
 from hpcflow.runtime import quota, room
 from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
-from hpcflow.runtime.manifest import ALL, Checkpoint, CheckpointError, Share, verify, write_manifest
+from hpcflow.runtime.manifest import (
+    ALL,
+    Checkpoint,
+    CheckpointError,
+    DamagedError,
+    Share,
+    verify,
+    write_manifest,
+)
 from hpcflow.runtime.warn import warn
 
 _COMPLETE = re.compile(r"\d{9,18}", re.ASCII)
@@ -30,10 +38,15 @@ _LEFT_BEHIND = re.compile(r"\.\d+\.[0-9a-f]+\.(tmp|old)", re.ASCII)
 
 
 class CheckpointStore:
-    """The checkpoints of one run."""
+    """The checkpoints of one run.
+
+    Attributes:
+        damaged: train steps of those that were read here and are not what was written.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.damaged: set[int] = set()
         self._known_good: set[int] = set()
         self._sizes: dict[int, int] = {}  # as manifests say; what they say may be wrong
         self._last_bytes: int | None = None  # of the last that was made here, or is known good
@@ -148,7 +161,11 @@ class CheckpointStore:
         Raises:
             CheckpointError: it is not complete, or not whole, or not of this train step.
         """
-        checkpoint = verify(path, share)
+        try:
+            checkpoint = verify(path, share)
+        except DamagedError:
+            self.damaged.add(int(path.name))
+            raise
         if self.path(checkpoint.train_step) != path:
             raise CheckpointError(f"its manifest says train step {checkpoint.train_step}")
         self._sizes[checkpoint.train_step] = checkpoint.size_bytes

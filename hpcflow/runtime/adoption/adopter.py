@@ -26,6 +26,7 @@ from hpcflow.runtime.adoption.signs import end_of_program, has_left, last_sign_o
 from hpcflow.runtime.adoption.whole import Completeness
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import find as find_checkpoints
+from hpcflow.runtime.keeping import set_aside
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
@@ -71,6 +72,8 @@ class Adopter:
         require_no_successor(self._job)  # it would take away what that one is writing
         self._store.clean()
         whole = self._store.newest()
+        if whole is not None:
+            set_aside(self._store.folder, self._store.damaged, self._job)
         self._newest = whole.train_step if whole is not None else -1
         found = list(self._look_at(find(self._rule)))
         known = read_memory(self._memory)

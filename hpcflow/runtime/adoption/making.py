@@ -118,10 +118,12 @@ class Maker:
         return number
 
     def _next_number(self) -> int:
-        """One more than any checkpoint has, whole or not."""
+        """One more than any checkpoint has, whole or not, or had that was set aside."""
         if not self._store.folder.exists():
             return 1
-        return max((int(path.name) for path in named(self._store.folder)), default=0) + 1
+        names = [path.name for path in named(self._store.folder)]
+        names += [path.name.split(".")[1] for path in self._store.folder.glob(".*.broken")]
+        return max((int(name) for name in names if name.isdecimal()), default=0) + 1
 
     def _are_those_of(self, train_step: int, files: dict[str, Written]) -> bool:
         """Whether that checkpoint has these files, byte for byte."""

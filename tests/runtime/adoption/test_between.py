@@ -179,6 +179,7 @@ def test_a_damaged_one_costs_no_good_one(bench: Bench, how: str) -> None:
     bench.folder.variables = {"HPCFLOW_CHECKPOINT_KEEP": '{"last": 1}'}
     adopter = bench.watching()
     assert bench.resumed == bench.folder.checkpoint(1)
+    assert bench.folder.complete() == [1]
     bench.write("step-2", b"x")
     bench.pass_by(adopter, 10)
     bench.program_ended(None)
