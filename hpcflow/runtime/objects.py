@@ -31,6 +31,7 @@ from typing import Any, Protocol
 from hpcflow.runtime.background import describe
 from hpcflow.runtime.files import NewFile, Written, files_below, sha256_of, sync
 from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.plain import require_plain
 from hpcflow.runtime.tensor_tree import split
 
 #: Names of torch's older classes for sharding, whose state_dict() is a collective call.
@@ -131,18 +132,24 @@ class JsonPart:
 
 @dataclass(frozen=True)
 class TorchPart:
-    """A state dict; ``state`` gives it."""
+    """A state dict; ``state`` gives it. ``proven``: see :func:`require_plain`."""
 
     name: str
     state: Callable[[], Any]
+    proven: set[type]
 
     def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
         import torch
 
+        state = self.state()
+        try:
+            require_plain(self.name, state, self.proven)
+        except (AttributeError, TypeError, pickle.PickleError) as error:
+            raise OSError(str(error)) from error
         file = NewFile(folder / self.name, must_stop)
         try:
             with _without_crc32(torch.serialization):
-                torch.save(self.state(), file)
+                torch.save(state, file)
         finally:
             written = file.close()
         return {self.name: written}

@@ -57,8 +57,12 @@ def pickled(state: Any, tensor: Callable[[Any], Any]) -> Callable[[], Any]:
     return lambda: Unpickler(io.BytesIO(text)).load()
 
 
-def require_plain(file_name: str, state: Any) -> None:
+def require_plain(file_name: str, state: Any, proven: set[type]) -> None:
     """Make sure that ``state``, saved as ``file_name``, can be loaded again.
+
+    Args:
+        proven: kinds of tensors of which one was loaded again; such are not written, so that this
+            costs little when it is asked at every save. Gets those of ``state``.
 
     Raises:
         TypeError: it holds more than tensors and plain values.
@@ -66,9 +70,17 @@ def require_plain(file_name: str, state: Any) -> None:
     """
     import torch
 
-    ordinary = (torch.Tensor, torch.nn.Parameter)
+    kinds: set[type] = {torch.Tensor, torch.nn.Parameter} | proven
+    new: set[type] = set()
+
+    def kept(tensor: Any) -> Any:
+        if type(tensor) in kinds:
+            return None
+        new.add(type(tensor))
+        return tensor
+
     file = io.BytesIO()
-    torch.save(pickled(state, lambda each: None if type(each) in ordinary else each)(), file)
+    torch.save(pickled(state, kept)(), file)
     file.seek(0)
     try:
         torch.load(file, map_location="cpu", weights_only=True)
@@ -77,6 +89,7 @@ def require_plain(file_name: str, state: Any) -> None:
             f"{file_name} could not be loaded again: it may hold tensors, numbers, text, and "
             f"lists, tuples and dicts of them, but has something else: {_what(str(error))}"
         ) from error
+    proven |= new
 
 
 def _what(said: str) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from pickle import PickleError
 from typing import Any
 
 from hpcflow.runtime.host_copy import HostCopies
@@ -68,7 +71,8 @@ class ProgramState:
         self._objects = dict(objects)
         self._ranks = ranks
         self._planner = ShardPlanner(ranks)
-        self._plain: set[str] = set()  # files whose first one could have been loaded again
+        self._proven: set[type] = set()  # kinds of tensors that can be loaded again
+        self._captured: set[str] = set()  # names of objects that could be saved before
         self._sharded = {
             name: obj for name, obj in objects.items() if ranks.max(int(is_sharded(obj)))
         }
@@ -88,15 +92,28 @@ class ProgramState:
                 when they will not change. They are whole once these were settled.
 
         Raises:
-            OSError: the disk is full or gone, or there is not enough host memory.
-            TypeError: an object was sharded since it was given to ``run.restore``, or holds what
-                could never be loaded again.
+            OSError: the disk is full or gone, there is not enough host memory, or an object that
+                could be saved before holds now what could never be loaded again.
+            TypeError: an object was sharded since it was given to ``run.restore``, or holds, at the
+                first save, what could never be loaded again.
         """
         parts = self._capture_shards(copies) if self._sharded else []
         for name, obj in self._objects.items():
             if name not in self._sharded and (self._ranks.rank == 0 or is_of_data(obj)):
-                parts.append(self._capture_whole(name, obj, folder, copies))
+                with self._as_before(name):
+                    parts.append(self._capture_whole(name, obj, folder, copies))
         return parts
+
+    @contextmanager
+    def _as_before(self, name: str) -> Iterator[None]:
+        """An object that could be saved before ends no training when it cannot be any more."""
+        try:
+            yield
+        except (AttributeError, RecursionError, TypeError, ValueError, PickleError) as error:
+            if name not in self._captured:
+                raise
+            raise OSError(f"{name}: {error}") from error
+        self._captured.add(name)
 
     def load(self, folder: Path, *, is_by_as_many: bool) -> list[Any]:
         """Put all objects into the state that the checkpoint in ``folder``, verified, has of them.
@@ -150,7 +167,8 @@ class ProgramState:
         if rank == 0:
             parts.append(IndexPart(share))
             for name, each in values.items():
-                parts.append(self._torch_part(_values_file(name), each, copies))
+                with self._as_before(name):
+                    parts.append(self._torch_part(name, _values_file(name), each, copies))
         return parts
 
     def _capture_whole(self, name: str, obj: Any, folder: Path, copies: HostCopies | None) -> Part:
@@ -161,13 +179,13 @@ class ProgramState:
             return save_folder(name, obj, folder)
         if is_sharded(obj):  # since restore() looked at it
             raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
-        return self._torch_part(file, bare(obj).state_dict(), copies)
+        return self._torch_part(name, file, bare(obj).state_dict(), copies)
 
-    def _torch_part(self, file: str, state: Any, copies: HostCopies | None) -> TorchPart:
-        if file not in self._plain:
-            require_plain(file, state)
-            self._plain.add(file)
-        return TorchPart(file, copies.take(state) if copies else pickled(state, _itself))
+    def _torch_part(self, name: str, file: str, state: Any, copies: HostCopies | None) -> TorchPart:
+        if name not in self._captured:  # later it is asked when it is written
+            require_plain(file, state, self._proven)
+        copy = copies.take(state) if copies else pickled(state, _itself)
+        return TorchPart(file, copy, self._proven)
 
     def _load_whole(self, obj: Any, path: Path) -> None:
         if isinstance(obj, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 import torch
 
 from hpcflow import runtime
+from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.plain import require_plain
 from tests.runtime.harness import RunFolder
+from tests.runtime.program import wait_for_write
 
 
 @pytest.fixture
@@ -84,6 +88,67 @@ def test_what_could_never_be_loaded_again_ends_the_training_at_its_first_save(
         for _ in run.train_steps(train_steps):
             pass
     assert inside.complete() == []
+
+
+class NamedTensor(torch.Tensor):  # type: ignore[misc]
+    """A kind of tensor that torch does not load again."""
+
+
+LATER: dict[str, tuple[str, Any]] = {
+    "array": ("extra", np.arange(3)),
+    "own class": ("extra", Holder(1)),
+    "own kind of tensor": ("extra", torch.zeros(2).as_subclass(NamedTensor)),
+    "lock": ("extra", threading.Lock()),
+    "tensor in a dict": ("count", torch.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("how", LATER)
+def test_what_comes_later_and_could_not_be_loaded_costs_the_checkpoint_alone(
+    inside: RunFolder, how: str
+) -> None:
+    """As an array does that a metric keeps from its first evaluation on."""
+    name, value = LATER[how]
+    extra, count = Holder(torch.ones(3)), {"state": 1}
+    run = runtime.start()
+    run.restore(extra=extra, count=count)
+
+    def change(new: Any) -> None:
+        if name == "extra":
+            extra.state = new
+        else:
+            count["state"] = new
+
+    for train_step in run.train_steps(7):
+        change(value if train_step in (3, 4, 7) else 1)
+        wait_for_write(run)
+    assert inside.complete() == [2, 6]
+    failed = inside.events("checkpoint_failed")
+    assert [event["train_step"] for event in failed] == [4, 7]
+    assert failed[0]["why"].startswith(name)
+    with pytest.raises(CheckpointError, match=name):
+        run.finish()
+
+
+def test_a_kind_of_tensor_that_was_loaded_once_is_not_written_each_time_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be written whole, while the training waits."""
+    sizes = []
+    save = torch.save
+
+    def measured(state: Any, file: Any) -> None:
+        save(state, file)
+        sizes.append(file.tell())
+
+    monkeypatch.setattr(torch, "save", measured)
+    proven: set[type] = set()
+    with torch.serialization.safe_globals([NamedTensor]):
+        for size in (1, 1 << 20):
+            tensor = torch.zeros(size).as_subclass(NamedTensor)
+            require_plain("extra.pt", {"a": tensor}, proven)
+    assert len(sizes) == 2
+    assert max(sizes) < 10_000
 
 
 def kind(value: object) -> str:
