@@ -107,7 +107,7 @@ def _checkpoint(
         facts.update(run_id=job.run_id, attempt=job.attempt)
         try:
             require_no_successor(job)
-            made = _make(store, given, facts)
+            made = _make(store, given, facts, job)
         except OSError as error:
             events.append("checkpoint_failed", train_step=given.train_step, why=str(error))
             raise
@@ -128,11 +128,16 @@ def _checkpoint(
     return 0
 
 
-def _make(store: CheckpointStore, given: argparse.Namespace, facts: dict[str, Any]) -> Checkpoint:
+def _make(
+    store: CheckpointStore, given: argparse.Namespace, facts: dict[str, Any], job: Job
+) -> Checkpoint:
     size_bytes = sum(path.stat().st_size for _, path in files_below(given.folder))
     staged = store.stage(given.train_step, secrets.randbits(62), size_bytes)
     try:
-        return store.publish(staged, given.train_step, _fill(staged, given.folder), **facts)
+        files = _fill(staged, given.folder)
+        return store.publish(
+            staged, given.train_step, files, lambda: require_no_successor(job), **facts
+        )
     except OSError:
         remove_tree(staged)
         raise

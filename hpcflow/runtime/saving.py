@@ -352,8 +352,13 @@ class Saving:
             except (AttributeError, TypeError, ValueError) as error:
                 raise OSError(f"{path} is not what rank {rank} wrote: {error}") from error
             path.unlink()
-        require_no_successor(self._job)  # the write may have taken long
-        made = self._store.publish(flight.staged, flight.train_step, flight.files, **flight.facts)
+        made = self._store.publish(
+            flight.staged,
+            flight.train_step,
+            flight.files,
+            lambda: require_no_successor(self._job),
+            **flight.facts,
+        )
         now = time.monotonic()
         held_s = now - flight.began if flight.held_s is None else flight.held_s
         self._announce(Made(made, held_s, now - flight.write_began))

@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime import quota, room
-from hpcflow.runtime.files import Written, remove_tree, sync, sync_folders
+from hpcflow.runtime.files import Written, files_below, remove_tree, sync, sync_folders
 from hpcflow.runtime.manifest import (
     ALL,
+    NAME,
     Checkpoint,
     CheckpointError,
     DamagedError,
     Share,
+    read_manifest,
     verify,
     write_manifest,
 )
@@ -105,20 +107,31 @@ class CheckpointStore:
         return train_step in self._known_good
 
     def publish(
-        self, staged: Path, train_step: int, files: Mapping[str, Written], **facts: Any
+        self,
+        staged: Path,
+        train_step: int,
+        files: Mapping[str, Written],
+        require_right: Callable[[], None] = lambda: None,
+        **facts: Any,
     ) -> Checkpoint:
         """Make the files in ``staged`` the checkpoint of ``train_step``, visible all at once.
 
         Args:
             files: all of them, each on disk already, by their names below ``staged``.
+            require_right: raises OSError, which goes on to the caller, if a later attempt executes
+                the run. Asked last, for what comes before it may take seconds.
 
         Raises:
-            OSError: the disk is full or gone; nothing became visible.
+            OSError: the disk is full or gone, or a later attempt has made it; nothing became
+                visible.
         """
         size_bytes = write_manifest(staged, files, train_step=train_step, **facts)
         sync_folders(staged)
         path = self.path(train_step)
+        require_right()
         if path.is_symlink() or path.exists():
+            _require_not_later(path, facts.get("attempt"))
+            # Whoever is killed between these two is helped by clean().
             path.rename(self._hidden(path.name, "broken"))
         staged.rename(path)
         sync(self.folder)
@@ -179,9 +192,10 @@ class CheckpointStore:
         self._last_bytes = self._sizes.get(train_step)
 
     def clean(self, require_right: Callable[[], None] = lambda: None) -> None:
-        """Remove what a killed save left behind.
+        """Remove what a killed save left behind; publish what lacked nothing but the last rename.
 
-        Renamed first: should that save still be alive somewhere, it can no longer publish half.
+        That one may have hidden another already, of the same name. What is removed is renamed
+        first: should that save still be alive somewhere, it can no longer publish half.
 
         Args:
             require_right: raises OSError, which goes on to the caller, if a later attempt may be
@@ -195,10 +209,29 @@ class CheckpointStore:
         for path in left:
             doomed = self._hidden(path.name.split(".")[1], "old")
             try:
+                if self._has_published(path):
+                    continue
                 path.rename(doomed)
-            except OSError:
+            except OSError:  # what cannot be read now may be all there
                 continue
             remove_tree(doomed)
+
+    def _has_published(self, hidden: Path) -> bool:
+        """Whether what lies there was all on disk, and nothing in its place, so it is visible now.
+
+        Its bytes are compared when somebody goes on from it, as those of any other.
+
+        Raises:
+            OSError: it cannot be read, or renamed.
+        """
+        train_step = int(hidden.name.split(".")[1])
+        path = self.path(train_step)
+        is_taken = path.is_symlink() or path.exists()
+        if hidden.suffix != ".tmp" or is_taken or not _is_all_there(hidden, train_step):
+            return False
+        hidden.rename(path)
+        sync(self.folder)
+        return True
 
     def _candidates(self) -> list[Path]:
         names = (path for path in self._entries() if _COMPLETE.fullmatch(path.name))
@@ -212,3 +245,39 @@ class CheckpointStore:
 
     def _hidden(self, stem: str, suffix: str) -> Path:
         return self.folder / f".{stem}.{secrets.token_hex(8)}.{suffix}"
+
+
+def _require_not_later(path: Path, attempt: int | None) -> None:
+    """Make sure that what lies there was not made by an attempt after ``attempt``.
+
+    Raises:
+        OSError: it was.
+    """
+    try:
+        made_in = read_manifest(path).get("attempt")
+    except CheckpointError:
+        return
+    if attempt is not None and type(made_in) is int and made_in > attempt:
+        raise OSError(f"attempt {made_in} has made it, and attempt {attempt} should be over")
+
+
+def _is_all_there(folder: Path, train_step: int) -> bool:
+    """Whether ``folder`` has a manifest of ``train_step``, and all files in their sizes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except CheckpointError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from error
+        return False
+    files = manifest.get("files")
+    if manifest.get("train_step") != train_step or not isinstance(files, dict):
+        return False
+    sizes = {name: path.stat().st_size for name, path in files_below(folder) if name != NAME}
+    said = {
+        name: entry.get("size_bytes") for name, entry in files.items() if isinstance(entry, dict)
+    }
+    return said == sizes

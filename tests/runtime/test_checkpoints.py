@@ -200,6 +200,81 @@ def test_a_broken_checkpoint_is_made_again_and_kept_aside(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob(".000000040.*.broken"))) == 1
 
 
+def half_published(folder: Path) -> Path:
+    """The checkpoint of train step 40, hidden; it was killed before the last of its renames."""
+    save(folder, 30)
+    save(folder, 40)
+    return (folder / "000000040").rename(folder / ".000000040.00aa.tmp")
+
+
+def test_one_that_was_killed_between_its_two_renames_is_published_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """What lay there before is hidden already, and this may be the only good one."""
+    half_published(tmp_path)
+    CheckpointStore(tmp_path).clean()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000030", "000000040"]
+    assert verify(tmp_path / "000000040").train_step == 40
+
+
+@pytest.mark.parametrize("how", ["torn", "manifest cut", "another train step", "taken"])
+def test_what_is_not_all_there_or_was_made_again_is_not(tmp_path: Path, how: str) -> None:
+    hidden = half_published(tmp_path)
+    if how == "torn":
+        (hidden / "model.pt").write_bytes(b"half")
+    elif how == "manifest cut":
+        os.truncate(hidden / "manifest.json", 200)
+    elif how == "another train step":
+        hidden.rename(tmp_path / ".000000041.00aa.tmp")
+    else:
+        (tmp_path / "000000040").symlink_to("elsewhere")
+    CheckpointStore(tmp_path).clean()
+    there = sorted(path.name for path in tmp_path.iterdir())
+    assert there == ["000000030"] + ["000000040"] * (how == "taken")
+
+
+def test_what_could_not_be_read_is_not_removed_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = half_published(tmp_path)
+    read = Path.read_bytes
+
+    def fails(path: Path) -> bytes:
+        if path.name == "manifest.json":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fails)
+        CheckpointStore(tmp_path).clean()
+    assert hidden.exists()
+    CheckpointStore(tmp_path).clean()
+    assert verify(tmp_path / "000000040").train_step == 40
+
+
+def test_the_checkpoint_of_a_later_attempt_is_not_replaced(tmp_path: Path) -> None:
+    """A listing of its claim may be a minute old on another node, and a slow disk takes seconds."""
+    publish(tmp_path, 40, FILES, attempt=3)
+    with pytest.raises(OSError, match="attempt 3 has made it, and attempt 2 should be over"):
+        publish(tmp_path, 40, FILES, attempt=2)
+    assert json.loads((tmp_path / "000000040" / "manifest.json").read_text())["attempt"] == 3
+    CheckpointStore(tmp_path).clean()
+    publish(tmp_path, 40, FILES, attempt=4)
+    assert json.loads((tmp_path / "000000040" / "manifest.json").read_text())["attempt"] == 4
+
+
+def test_the_last_look_for_a_successor_is_right_before_the_rename(tmp_path: Path) -> None:
+    def is_succeeded() -> None:
+        assert list(tmp_path.glob(".*/manifest.json")), "syncing may take seconds"
+        raise OSError("attempt 2 executes this run now")
+
+    store = CheckpointStore(tmp_path)
+    staged = store.stage(40, 7)
+    with pytest.raises(OSError, match="attempt 2"):
+        store.publish(staged, 40, {}, is_succeeded)
+    assert list(tmp_path.iterdir()) == [staged]
+
+
 def test_a_training_resumes_from_the_one_before(
     undisturbed: Undisturbed, folder: RunFolder
 ) -> None:

@@ -97,11 +97,11 @@ class Maker:
         self._changes.pop(foreign.name, None)
         if maybe_same_as is not None and self._are_those_of(maybe_same_as, files):
             return maybe_same_as
-        require_no_successor(self._job)
         made = self._store.publish(
             staged,
             number,
             files,
+            lambda: require_no_successor(self._job),
             metrics={},
             run_id=self._job.run_id,
             attempt=self._job.attempt,
