@@ -270,10 +270,17 @@ class Run:
         leave(self._job, self._ranks)
 
     def _try(self, save: Callable[[], None]) -> None:
-        """A checkpoint that fails now is no reason to end a training that has older ones."""
+        """A checkpoint that fails now is no reason to end a training that has older ones.
+
+        Raises:
+            CheckpointError: a later attempt executes the run: nobody would go on from this one.
+        """
         try:
             save()
         except CheckpointError as error:
+            if self._has_successor():
+                self._tell_failed(self.train_step, str(error))
+                raise
             self._report_failed(self.train_step, str(error))
             self._schedule.restart()
 
@@ -287,12 +294,16 @@ class Run:
             self._save()
         except CheckpointError as error:
             self._tell_failed(self.train_step, str(error))
-            if self._ranks.max(int(successor(self._job) is not None)):
+            if self._has_successor():
                 raise
             if self.rank == 0:
                 warn(
                     f"no checkpoint at train step {self.train_step}, leaving all the same: {error}"
                 )
+
+    def _has_successor(self) -> bool:
+        """Whether any rank sees one; all ask together."""
+        return bool(self._ranks.max(int(successor(self._job) is not None)))
 
     def _save_or_fail(self) -> None:
         """At the end, for then the result of the training would be lost."""
