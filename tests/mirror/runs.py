@@ -68,7 +68,7 @@ def save(run_dir: RunDir, train_step: int, files: dict[str, int] = FILES) -> Pat
         for begin in range(0, size_bytes, 1 << 20):
             file.write(secrets.token_bytes(min(1 << 20, size_bytes - begin)))
         written[name] = file.close()
-    facts = {"run_id": run_dir.path.name, "attempt": 1, "world_size": 1}
+    facts: dict[str, Any] = {"run_id": run_dir.path.name, "attempt": 1, "world_size": 1}
     return store.publish(staged, train_step, written, **facts).path
 
 
