@@ -47,6 +47,10 @@ class CheckpointError(Exception):
     """A checkpoint could not be made, or is not what it claims to be; the text says why."""
 
 
+class NotThere(CheckpointError):
+    """There is no manifest: it was never complete, or cannot be seen from here."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A complete checkpoint: state after ``train_step`` train steps were done."""
@@ -157,7 +161,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """What the manifest of ``folder`` says; of the files that it names, none was looked at.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or see :func:`parse_manifest`.
+        NotThere: there is none.
+        CheckpointError: it cannot be read, or see :func:`parse_manifest`.
     """
     path = folder / NAME
     try:
@@ -165,7 +170,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise CheckpointError(f"its {NAME} is too large to be one")
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(f"it has no {NAME}, so it was never complete") from None
+        raise NotThere(f"it has no {NAME}, so it was never complete") from None
     except OSError as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from error
     return parse_manifest(data)

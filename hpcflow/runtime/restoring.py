@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.manifest import NOTHING, CheckpointError, Share, verify
+from hpcflow.runtime.manifest import NOTHING, CheckpointError, NotThere, Share, verify
 from hpcflow.runtime.objects import read_json
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.store import CheckpointStore
@@ -47,7 +47,8 @@ def choose(
         verified: one that was read and found whole a moment ago; it is not read once more.
 
     Raises:
-        CheckpointError: none is whole, and one could not be read, so it may be: on all ranks.
+        CheckpointError: none is whole, and one could not be read, or was seen by another node
+            and is not by this one, so it may be: on all ranks.
     """
     unread: list[str] = []
     candidates = _candidates(store, hint, unread) if ranks.rank == 0 else iter(())
@@ -58,7 +59,7 @@ def choose(
         path = hint if choice == _HINT else store.path(choice - _FIRST)
         is_known = path is not None and path == verified
         share = NOTHING if is_known else Share(ranks.rank, ranks.world_size)
-        is_torn = not _is_whole(store, hint, choice, share, unread)
+        is_torn = not _is_whole(store, hint, choice, share, unread, is_seen=True)
         if not ranks.max(int(is_torn)):
             if choice >= _FIRST:
                 store.trust(choice - _FIRST)
@@ -99,29 +100,43 @@ def _candidates(store: CheckpointStore, hint: Path | None, unread: list[str]) ->
     if hint is not None:
         choices.append(_HINT)
     # What has no manifest is not worth asking all ranks.
-    return (choice for choice in choices if _is_whole(store, hint, choice, NOTHING, unread))
+    return (
+        choice
+        for choice in choices
+        if _is_whole(store, hint, choice, NOTHING, unread, is_seen=choice == _HINT)
+    )
 
 
 def _is_whole(
-    store: CheckpointStore, hint: Path | None, choice: int, share: Share, unread: list[str]
+    store: CheckpointStore,
+    hint: Path | None,
+    choice: int,
+    share: Share,
+    unread: list[str],
+    *,
+    is_seen: bool,
 ) -> bool:
     """Whether it is, as far as ``share`` shows; a warning says why it is not.
 
     Args:
         unread: gets the reason, where the disk is at fault and not the checkpoint.
+        is_seen: whether somebody has seen its manifest: rank 0, or who submitted the job. If it is
+            not there now, a file system is not mounted here, or shows what was before.
     """
     path = hint if choice == _HINT else store.path(choice - _FIRST)
     what = "cannot begin from" if choice == _HINT else "skipped checkpoint"
     try:
         if path is None:
-            raise CheckpointError("HPCFLOW_RESUME_FROM is not set on all ranks")
+            raise NotThere("HPCFLOW_RESUME_FROM is not set on all ranks")
         if choice == _HINT:
             verify(path, share)
         else:
             store.check(path, share)
     except CheckpointError as error:
         warn(f"{what} {path}: {error}")
-        if isinstance(error.__cause__, OSError):
+        if isinstance(error, NotThere) and is_seen:
+            unread.append(f"{path}: it was seen, and is not seen here; is its disk mounted?")
+        elif isinstance(error.__cause__, OSError):
             unread.append(f"{path}: {error}")
         return False
     return True

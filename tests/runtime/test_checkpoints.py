@@ -8,7 +8,9 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from hpcflow.runtime.files import sha256_of, sync
 from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
-from hpcflow.runtime.ranks import Alone
+from hpcflow.runtime.ranks import Alone, OtherRanks
 from hpcflow.runtime.restoring import choose
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
@@ -340,6 +342,51 @@ def test_nor_does_a_program_in_another_language(
     break_flip(tmp_path / "000000050")
     monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(tmp_path))
     assert main(["resume-path"]) == 0
+
+
+def test_what_a_job_was_named_to_go_on_from_is_not_given_up_because_it_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The login node has seen it; a file system that was not mounted here costs no training."""
+    here = tmp_path / "not mounted"
+    with pytest.raises(CheckpointError, match="there may be: .*000000030: .*not seen here"):
+        choose(CheckpointStore(here), here / "000000030", Alone())
+    monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(here))
+    monkeypatch.setenv("HPCFLOW_RESUME_FROM", str(here / "000000030"))
+    assert main(["resume-path"]) != 3
+
+
+def chosen_by_each(*folders: Path) -> list[Path | str | None]:
+    """What ranks go on from that see one of ``folders`` each; or why they do not."""
+    barrier = threading.Barrier(len(folders), timeout=20)
+    values = [0] * len(folders)
+
+    def one(rank: int) -> Path | str | None:
+        def maximum(value: int) -> int:
+            values[rank] = value
+            barrier.wait()
+            agreed = max(values)
+            barrier.wait()
+            return agreed
+
+        ranks = OtherRanks(rank, len(folders), maximum)
+        try:
+            return choose(CheckpointStore(folders[rank]), None, ranks)
+        except CheckpointError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(folders)) as threads:
+        return list(threads.map(one, range(len(folders))))
+
+
+def test_a_rank_that_sees_nothing_does_not_decide_that_there_is_nothing(tmp_path: Path) -> None:
+    save(tmp_path / "seen", 30)
+    seen, not_mounted = chosen_by_each(tmp_path / "seen", tmp_path / "not mounted")
+    assert "another rank could not read one" in str(seen)
+    assert "000000030: " in str(not_mounted)
+    assert "not seen here" in str(not_mounted)
+    (tmp_path / "seen" / "000000030" / "model.pt").unlink()
+    assert chosen_by_each(tmp_path / "seen", tmp_path / "seen") == [None, None], "that is torn"
 
 
 def test_a_fresh_run_can_begin_from_a_checkpoint_of_another(folder: RunFolder) -> None:

@@ -24,7 +24,7 @@ def claim(folder: RunFolder, attempt: int) -> None:
 
 
 def test_an_attempt_that_was_withdrawn_is_no_successor(folder: RunFolder) -> None:
-    """A standby that was held, or that nobody needed: its claim is sealed, and no job executes it."""
+    """A standby that was held, or not needed: its claim is sealed, and no job executes it."""
     folder.variables.update(HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS="10")
     for number, content in ((2, "withdrawn\n"), (3, "")):
         claim(folder, number)
