@@ -2,7 +2,8 @@
 
 ::
 
-    python3 -m hpcflow.runtime resume-path               the newest whole checkpoint; exit 3: none
+    python3 -m hpcflow.runtime resume-path               the newest whole checkpoint; exit 3: none,
+                                                         exit 4: there may be, and it cannot be read
     python3 -m hpcflow.runtime progress --train-step 120 loss=0.3
     python3 -m hpcflow.runtime checkpoint FOLDER --train-step 120 loss=0.3
     python3 -m hpcflow.runtime noticed                   exit 0 once the job was told to leave
@@ -36,6 +37,8 @@ from hpcflow.runtime.warn import warn
 
 #: Exit code for "it looked, and there is none": no crash of Python or of this program has it.
 _NONE = 3
+#: Exit code for "there may be one, which cannot be read now".
+_UNREAD = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,16 +74,19 @@ def _run(given: argparse.Namespace, job: Job) -> int:
 
 def _resume_path(job: Job) -> int:
     store = _store(job)
-    newest = store.newest()
-    if newest is not None:
-        if job.rank == 0:
+    try:
+        newest = store.newest()
+        if newest is not None and job.rank == 0:
             set_aside(store.folder, store.damaged, job)
-        print(newest.path)
-        return 0
-    if job.resume_from is not None:
-        print(verify(job.resume_from).path)
-        return 0
-    return _NONE
+        if newest is None and job.resume_from is not None:
+            newest = verify(job.resume_from)
+    except (CheckpointError, OSError) as error:
+        warn(str(error))
+        return _UNREAD
+    if newest is None:
+        return _NONE
+    print(newest.path)
+    return 0
 
 
 def _adopt(given: argparse.Namespace, job: Job) -> int:
@@ -183,7 +189,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 -m hpcflow.runtime", description="Report and resume from inside a job."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("resume-path", help="print the newest whole checkpoint; exit 3: none")
+    commands.add_parser(
+        "resume-path",
+        help="print the newest whole checkpoint; exit 3: none; 4: it cannot be read",
+    )
     commands.add_parser("noticed", help="exit 0 once the job was told to save and leave")
     adopt = commands.add_parser("adopt", help="for the job script: checkpoints of other programs")
     whats = adopt.add_subparsers(dest="what", required=True)

@@ -38,7 +38,8 @@ class Job:
         notice: exists once the job was told to save and leave.
         checkpoint_dir: where checkpoints go; None when there are none to make.
         resume_from: a checkpoint to begin from when ``checkpoint_dir`` holds none.
-        verified: the checkpoint that the job script has read and found whole when it began.
+        verified: the SHA-256 of the manifest of the checkpoint that the job script has read and
+            found whole when it began.
         tensorboard_dir: where TensorBoard files go.
         interval_s: save when so many seconds have passed; None for never by time, or ``auto``.
         mtbf_s: mean time until something ends the job that nobody wished, where the interval is to
@@ -62,7 +63,7 @@ class Job:
     notice: Path | None = None
     checkpoint_dir: Path | None = None
     resume_from: Path | None = None
-    verified: Path | None = None
+    verified: str | None = None
     params_file: Path | None = None
     tensorboard_dir: Path | None = None
     interval_s: float | None = None
@@ -102,7 +103,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         notice=path("HPCFLOW_NOTICE"),
         checkpoint_dir=path("HPCFLOW_CHECKPOINT_DIR"),
         resume_from=path("HPCFLOW_RESUME_FROM"),
-        verified=path("HPCFLOW_RESUME_VERIFIED"),
+        verified=environ.get("HPCFLOW_RESUME_VERIFIED") or None,
         params_file=path("HPCFLOW_PARAMS"),
         tensorboard_dir=path("HPCFLOW_TENSORBOARD_DIR"),
         interval_s=None if is_auto else _number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.manifest import NOTHING, CheckpointError, NotThere, Share, verify
+from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.manifest import NAME, NOTHING, CheckpointError, NotThere, Share, verify
 from hpcflow.runtime.objects import read_json
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.store import CheckpointStore
@@ -37,14 +38,15 @@ class Restored:
 
 
 def choose(
-    store: CheckpointStore, hint: Path | None, ranks: Ranks, verified: Path | None = None
+    store: CheckpointStore, hint: Path | None, ranks: Ranks, verified: str | None = None
 ) -> Path | None:
     """The newest whole checkpoint in ``store``, or else ``hint`` if that is whole.
 
     All ranks call it together, and get the same.
 
     Args:
-        verified: one that was read and found whole a moment ago; it is not read once more.
+        verified: the SHA-256 of the manifest of one that was read and found whole a moment ago; it
+            is not read once more.
 
     Raises:
         CheckpointError: none is whole, and one could not be read, or was seen by another node
@@ -57,8 +59,7 @@ def choose(
         if choice == _NONE:
             break
         path = hint if choice == _HINT else store.path(choice - _FIRST)
-        is_known = path is not None and path == verified
-        share = NOTHING if is_known else Share(ranks.rank, ranks.world_size)
+        share = Share(ranks.rank, ranks.world_size, sizes_only=_is_of(path, verified))
         is_torn = not _is_whole(store, hint, choice, share, unread, is_seen=True)
         if not ranks.max(int(is_torn)):
             if choice >= _FIRST:
@@ -105,6 +106,15 @@ def _candidates(store: CheckpointStore, hint: Path | None, unread: list[str]) ->
         for choice in choices
         if _is_whole(store, hint, choice, NOTHING, unread, is_seen=choice == _HINT)
     )
+
+
+def _is_of(path: Path | None, manifest_sha256: str | None) -> bool:
+    if path is None or manifest_sha256 is None:
+        return False
+    try:
+        return sha256_of(path / NAME) == manifest_sha256
+    except OSError:
+        return False  # whoever reads it says why
 
 
 def _is_whole(

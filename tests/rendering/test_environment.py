@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from hpcflow.runtime.files import sha256_of
 from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
 from tests.rendering.samples import RUN_ID, a_local_site, a_site
@@ -116,12 +119,18 @@ def checkpoint(bench: Bench, name: str, *, complete: bool = True) -> None:
         (folder / "manifest.json").write_text("{}")
 
 
-def resumed_from(bench: Bench, resume_from: str | None = None, **changes: Any) -> str | None:
+def resumed_from(
+    bench: Bench,
+    resume_from: str | None = None,
+    leaked: Mapping[str, str] = MappingProxyType({}),
+    **changes: Any,
+) -> str | None:
+    """What the program is told to resume from; ``leaked`` is what the submitting shell had."""
     bench.attempt.claim.unlink(missing_ok=True)  # or it would be a restart
     command = (sys.executable, str(RANK), str(bench.work), "0")
-    stale = str(bench.run_dir.checkpoints / "000000020")
+    bench.work.joinpath("none.json").unlink(missing_ok=True)
     written(bench, *command, resume_from=resume_from, **changes).execute(
-        HPCFLOW_RESUME_VERIFIED=stale
+        HPCFLOW_RESUME_VERIFIED="stale", **leaked
     )
     found: str | None = environ_of(bench).get("HPCFLOW_RESUME_FROM")
     return found
@@ -178,10 +187,10 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) ->
     add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
     older, newer = whole_checkpoint(bench, 10), whole_checkpoint(bench, 20)
     assert resumed_from(bench, "checkpoints/000000020") == str(newer)
-    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == str(newer)
+    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == sha256_of(newer / "manifest.json")
     (newer / "model.pt").write_bytes(b"weight\0")
     assert resumed_from(bench, "checkpoints/000000020") == str(older)
-    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == str(older)
+    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == sha256_of(older / "manifest.json")
     assert "its checksum differs" in bench.log()
     (older / "model.pt").unlink()
     assert resumed_from(bench, "checkpoints/000000020") is None
@@ -197,4 +206,35 @@ def test_a_check_that_crashes_does_not_make_a_training_begin_anew(bench: Bench) 
     main.unlink()
     main.write_text("raise SystemExit(1)\n")
     assert resumed_from(bench) == str(newest)
+    assert "cannot verify" in bench.log()
+
+
+def test_what_cannot_be_read_now_is_neither_taken_nor_passed_over(bench: Bench) -> None:
+    """The newest may be known to be damaged, and the one before it be what the disk refuses."""
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    whole_checkpoint(bench, 20)
+    site = bench.run_dir.runtime / "sitecustomize.py"
+    site.write_text(
+        "import errno, hashlib\n"
+        "def refuse(*_): raise OSError(errno.EIO, 'Input/output error')\n"
+        "hashlib.sha256 = refuse\n"
+    )
+    written(bench, "touch", "done", resume_from="checkpoints/000000020")
+    assert bench.execute() == 1
+    assert "checkpoints cannot be read now" in bench.log()
+    assert not (bench.work / "done").exists()
+
+
+def test_python_is_asked_whatever_the_submitting_shell_has_told_it(bench: Bench) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    older, newer = whole_checkpoint(bench, 10), whole_checkpoint(bench, 20)
+    (newer / "model.pt").write_bytes(b"weight\0")
+    assert resumed_from(bench, leaked={"PYTHONSAFEPATH": "1"}) == str(older)
+    assert "cannot verify" not in bench.log()
+    (bench.run_dir.runtime / "sitecustomize.py").write_text("print('welcome to /site/python')\n")
+    assert resumed_from(bench) == str(older)
+    (bench.run_dir.runtime / "sitecustomize.py").write_text(
+        "import atexit; atexit.register(print, 'see you')\n"
+    )
+    assert resumed_from(bench) == str(newer), "what cannot be understood cannot verify"
     assert "cannot verify" in bench.log()

@@ -336,7 +336,12 @@ def test_nor_does_a_program_in_another_language(
     save(tmp_path, 40)
     monkeypatch.setattr("hpcflow.runtime.manifest.sha256_of", broken)
     monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(tmp_path))
-    assert main(["resume-path"]) == 1
+    assert main(["resume-path"]) == 4
+    monkeypatch.setenv("HPCFLOW_RESUME_FROM", str(tmp_path / "000000040"))
+    monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(tmp_path / "empty"))
+    assert main(["resume-path"]) == 4
+    monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", "/proc/self/mem/not/a/folder")
+    assert main(["resume-path"]) == 4
     save(tmp_path, 50)
     monkeypatch.undo()
     break_flip(tmp_path / "000000050")
@@ -349,11 +354,11 @@ def test_what_a_job_was_named_to_go_on_from_is_not_given_up_because_it_is_not_se
 ) -> None:
     """The login node has seen it; a file system that was not mounted here costs no training."""
     here = tmp_path / "not mounted"
-    with pytest.raises(CheckpointError, match="there may be: .*000000030: .*not seen here"):
+    with pytest.raises(CheckpointError, match=r"there may be: .*000000030: .*not seen here"):
         choose(CheckpointStore(here), here / "000000030", Alone())
     monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(here))
     monkeypatch.setenv("HPCFLOW_RESUME_FROM", str(here / "000000030"))
-    assert main(["resume-path"]) != 3
+    assert main(["resume-path"]) == 4
 
 
 def chosen_by_each(*folders: Path) -> list[Path | str | None]:
@@ -577,13 +582,28 @@ def test_what_is_sharded_after_restore_is_refused(tmp_path: Path) -> None:
 def test_what_the_job_script_has_read_the_ranks_do_not_read_once_more(tmp_path: Path) -> None:
     """A rank that hashed would see the damage; it looks at every other checkpoint, as before."""
     store = CheckpointStore(tmp_path)
+    sums = {}
     for at in (30, 40):
         save(tmp_path, at)
-        BREAKS["a bit flipped"](store.path(at))
-    assert choose(store, None, Alone(), verified=store.path(40)) == store.path(40)
-    assert choose(store, None, Alone(), verified=store.path(30)) == store.path(30)
+        sums[at] = sha256_of(store.path(at) / "manifest.json")
+        break_flip(store.path(at))
+    assert choose(store, None, Alone(), verified=sums[40]) == store.path(40)
+    assert choose(store, None, Alone(), verified=sums[30]) == store.path(30)
     assert choose(store, None, Alone()) is None
     assert choose(store, store.path(30), Alone(), verified=None) is None
+
+
+def test_what_is_another_one_since_is_read(tmp_path: Path) -> None:
+    """The word of the job script is as old as the job, and every process in it has it."""
+    store = CheckpointStore(tmp_path)
+    save(tmp_path, 40)
+    verified = sha256_of(store.path(40) / "manifest.json")
+    break_truncate(store.path(40))
+    assert choose(store, None, Alone(), verified=verified) is None
+    save(tmp_path, 40)
+    assert choose(store, None, Alone(), verified=verified) == store.path(40)
+    break_flip(store.path(40))
+    assert choose(store, None, Alone(), verified=verified) is None, "it was made again meanwhile"
 
 
 def test_batches_that_are_given_out_twice_are_an_error() -> None:

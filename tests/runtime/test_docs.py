@@ -69,6 +69,18 @@ def test_the_shell_script_resumes(folder: RunFolder) -> None:
     assert finished["metrics"]["root"] == pytest.approx(2**0.5, abs=0.05)
 
 
+def test_the_shell_script_does_not_begin_anew_because_a_disk_cannot_be_read(
+    folder: RunFolder,
+) -> None:
+    script = program("unmodified.md", "bash", folder.path / "root.sh")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {**os.environ, **folder.environ(), "PYTHONPATH": str(ROOT), "PATH": path}
+    folder.checkpoints.write_text("no folder")
+    done = subprocess.run(["/bin/bash", str(script)], env=environ, cwd=folder.path, check=False)
+    assert done.returncode == 1
+    assert (folder.path / "state" / "root").read_text() == "1.0 0\n"
+
+
 def test_the_pages_name_every_call_and_variable_that_there_is() -> None:
     training = (ROOT / "docs" / "training.md").read_text()
     unmodified = (ROOT / "docs" / "unmodified.md").read_text()
