@@ -52,6 +52,24 @@ def test_a_rank_under_a_launcher_leaves_the_word_and_no_failure(bench: Bench) ->
     assert bench.execute(**job) == 3, "the word of its former life counted, or a failure was lost"
 
 
+@pytest.mark.parametrize("code", [75, 85, 0])
+def test_a_rank_whose_word_cannot_be_written_leaves_with_its_own_code(
+    bench: Bench, code: int
+) -> None:
+    """Some shells leave with one of theirs at once, and a full disk made the job a failed one."""
+    stub = 'while [[ $1 == --* ]]; do shift; done; "$@"; code=$?; echo "rank: $code"; exit $code'
+    bench.program("srun", f"#!/bin/bash\n{stub}\n")
+    for word in ("resubmit", "ended"):
+        (bench.attempt.path / word).symlink_to("/not/there/at/all")
+    (bench.bin / "rm").symlink_to("/bin/true")  # or the script would take them away
+    srun = {"launcher": "srun", "framework": "none"}
+    retry = {"resubmit_exit_codes": [75, 85]}
+    written(bench, "sh", "-c", f"exit {code}", site=a_site(), launch=srun, retry=retry)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    assert bench.execute(**job) == (75 if code else 1)
+    assert f"rank: {code}" in bench.log()
+
+
 @pytest.mark.parametrize(
     ("crash", "expected"), [("exit 139", 1), ("kill -s SEGV $$", 1), ("kill -s TERM $$", 75)]
 )
