@@ -20,8 +20,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -127,12 +128,8 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
         if share.has(number, name):
             share_of.append((name, entry))
         size_bytes += entry["size_bytes"]
-    with ThreadPoolExecutor(_READERS) as readers:
-        # Hashing lets other threads run; for small files they would only be in each other's way.
-        is_large = size_bytes > len(files) * _SMALL_BYTES
-        check = readers.map if is_large else map
-        for _ in check(lambda file: _check_file(folder, file[0], file[1], share), share_of):
-            pass
+    # Hashing lets other threads run; for small files they would only be in each other's way.
+    _check_files(folder, share_of, share, at_once=size_bytes > len(files) * _SMALL_BYTES)
     epoch, metrics = manifest.get("epoch"), manifest.get("metrics")
     return Checkpoint(
         path=folder,
@@ -222,6 +219,21 @@ def parts_of(name: str) -> list[str]:
             f"its manifest names a file that no disk can have: {name!r}"
         ) from None
     return parts
+
+
+def _check_files(
+    folder: Path, files: list[tuple[str, dict[str, Any]]], share: Share, *, at_once: bool
+) -> None:
+    def check(file: tuple[str, dict[str, Any]]) -> None:
+        _check_file(folder, *file, share)
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        checked: Iterable[None] = map(check, files)
+        if at_once:
+            with suppress(RuntimeError):  # no thread is to be had: this one reads all
+                checked = readers.map(check, files)
+        for _ in checked:
+            pass
 
 
 def _check_file(folder: Path, name: str, entry: dict[str, Any], share: Share) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,26 @@ def test_an_epoch_that_is_no_number_is_none(manifest: Path, epoch: str) -> None:
     del said["sha256"]
     manifest.write_text(json.dumps(said).replace('"epoch": 1.5', f'"epoch": {epoch}'))
     assert verify(manifest.parent).epoch is None
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_where_no_more_threads_can_be_had_one_reads_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """A limit on processes counts threads, and those of all that a user has on the node."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal left
+        if left == 0:
+            raise RuntimeError("can't start new thread")
+        left -= 1
+        start(thread)
+
+    made = publish(tmp_path, 400, {name: bytes(3 << 20) for name in "abc"})
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert verify(made.path).train_step == 400
+    with (made.path / "c").open("r+b") as file:
+        file.write(b"x")
+    with pytest.raises(CheckpointError, match="c is not what was written"):
+        verify(made.path)
