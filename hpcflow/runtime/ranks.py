@@ -109,7 +109,9 @@ class TorchRanks:
         self.world_size: int = dist.get_world_size()
         self._group = dist.new_group(backend="gloo")
         # Now, for a rank that never came to meet the others is not to be waited for as long.
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_PATIENCE_S), self._group)
+        set_timeout = getattr(dist.distributed_c10d, "_set_pg_timeout", None)  # torch's own affair
+        if set_timeout is not None:
+            set_timeout(timedelta(seconds=_PATIENCE_S), self._group)
         self._work: Any = None
         self._value: Any = None
 

@@ -24,7 +24,7 @@ from hpcflow.runtime.files import sha256_of, sync
 from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
-from hpcflow.runtime.ranks import Alone, OtherRanks
+from hpcflow.runtime.ranks import Alone, OtherRanks, TorchRanks
 from hpcflow.runtime.restoring import choose
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
@@ -566,6 +566,15 @@ def test_an_optimizer_that_every_rank_has_a_part_of_is_refused_before_the_traini
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
     with pytest.raises(TypeError, match=r"optimizer: ZeroRedundancyOptimizer .* fully_shard"):
         check_object("optimizer", optimizer)
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_torch_that_takes_no_patience_is_no_reason_not_to_train(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its name begins with an underscore: another version may not have it."""
+    monkeypatch.delattr(torch.distributed.distributed_c10d, "_set_pg_timeout")
+    assert TorchRanks().max(3) == 3
 
 
 @pytest.mark.usefixtures("one_rank")
