@@ -65,7 +65,8 @@ def export(
 ) -> dict[str, Written]:
     """Copy ``source`` to the new folder ``target``: wholly, verified, on the disk; or not at all.
 
-    Killed meanwhile, it leaves a hidden ``.<name>.<random>.tmp`` beside ``target``.
+    Nobody but its owner may read it. Killed meanwhile, it leaves a hidden
+    ``.<name>.<random>.tmp`` beside ``target``.
 
     Args:
         tell: told of every so many bytes that were copied, to show how far it is.
@@ -89,6 +90,7 @@ def export(
             next_action=f"make it: mkdir -p {target.parent}",
         )
     half = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+    umask = os.umask(0o077)  # as in the run directory: for its owner alone
     try:
         half.mkdir()
         copied = _copy(source, half, tell)
@@ -101,6 +103,8 @@ def export(
     except BaseException:
         remove_tree(half)
         raise
+    finally:
+        os.umask(umask)
     return copied
 
 

@@ -49,6 +49,18 @@ def test_a_copy_is_a_whole_checkpoint(saved: Path, weird_tmp_path: Path) -> None
     assert left_behind(weird_tmp_path) == []
 
 
+def test_a_copy_is_for_its_owner_alone_as_the_original_is(saved: Path, tmp_path: Path) -> None:
+    """It goes where everybody may look; who wants to share it says so, by chmod."""
+    before = os.umask(0o022)
+    try:
+        export(FolderSource(saved), tmp_path / "copy")
+    finally:
+        os.umask(before)
+    copied = [tmp_path / "copy", *(tmp_path / "copy").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in copied if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in copied if path.is_file()} == {0o600}
+
+
 def test_ten_thousand_small_files_under_any_names(quick_path: Path) -> None:
     write_many(quick_path / "files")
     files = files_of(quick_path / "files")
