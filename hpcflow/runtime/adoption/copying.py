@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,6 +87,7 @@ def put_back(source: Path, target: Path) -> None:
             sync_folders(copy)
         else:
             copy_file(source, copy)
+        _give_modes_of(target, copy)
         if target.is_dir() or copy.is_dir():
             _move_aside(target, old)
         copy.replace(target)
@@ -93,6 +95,13 @@ def put_back(source: Path, target: Path) -> None:
         copy.unlink() if copy.is_file() else remove_tree(copy)
     sync(target.parent)
     old.unlink() if old.is_file() else remove_tree(old)
+
+
+def _give_modes_of(old: Path, new: Path) -> None:
+    """Whoever could read what is replaced can read what replaces it."""
+    for path in reversed([new, *new.rglob("*")]):  # a folder after what is in it
+        with suppress(OSError):  # it is gone, or its file system has no modes
+            shutil.copymode(str(old / path.relative_to(new)), str(path))
 
 
 def _move_aside(path: Path, aside: Path) -> None:
