@@ -22,7 +22,12 @@ from hpcflow.runtime.adoption.foreign import Foreign, find, is_named, look, trai
 from hpcflow.runtime.adoption.making import FOLDER, Maker
 from hpcflow.runtime.adoption.memory import NAME, Known, read_memory, write_memory
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
-from hpcflow.runtime.adoption.signs import end_of_program, has_left, last_sign_of_life_ns
+from hpcflow.runtime.adoption.signs import (
+    end_of_program,
+    has_left,
+    has_same_clock,
+    last_sign_of_life_ns,
+)
 from hpcflow.runtime.adoption.whole import Completeness
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import find as find_checkpoints
@@ -139,7 +144,10 @@ class Adopter:
         """Adopt the newest that is complete; names of those for which that did not work."""
         failed = set()
         for foreign, train_step in reversed(self._candidates(found)):
-            if not self._is_complete.after(foreign, alive_ns):
+            known_ns = alive_ns
+            if alive_ns is not None and not has_same_clock(foreign.path, self._run_dir):
+                known_ns = 0  # by the clock of its disk, nobody knows when the program was alive
+            if not self._is_complete.after(foreign, known_ns):
                 self._say(f"{foreign.name!r} is not adopted: nobody knows whether it is complete")
             elif self._adopt(foreign, train_step):
                 break

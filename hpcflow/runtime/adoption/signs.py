@@ -42,6 +42,14 @@ def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
         return 0, None
 
 
+def has_same_clock(one: Path, other: Path) -> bool:
+    """Whether what is at both paths was dated by the same clock: that of one file system."""
+    try:
+        return one.stat().st_dev == other.stat().st_dev
+    except OSError:
+        return False
+
+
 def _attempts(run_dir: Path) -> Iterator[tuple[int, Path]]:
     for folder in (run_dir / "attempts").glob("*"):
         if folder.name.isdecimal():

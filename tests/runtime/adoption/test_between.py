@@ -100,6 +100,22 @@ def test_the_log_says_how_long_the_program_had_lived_on(bench: Bench) -> None:
     assert bench.adopted() == {1: b"whole"}
 
 
+def test_the_clocks_of_two_disks_say_nothing_of_each_other(bench: Bench, quick_path: Path) -> None:
+    """A server that is late by a minute made what was half look as if nobody wrote to it."""
+    if quick_path.stat().st_dev == bench.out.stat().st_dev:
+        pytest.skip("there is one disk only")
+    bench.out, whole = quick_path, archive("weights")
+    bench.begin()
+    bench.write("step-1", whole, age_s=200)
+    bench.write("step-2", b"ha", age_s=100)
+    bench.program_ended(None)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1), "it proves itself"
+    bench.write("step-3", b"ha", age_s=100)
+    bench.end(137)
+    assert bench.adopted() == {1: whole}
+
+
 def test_a_program_that_left_by_itself_and_nobody_looked(bench: Bench) -> None:
     bench.begin()
     bench.write("step-1", b"whole")
@@ -339,6 +355,42 @@ def test_a_folder_is_put_back_too(bench: Bench) -> None:
     assert (path / "model").read_bytes() == b"x"
     assert (path / "sub" / "more").read_bytes() == b"y"
     assert [each.name for each in bench.out.iterdir()] == ["step-1"]
+
+
+def test_what_is_put_back_is_for_whom_it_was(nanogpt: Bench) -> None:
+    """The job script has a umask of its own."""
+    path = saved(nanogpt, archive("first"))
+    path.write_bytes(b"")
+    path.chmod(0o664)
+    nanogpt.program_ended(137)
+    nanogpt.next_attempt()
+    umask = os.umask(0o077)
+    try:
+        nanogpt.begin()
+    finally:
+        os.umask(umask)
+    assert path.read_bytes() != b""
+    assert path.stat().st_mode & 0o777 == 0o664
+
+
+def test_so_is_a_folder(bench: Bench) -> None:
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-1", {"model": b"x", "sub/more": b"y"})
+    modes = {path: 0o750, path / "model": 0o640, path / "sub": 0o755, path / "sub/more": 0o444}
+    for each, mode in modes.items():
+        each.chmod(mode)
+    bench.pass_by(adopter, 10)
+    (path / "model").write_bytes(b"ha")
+    bench.program_ended(137)
+    bench.next_attempt()
+    umask = os.umask(0o077)
+    try:
+        bench.begin()
+    finally:
+        os.umask(umask)
+    assert (path / "model").read_bytes() == b"x"
+    assert {each: each.stat().st_mode & 0o777 for each in modes} == modes
 
 
 def test_a_manifest_does_not_say_where_else_to_write(nanogpt: Bench, tmp_path: Path) -> None:
