@@ -252,7 +252,8 @@ def _without_crc32(serialization: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        serialization.set_crc32_options(before)
+        if not serialization.get_crc32_options():  # else the program has set it meanwhile
+            serialization.set_crc32_options(before)
 
 
 def _has(obj: object, *methods: str) -> bool:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
-from hpcflow.runtime.files import sha256_of, sync
+from hpcflow.runtime.files import NewFile, sha256_of, sync
 from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
@@ -566,6 +566,35 @@ def test_an_optimizer_that_every_rank_has_a_part_of_is_refused_before_the_traini
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
     with pytest.raises(TypeError, match=r"optimizer: ZeroRedundancyOptimizer .* fully_shard"):
         check_object("optimizer", optimizer)
+
+
+def test_a_save_does_not_undo_what_the_program_sets_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch has one setting for all threads: whether files get a checksum of its own."""
+    settings = pytest.importorskip("torch.serialization")
+    if not hasattr(settings, "set_crc32_options"):
+        pytest.skip("torch before 2.6 has no such setting")
+    save_as_torch_does, seen = torch.save, []
+
+    def meanwhile(state: Any, file: Any) -> None:
+        save_as_torch_does(state, file)
+        if isinstance(file, NewFile):
+            seen.append(settings.get_crc32_options())
+            settings.set_crc32_options(True)
+
+    monkeypatch.setattr(torch, "save", meanwhile)
+    settings.set_crc32_options(False)
+    try:
+        for part in ProgramState({"model": torch.nn.Linear(2, 2)}, Alone()).capture(tmp_path, None):
+            part.write(tmp_path, lambda: False)
+        assert settings.get_crc32_options(), "the program has set it while this was saved"
+        for part in ProgramState({"other": torch.nn.Linear(2, 2)}, Alone()).capture(tmp_path, None):
+            part.write(tmp_path, lambda: False)
+        assert settings.get_crc32_options(), "as it was before"
+    finally:
+        settings.set_crc32_options(True)
+    assert seen == [False, False]
 
 
 @pytest.mark.usefixtures("one_rank")
