@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
 from hpcflow.runtime.files import sha256_of
 from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
@@ -146,8 +148,22 @@ def test_without_checkpoints_there_is_nothing_to_resume_from(bench: Bench) -> No
 
 
 def test_the_checkpoint_of_the_submission_is_taken(bench: Bench) -> None:
-    given = str(bench.run_dir.path / "artifacts/it's old")
-    assert resumed_from(bench, "artifacts/it's old") == given
+    given = bench.run_dir.path / "artifacts/it's old"
+    given.mkdir(parents=True)
+    (given / "manifest.json").touch()
+    assert resumed_from(bench, "artifacts/it's old") == str(given)
+
+
+@pytest.mark.parametrize("adopting", [{}, {"adopt": {"pattern": "step-*"}}])
+def test_one_that_this_node_does_not_see_is_no_reason_to_begin_anew(
+    bench: Bench, adopting: dict[str, Any]
+) -> None:
+    """Not every program looks whether there is what it is told to resume from."""
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    submitted: dict[str, Any] = {"resume_from": "checkpoints/000000020", "checkpoint": adopting}
+    assert written(bench, "touch", "done", **submitted).execute() == 1
+    assert "000000020 was there when this job was sent, and is not seen here" in bench.log()
+    assert not (bench.work / "done").exists()
 
 
 def test_the_newest_complete_checkpoint_is_taken_by_its_number(bench: Bench) -> None:
@@ -174,8 +190,10 @@ def test_so_it_is_where_checkpoints_are_adopted(bench: Bench) -> None:
     adopting = {"adopt": {"pattern": "step-*"}}
     assert resumed_from(inner, "artifacts", checkpoint=adopting) is None, "it is there, and damaged"
     (inner.run_dir.checkpoints / "000000030" / "manifest.json").unlink()
-    given = str(inner.run_dir.path / "artifacts")
-    assert resumed_from(inner, "artifacts", checkpoint=adopting) == given
+    given = inner.run_dir.path / "artifacts"
+    given.mkdir(exist_ok=True)
+    (given / "manifest.json").touch()
+    assert resumed_from(inner, "artifacts", checkpoint=adopting) == str(given)
 
 
 def whole_checkpoint(bench: Bench, train_step: int) -> Path:
