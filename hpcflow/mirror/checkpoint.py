@@ -75,12 +75,11 @@ def read_local(path: Path) -> Local:
     try:
         manifest = parse_manifest(data)
         files = {name: (_size(said), _sha256(said)) for name, said in manifest["files"].items()}
-        step = int(manifest["train_step"])
-        if step != int(path.name) or not all(map(_is_plain, files)):
+        if manifest["train_step"] != int(path.name) or not all(map(_is_plain, files)):
             raise ValueError("of another checkpoint")
     except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{path / MANIFEST} is no manifest: {error}") from error
-    return Local(path, step, files, data, hashlib.sha256(data).hexdigest(), made_at)
+    return Local(path, int(path.name), files, data, hashlib.sha256(data).hexdigest(), made_at)
 
 
 def send_checkpoint(
@@ -272,4 +271,8 @@ def _sha256(said: Any) -> str:
 
 
 def _is_plain(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name!r} is no name for an object: it is not UTF-8") from None
     return name != MANIFEST and not {"", ".", ".."} & set(name.split("/")) and "\0" not in name

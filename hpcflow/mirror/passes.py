@@ -180,6 +180,9 @@ class Pass:
         except HpcflowError as error:
             self._say_problem(run.run_dir, None, error)
             return None
+        except Exception as error:
+            self._say_unexpected(run, error)
+            return None
         return None if seen is None else run.urgency(seen)
 
     def _turn(self, run: _Run) -> _Urgency | None:
@@ -200,6 +203,9 @@ class Pass:
         except OSError as error:  # a purge takes one file after the other
             if run.run_dir.run_json.exists():
                 self._report.problems[run.run_dir.path.name] = HpcflowError(str(error))
+        except Exception as error:
+            self._say_unexpected(run, error)
+            return None
         return None if seen is None else run.urgency(seen)
 
     def _do(self, run: _Run, seen: Survey) -> None:
@@ -257,6 +263,11 @@ class Pass:
             self._report.removed.append((seen.run_id, step))
         send_small_files(seen.run_dir, files, uploader, clock=self._clock)
         self._report.small_files += len(files)
+
+    def _say_unexpected(self, run: _Run, error: Exception) -> None:
+        """A run's files may have come from anywhere: whatever they do, other runs are mirrored."""
+        said = f"the mirror cannot work on it: {type(error).__name__}: {error}"
+        self._report.problems[run.run_dir.path.name] = HpcflowError(said)
 
     def _say_problem(self, run_dir: RunDir, seen: Survey | None, error: HpcflowError) -> None:
         if isinstance(error, MirrorError) and seen is not None:

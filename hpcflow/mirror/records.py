@@ -81,32 +81,45 @@ class Records:
     rotten: dict[int, set[str]] = field(default_factory=dict)
 
     def add(self, said: dict[str, Any]) -> None:
-        """Add one line; KeyError, TypeError or ValueError when it is none of ours."""
-        step, at = int(said["train_step"]), from_text(said["at"])
-        what = said["what"]
+        """Add one line, or nothing of it.
+
+        The file may have been restored from a bucket in which anybody wrote, so it is not trusted.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none of ours.
+        """
+        step, at, what = _count(said["train_step"]), from_text(_text(said["at"])), said["what"]
         if what == SENDING:
-            self.uploads[f"{step}/{said['name']}"] = Upload(
-                str(said["upload_id"]), int(said["part_bytes"]), said.get("sha256")
+            sha256 = said.get("sha256")
+            self.uploads[f"{step}/{_text(said['name'])}"] = Upload(
+                _text(said["upload_id"]),
+                _count(said["part_bytes"]),
+                None if sha256 is None else _text(sha256),
             )
-            return
-        if what == BEGAN:
+        elif what == BEGAN:
             self.began[step] = at
-            return
-        if what not in (MIRRORED, FAILED, REMOVED):
-            return
+        elif what == MIRRORED:
+            sent = Mirrored(at, _text(said["manifest_sha256"]), _count(said["size_bytes"]))
+            self._forget(step)
+            self.rotten.pop(step, None)
+            self.mirrored[step] = sent
+        elif what == FAILED:
+            why, names = _text(said["why"]), {_text(name) for name in said.get("names", ())}
+            damaged = (_text(said["manifest_sha256"]), why) if said.get("is_final") else None
+            self._forget(step)
+            self.failed[step] = why
+            self.rotten.setdefault(step, set()).update(names)
+            if damaged is not None:
+                self.damaged[step] = damaged
+        elif what == REMOVED:
+            sha256 = _text(said.get("manifest_sha256", ""))
+            self._forget(step)
+            self.removed[step] = sha256
+
+    def _forget(self, step: int) -> None:
+        """What was the last that was heard of it, before there was more."""
         for known in (self.mirrored, self.damaged, self.failed, self.removed, self.began):
             known.pop(step, None)
-        if what == MIRRORED:
-            self.rotten.pop(step, None)
-            sha256 = str(said["manifest_sha256"])
-            self.mirrored[step] = Mirrored(at, sha256, int(said["size_bytes"]))
-        elif what == FAILED:
-            self.failed[step] = str(said["why"])
-            self.rotten.setdefault(step, set()).update(said.get("names", ()))
-            if said.get("is_final"):
-                self.damaged[step] = (str(said["manifest_sha256"]), str(said["why"]))
-        else:
-            self.removed[step] = str(said.get("manifest_sha256", ""))
 
 
 def read_records(run_dir: RunDir, url: str) -> Records:
@@ -148,3 +161,15 @@ def record(
         **facts,
     }
     append_line_durably(run_dir.mirror, json.dumps(said))
+
+
+def _count(said: Any) -> int:
+    if type(said) is not int or said < 0:
+        raise ValueError(f"{said!r} is no count")
+    return said
+
+
+def _text(said: Any) -> str:
+    if not isinstance(said, str):
+        raise TypeError(f"{said!r} is no text")
+    return said

@@ -235,12 +235,18 @@ class Uploader:
 
     def _go_on_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
         """Where parts were begun for these very bytes, the store may still have them."""
-        if out.known is not None and out.sha256 is not None and out.known.sha256 == out.sha256:
-            there = store.done(out.name, out.known.upload_id)
+        known, part_bytes = out.known, self.part_bytes(out.size_bytes)
+        if (
+            known is not None
+            and out.sha256 is not None
+            # Else it was said by another version, or by nobody that should be believed.
+            and (known.sha256, known.part_bytes) == (out.sha256, part_bytes)
+        ):
+            there = store.done(out.name, known.upload_id)
             if there is not None:
-                return out.known, there
+                return known, there
         upload_id = store.begin(out.name, out.sha256)
-        upload = Upload(upload_id, self.part_bytes(out.size_bytes), out.sha256)
+        upload = Upload(upload_id, part_bytes, out.sha256)
         if out.on_begin is not None:
             out.on_begin(upload)
         return upload, {}

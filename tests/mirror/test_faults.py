@@ -249,6 +249,19 @@ def test_the_line_is_not_used_more_than_allowed(desk: Desk) -> None:
     assert done.took_s > 1.0  # eight MiB, of which the first second's may go at once
 
 
+def test_a_name_that_is_not_utf_8_stops_one_checkpoint_only(desk: Desk) -> None:
+    odd, other = desk.make("odd"), desk.make("other")
+    save(odd, 300)
+    save(odd, 400, {"gewicht-\udce4.pt": 10})
+    save(other, 400)
+    report = desk.mirror()
+    assert "it is not UTF-8" in str(report.problems[odd.path.name])
+    assert {(done.run_id, done.train_step) for done in report.mirrored} == {
+        (odd.path.name, 300),
+        (other.path.name, 400),
+    }
+
+
 def test_ten_thousand_small_files(desk: Desk) -> None:
     run_dir = desk.make()
     for number in range(10_000):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.mirror import upload as upload_module
+from hpcflow.mirror.remote import Parts
 from hpcflow.mirror.upload import PART_BYTES, Outgoing
 from hpcflow.storage.layout import RunDir
 from tests.mirror.runs import FILES, Desk, checkpoint_names, desk_in, save
@@ -29,6 +30,26 @@ def content(desk: Desk) -> dict[str, bytes]:
     return {name: remote.read(name) for name in remote.names() if "/checkpoints/" in name}
 
 
+def stop_before_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Parts:
+    """A pass that is killed before objects are made of their parts; how the store sees those."""
+    parts = desk.remote.parts
+    assert parts is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(parts), "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            desk.mirror()
+    return parts
+
+
+def require_there(desk: Desk, path: Path) -> None:
+    """The store has the ``model.pt`` of the checkpoint at ``path``."""
+    run_id = path.parent.parent.name
+    name = f"{run_id}/checkpoints/{path.name}/model.pt"
+    assert desk.remote.read(name) == (path / "model.pt").read_bytes()
+    parts = desk.remote.parts
+    assert parts is not None and parts.unfinished(run_id) == []
+
+
 def test_parts_of_a_checkpoint_that_was_made_anew_are_not_gone_on_with(
     bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,18 +57,27 @@ def test_parts_of_a_checkpoint_that_was_made_anew_are_not_gone_on_with(
     run_dir = desk.make()
     files = {"model.pt": 3 * PART_BYTES}
     path = save(run_dir, 400, files)
-    parts = desk.remote.parts
-    assert parts is not None
-    with monkeypatch.context() as patch:  # it is killed before the object is made of its parts
-        patch.setattr(type(parts), "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            desk.mirror()
+    stop_before_the_end(desk, monkeypatch)
     shutil.rmtree(path)
     path = save(run_dir, 400, files)
     assert desk.mirror().problems == {}
-    name = f"{run_dir.path.name}/checkpoints/000000400/model.pt"
-    assert desk.remote.read(name) == (path / "model.pt").read_bytes()
-    assert parts.unfinished(run_dir.path.name) == []
+    require_there(desk, path)
+
+
+@pytest.mark.parametrize("part_bytes", [0, 1, 1 << 60])
+def test_parts_of_another_size_than_ours_are_not_gone_on_with(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
+    """What the file says may have been restored from a bucket in which anybody wrote."""
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    path = save(run_dir, 400, {"model.pt": PART_BYTES + 1})
+    stop_before_the_end(desk, monkeypatch)
+    said = run_dir.mirror.read_text()
+    run_dir.mirror.write_text(said.replace(f": {PART_BYTES},", f": {part_bytes},"))
+    assert f'"part_bytes": {part_bytes}' in run_dir.mirror.read_text()
+    assert desk.mirror().problems == {}
+    require_there(desk, path)
 
 
 CHECKPOINT = "000000400"
