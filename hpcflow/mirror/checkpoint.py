@@ -24,11 +24,12 @@ from hpcflow.mirror.records import (
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
-from hpcflow.storage.files import read_file, storage_error
+from hpcflow.storage.files import open_file, read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
 _SAID_AGAIN_S: Final = 3600.0
+_PIECE_BYTES: Final = 1 << 20
 
 
 class GoneError(HpcflowError):
@@ -164,8 +165,7 @@ class _Sending:
             if full not in there or not self._is_right(full, there[full], name)
         ]
         if manifest is not None and not self._is_same_manifest():
-            for each in missing:  # before what may be a good one goes: is there any other?
-                _require_size(each)
+            self._require_whole()  # before what may be a good one goes: is there any other?
             self._remote.delete([self.folder + MANIFEST])
         self._remote.delete(foreign)
         return missing
@@ -175,6 +175,22 @@ class _Sending:
             return self._remote.read(self.folder + MANIFEST) == self._local.manifest
         except MissingObjectError:
             return False
+
+    def _require_whole(self) -> None:
+        """Read all of it, which costs little beside the only copy that somebody has.
+
+        Raises:
+            DamagedError: a file is not what its manifest says.
+            OSError: a file cannot be read.
+        """
+        for name, (size_bytes, sha256) in self._local.files.items():
+            path, digest, read_bytes = self._local.path / name, hashlib.sha256(), 0
+            with open_file(path) as file:
+                while data := file.read(_PIECE_BYTES):
+                    digest.update(data)
+                    read_bytes += len(data)
+            if (read_bytes, digest.hexdigest()) != (size_bytes, sha256):
+                raise DamagedError(f"{path} is not what was written: its checksum differs")
 
     def _is_right(self, full: str, entry: Entry, name: str) -> bool:
         size_bytes, sha256 = self._local.files[name]
@@ -249,11 +265,6 @@ class _Sending:
             train_step=self._local.train_step,
             **facts,
         )
-
-
-def _require_size(out: Outgoing) -> None:
-    if out.path.stat().st_size != out.size_bytes:
-        raise DamagedError(f"{out.path} has another size than it should: it is torn")
 
 
 def _size(said: Any) -> int:

@@ -130,13 +130,22 @@ def test_a_purge_that_ends_while_it_is_sent_again(
     assert content(desk) == before
 
 
-def test_the_old_one_stays_while_the_new_one_is_not_whole(desk: Desk) -> None:
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, flip])
+def test_the_old_one_stays_while_the_new_one_is_not_whole(
+    desk: Desk, spoil: Callable[[Path], None]
+) -> None:
     run_dir = desk.make()
     path = save(run_dir, 400)
     desk.mirror()
     before = content(desk)
     shutil.rmtree(path)
     path = save(run_dir, 400, {**FILES, "another": 10})
-    (path / "model.pt").unlink()
+    spoil(path / "model.pt")
     assert run_dir.path.name in desk.mirror().problems
     assert content(desk) == before
