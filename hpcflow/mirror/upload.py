@@ -54,6 +54,10 @@ class Outgoing:
     may_change: bool = False
 
 
+class _OtherPartError(Exception):
+    """A part that was sent before is not of the bytes that are there now."""
+
+
 class Uploader:
     """Sends files to one store; several threads may use it at once, and share its limits."""
 
@@ -178,7 +182,13 @@ class Uploader:
     ) -> bool:
         upload, there = self._go_on_or_begin(out, store)
         try:
-            parts = self._read_and_send(out, file, store, upload, there, tell, stopped)
+            try:
+                parts = self._read_and_send(out, file, store, upload, there, tell, stopped)
+            except _OtherPartError:  # not every store lets a part be replaced
+                store.abort(out.name, upload.upload_id)
+                upload = self._begin(out, store)
+                os.lseek(file.fileno(), 0, os.SEEK_SET)
+                parts = self._read_and_send(out, file, store, upload, {}, tell, stopped)
         except DamagedError:
             store.abort(out.name, upload.upload_id)  # what was sent of it is no use
             raise
@@ -214,8 +224,9 @@ class Uploader:
                     self._memory.give(size_bytes)
                     raise
                 part = there.get(number)
-                if part is not None and part.size_bytes == size_bytes:
+                if part is not None:
                     self._memory.give(size_bytes)
+                    _require_of(part, data)
                     parts.append(part)
                     tell(size_bytes)
                     continue
@@ -235,21 +246,25 @@ class Uploader:
 
     def _go_on_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
         """Where parts were begun for these very bytes, the store may still have them."""
-        known, part_bytes = out.known, self.part_bytes(out.size_bytes)
+        known = out.known
         if (
             known is not None
             and out.sha256 is not None
+            and known.sha256 == out.sha256
             # Else it was said by another version, or by nobody that should be believed.
-            and (known.sha256, known.part_bytes) == (out.sha256, part_bytes)
+            and known.part_bytes == self.part_bytes(out.size_bytes)
         ):
             there = store.done(out.name, known.upload_id)
             if there is not None:
                 return known, there
+        return self._begin(out, store), {}
+
+    def _begin(self, out: Outgoing, store: Parts) -> Upload:
         upload_id = store.begin(out.name, out.sha256)
-        upload = Upload(upload_id, part_bytes, out.sha256)
+        upload = Upload(upload_id, self.part_bytes(out.size_bytes), out.sha256)
         if out.on_begin is not None:
             out.on_begin(upload)
-        return upload, {}
+        return upload
 
     def _send_part(
         self,
@@ -288,6 +303,15 @@ def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:
             raise DamagedError(f"{out.path} is shorter than it should be: it is torn")
         data += more
     return data
+
+
+def _require_of(part: Part, data: bytes) -> None:
+    """The store must have these very bytes: whoever sent the part may have read others, and been
+    killed before that was found. Where it does not say, as with a key of a KMS, it has others.
+    """
+    etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if (part.size_bytes, part.etag.strip('"')) != (len(data), etag):
+        raise _OtherPartError
 
 
 def _compare(out: Outgoing, sha256: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ class Proxy:
 
     Attributes:
         failures: so many connections get ``status`` and ``code`` for an answer.
-        fails_for: to send an object whose URL has these bytes gets that answer, too.
+        fails_for: a pattern; to send what has it in its request line gets that answer, too.
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
@@ -90,7 +91,7 @@ class Proxy:
     def _forward(self, client: socket.socket, server: socket.socket, *, is_cut: bool) -> None:
         left = self.cut_after_bytes
         while data := client.recv(_CHUNK_BYTES):
-            if self.fails_for is not None and self.fails_for in _request_line(data):
+            if self.fails_for is not None and re.search(self.fails_for, _request_line(data)):
                 self._answer(client, data)
                 break
             if self.bytes_s is not None:

@@ -30,6 +30,12 @@ def content(desk: Desk) -> dict[str, bytes]:
     return {name: remote.read(name) for name in remote.names() if "/checkpoints/" in name}
 
 
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 def stop_before_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Parts:
     """A pass that is killed before objects are made of their parts; how the store sees those."""
     parts = desk.remote.parts
@@ -76,6 +82,23 @@ def test_parts_of_another_size_than_ours_are_not_gone_on_with(
     said = run_dir.mirror.read_text()
     run_dir.mirror.write_text(said.replace(f": {PART_BYTES},", f": {part_bytes},"))
     assert f'"part_bytes": {part_bytes}' in run_dir.mirror.read_text()
+    assert desk.mirror().problems == {}
+    require_there(desk, path)
+
+
+def test_a_part_that_was_read_wrong_before_is_sent_again(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may say something else the next time; the first mirror was killed before it saw."""
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    path = save(run_dir, 400, {"model.pt": 3 * PART_BYTES})
+    right = (path / "model.pt").read_bytes()
+    flip(path / "model.pt")
+    with monkeypatch.context() as patch:
+        patch.setattr(upload_module, "_compare", lambda *_: None)
+        stop_before_the_end(desk, monkeypatch)
+    (path / "model.pt").write_bytes(right)
     assert desk.mirror().problems == {}
     require_there(desk, path)
 
@@ -128,12 +151,6 @@ def test_a_purge_that_ends_while_it_is_sent_again(
     monkeypatch.setattr(upload_module.Uploader, "_send", purge)
     desk.mirror()
     assert content(desk) == before
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, flip])
