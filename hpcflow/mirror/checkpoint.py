@@ -91,10 +91,14 @@ def send_checkpoint(
     *,
     clock: Clock,
     on_bytes: Callable[[int], object],
+    on_record: Callable[[], object] = lambda: None,
 ) -> None:
     """Send ``local``, so that a reader of the store sees nothing of it, or all.
 
     What is there already, of an earlier try, with the right size and checksum, is not sent again.
+
+    Args:
+        on_record: called before something is said in ``mirror.jsonl``, for the ledger to read.
 
     Raises:
         DamagedError: it is not whole here. Recorded: it is not tried again.
@@ -103,7 +107,7 @@ def send_checkpoint(
         StorageError: the run directory cannot be read, or written. Recorded, to be tried again.
     """
     remote = uploader.remote
-    sending = _Sending(run_dir, local, records, remote, clock)
+    sending = _Sending(run_dir, local, records, remote, clock, on_record)
 
     def sent(size_bytes: int) -> None:
         on_bytes(size_bytes)
@@ -134,8 +138,15 @@ class _Sending:
     """One try to send one checkpoint."""
 
     def __init__(
-        self, run_dir: RunDir, local: Local, records: Records, remote: Remote, clock: Clock
+        self,
+        run_dir: RunDir,
+        local: Local,
+        records: Records,
+        remote: Remote,
+        clock: Clock,
+        on_record: Callable[[], object],
     ) -> None:
+        self._on_record = on_record
         self._run_dir, self._local, self._records = run_dir, local, records
         self._remote, self._clock = remote, clock
         self.folder = checkpoint_folder(run_dir.path.name, local.train_step)
@@ -234,14 +245,14 @@ class _Sending:
                 )
 
     def end(self) -> None:
-        if any(size_bytes > PART_BYTES for size_bytes, _ in self._local.files.values()):
-            abort_unfinished(self._remote, self.folder)  # of tries that were forgotten
         self._say(
             MIRRORED,
             size_bytes=self._local.size_bytes,
             manifest_sha256=self._local.manifest_sha256,
             took_s=round(self._clock.monotonic() - self._began_at_s, 3),
         )
+        if any(size_bytes > PART_BYTES for size_bytes, _ in self._local.files.values()):
+            abort_unfinished(self._remote, self.folder)  # of tries that were forgotten
 
     def fail(self, error: Exception, *, is_final: bool) -> None:
         why = error.message if isinstance(error, HpcflowError) else str(error)
@@ -257,6 +268,7 @@ class _Sending:
             self.fail(GoneError("it was removed here while it was being sent"), is_final=False)
 
     def _say(self, what: str, **facts: Any) -> None:
+        self._on_record()
         record(
             self._run_dir,
             self._clock,

@@ -135,22 +135,27 @@ class Pass:
         with ThreadPoolExecutor(_RUNS_AT_ONCE, "run") as pool:
             waiting = self._look(pool, list_runs(), ())
             sending_since_s: float | None = None
-            under_way: dict[Future[_Urgency | None], _Run] = {}
+            under_way: dict[Future[_Urgency | None], tuple[_Run, bool]] = {}
             while waiting or under_way:
                 while waiting and len(under_way) < _RUNS_AT_ONCE:
                     (what, *_), path = heappop(waiting)
                     run = self._runs[path]
-                    under_way[pool.submit(self._turn, run)] = run
-                    if sending_since_s is None and what in (_NEWEST, _OLDER):
+                    is_sending = what in (_NEWEST, _OLDER)
+                    under_way[pool.submit(self._turn, run)] = run, is_sending
+                    if sending_since_s is None and is_sending:
                         sending_since_s = self._clock.monotonic()
-                for ended in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    run, urgency = under_way.pop(ended), ended.result()
+                for ended in wait(under_way, _LOOK_AGAIN_S, FIRST_COMPLETED).done:
+                    (run, _), urgency = under_way.pop(ended), ended.result()
                     if urgency is not None:
                         heappush(waiting, (urgency, run.run_dir.path))
                 now_s = self._clock.monotonic()
-                if waiting and now_s - (sending_since_s or now_s) > _LOOK_AGAIN_S:
-                    waiting = self._look(pool, list_runs(), under_way.values())
-                    sending_since_s = None
+                is_full = len(under_way) == _RUNS_AT_ONCE  # nobody could do what is found
+                is_time = sending_since_s is not None and now_s - sending_since_s >= _LOOK_AGAIN_S
+                if is_time and not is_full:
+                    busy = [run for run, _ in under_way.values()]
+                    waiting = self._look(pool, list_runs(), busy)
+                    is_sending = any(is_sending for _, is_sending in under_way.values())
+                    sending_since_s = now_s if is_sending else None
         self._report.problems.update(self._stores.refused)
         return self._report
 
@@ -223,9 +228,9 @@ class Pass:
         run.tried.add(local.manifest_sha256)
         uploader = self._stores.uploader(seen.mirror)
         if uploader is None:
+            run.refusals = _MOST_REFUSALS  # else each of its checkpoints had a turn for nothing
             return
         send_run_json(seen.run_dir, uploader, clock=self._clock)
-        mark_unread(self._home, seen.run_dir)
         with suppress(GoneError):  # it was removed, by its rule or a purge: nothing is wrong
             self._send(seen, local, uploader)
 
@@ -239,6 +244,7 @@ class Pass:
                 uploader,
                 clock=self._clock,
                 on_bytes=progress.add,
+                on_record=lambda: mark_unread(self._home, seen.run_dir),
             )
         took_s = self._clock.monotonic() - began_s
         done = Done(seen.run_id, local.train_step, local.size_bytes, took_s)

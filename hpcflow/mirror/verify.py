@@ -14,7 +14,8 @@ from hpcflow.mirror.records import FAILED, record
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import survey
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.unread import mark_unread
 
 _PIECE_BYTES: Final = 16 << 20
 
@@ -27,12 +28,13 @@ class Verified:
     why: str | None
 
 
-def verify_mirror(run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verified]:
+def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verified]:
     """Compare every mirrored checkpoint of a run with what was sent, the newest first.
 
     What is not as it was is recorded so, and due to be sent again.
 
     Args:
+        home: where the ledger is told to read the run again.
         reads: fetch all files, and compute their checksums; else only those of which the store
             keeps none.
 
@@ -53,6 +55,7 @@ def verify_mirror(run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verifie
         wrong = _wrong(remote, folder, sent.manifest_sha256, reads=reads)
         why = _said_shortly(list(wrong.values()))
         if why is not None:
+            mark_unread(home, run_dir)
             record(
                 run_dir,
                 clock,

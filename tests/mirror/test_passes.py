@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcflow.clock import SystemClock, to_text
 from hpcflow.errors import DamagedError
 from hpcflow.mirror import layout, passes
+from hpcflow.mirror.checkpoint import send_checkpoint
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Pass
 from hpcflow.mirror.stores import Stores
+from hpcflow.mirror.survey import survey
+from hpcflow.mirror.upload import Uploader
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.runs import list_runs
+from hpcflow.storage.unread import unread_runs
 from hpcflow.testing.clock import FakeClock
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 
@@ -131,6 +137,70 @@ def test_what_is_new_meanwhile_comes_before_older_ones(
     with Stores(desk.clock, patience_s=5) as stores:
         Pass(desk.home, desk.clock, stores, on_done=on_done).run(lambda: list_runs(desk.home))
     assert order == [300, 1, 400, 200, 100]
+
+
+def test_what_is_new_does_not_wait_for_the_end_of_a_large_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "_LOOK_AGAIN_S", 0.1)
+    run_dir = desk.make("large")
+    save(run_dir, 100)
+    order: list[str] = []
+    news = iter(["first", "second"])
+    is_there = threading.Semaphore(0)
+
+    def on_done(done: passes.Done) -> None:
+        order.append(done.run_id.partition("-")[0])
+        is_there.release()
+
+    def send(*args: Any, **more: Any) -> None:
+        if args[1].path.is_relative_to(run_dir.path):
+            for name in news:
+                save(desk.make(name), 1)
+                assert is_there.acquire(timeout=20), f"{name} has to wait"
+        send_checkpoint(*args, **more)
+
+    monkeypatch.setattr(passes, "send_checkpoint", send)
+    with Stores(desk.clock, patience_s=5) as stores:
+        Pass(desk.home, desk.clock, stores, on_done=on_done).run(lambda: list_runs(desk.home))
+    assert order == ["first", "second", "large"]
+
+
+def test_a_store_that_cannot_be_opened_costs_no_look_at_each_checkpoint(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = desk.make()
+    for train_step in range(1, 13):
+        save(run_dir, train_step, {"empty": 0})
+    looks = []
+    monkeypatch.setattr(passes, "survey", lambda it: looks.append(it) or survey(it))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    assert desk.mirror().mirrored == []
+    assert len(looks) <= 6
+
+
+@pytest.mark.parametrize("kind", ["mirrored", "damaged"])
+def test_the_ledger_hears_of_the_end_of_what_took_long(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It had looked at the finished run after the beginning, and dropped that mark."""
+    run_dir = desk.make()
+    path = save(run_dir, 400)
+    if kind == "damaged":
+        (path / "model.pt").write_bytes(b"short")
+    send = Uploader.send
+
+    def send_for_hours(self: Uploader, outgoing: Any, **more: Any) -> None:
+        files = list(outgoing)
+        if any("/checkpoints/" in each.name for each in files):
+            (desk.home.unread / run_dir.path.name).unlink()
+        send(self, files, **more)
+
+    monkeypatch.setattr(Uploader, "send", send_for_hours)
+    with Stores(desk.clock, patience_s=5) as stores:
+        Pass(desk.home, desk.clock, stores).run(lambda: [run_dir])
+    assert unread_runs(desk.home) == [run_dir.path.name]
 
 
 def test_small_files_do_not_wait_for_older_checkpoints(desk: Desk) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror.verify import verify_mirror
+from hpcflow.storage.unread import unread_runs
 from tests.mirror.runs import Desk, desk_in, said, save
 
 
@@ -22,7 +23,10 @@ def test_an_object_changed_behind_our_back(desk: Desk, kind: str) -> None:
     run_dir = desk.make()
     path = save(run_dir, 400)
     desk.mirror()
-    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=False)] == [None]
+    assert [
+        each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=False)
+    ] == [None]
+    (desk.home.unread / run_dir.path.name).unlink()  # the ledger has read it
 
     folder = f"{run_dir.path.name}/checkpoints/000000400/"
     if kind == "another":
@@ -40,11 +44,16 @@ def test_an_object_changed_behind_our_back(desk: Desk, kind: str) -> None:
     else:
         desk.remote.put_bytes(b"{}", f"{folder}manifest.json")
         why = "its manifest is another one"
-    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=False)] == [why]
+    assert [
+        each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=False)
+    ] == [why]
     assert said(run_dir)[-1] == ("failed", 400)
+    assert unread_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
 
     assert [done.train_step for done in desk.mirror().mirrored] == [400]
-    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=True)] == [None]
+    assert [
+        each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
+    ] == [None]
     assert desk.remote.read(f"{folder}model.pt") == (path / "model.pt").read_bytes()
 
 
@@ -55,8 +64,10 @@ def test_what_has_rotted_is_sent_again_though_its_checksum_there_is_right(desk: 
     name = f"{run_dir.path.name}/checkpoints/000000400/model.pt"
     good = (path / "model.pt").read_bytes()
     desk.remote.put_bytes(b"\0" * len(good), name, sha256=hashlib.sha256(good).hexdigest())
-    (found,) = verify_mirror(run_dir, clock=SystemClock(), reads=True)
+    (found,) = verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
     assert found.why == "model.pt is another file of the same size"
     desk.mirror()
     assert desk.remote.read(name) == good
-    assert [each.why for each in verify_mirror(run_dir, clock=SystemClock(), reads=True)] == [None]
+    assert [
+        each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
+    ] == [None]
