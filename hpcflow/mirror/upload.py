@@ -11,12 +11,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
 
-from hpcflow.errors import DamagedError
+from hpcflow.errors import DamagedError, MirrorError, MirrorUnavailable, MissingObjectError
 from hpcflow.mirror.limits import Bandwidth, Memory
 from hpcflow.mirror.records import Upload
 from hpcflow.mirror.remote import Part, Parts, Remote
@@ -185,17 +186,29 @@ class Uploader:
             try:
                 parts = self._read_and_send(out, file, store, upload, there, tell, stopped)
             except _OtherPartError:  # not every store lets a part be replaced
-                store.abort(out.name, upload.upload_id)
+                _abort(store, out.name, upload.upload_id)
                 upload = self._begin(out, store)
                 os.lseek(file.fileno(), 0, os.SEEK_SET)
                 parts = self._read_and_send(out, file, store, upload, {}, tell, stopped)
         except DamagedError:
-            store.abort(out.name, upload.upload_id)  # what was sent of it is no use
+            _abort(store, out.name, upload.upload_id)  # what was sent of it is no use
             raise
         if parts is None:
             return False
-        store.finish(out.name, upload.upload_id, parts)
+        try:
+            store.finish(out.name, upload.upload_id, parts)
+        except MissingObjectError:  # it was finished, and the answer was lost
+            if not self._has(out):
+                raise
         return True
+
+    def _has(self, out: Outgoing) -> bool:
+        there = self.remote.stat(out.name)
+        return (
+            there is not None
+            and out.sha256 is not None
+            and (there.size_bytes, there.sha256) == (out.size_bytes, out.sha256)
+        )
 
     def _read_and_send(
         self,
@@ -254,7 +267,12 @@ class Uploader:
             # Else it was said by another version, or by nobody that should be believed.
             and known.part_bytes == self.part_bytes(out.size_bytes)
         ):
-            there = store.done(out.name, known.upload_id)
+            try:
+                there = store.done(out.name, known.upload_id)
+            except MirrorUnavailable:
+                raise
+            except MirrorError:  # it does not let us look, or cannot tell: begin anew
+                there = None
             if there is not None:
                 return known, there
         return self._begin(out, store), {}
@@ -287,12 +305,17 @@ class Uploader:
 def abort_unfinished(remote: Remote, prefix: str) -> None:
     """Throw away the parts below ``prefix`` that nobody will go on with: stores charge for them.
 
-    Raises:
-        MirrorError: the store.
+    Where the store does not let us, that is left to the bucket's rules.
     """
     if remote.parts is not None:
-        for name, upload_id in remote.parts.unfinished(prefix):
-            remote.parts.abort(name, upload_id)
+        with suppress(MirrorError):
+            for name, upload_id in remote.parts.unfinished(prefix):
+                remote.parts.abort(name, upload_id)
+
+
+def _abort(store: Parts, name: str, upload_id: str) -> None:
+    with suppress(MirrorError):  # the bucket's rules do it
+        store.abort(name, upload_id)
 
 
 def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:

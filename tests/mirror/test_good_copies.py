@@ -6,14 +6,16 @@ import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcflow.errors import MirrorError
 from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.remote import Parts
 from hpcflow.mirror.upload import PART_BYTES, Outgoing
 from hpcflow.storage.layout import RunDir
-from tests.mirror.runs import FILES, Desk, checkpoint_names, desk_in, save
+from tests.mirror.runs import FILES, Desk, checkpoint_names, desk_in, said, save
 
 
 @pytest.fixture(params=["s3", "folder"])
@@ -99,6 +101,46 @@ def test_a_part_that_was_read_wrong_before_is_sent_again(
         patch.setattr(upload_module, "_compare", lambda *_: None)
         stop_before_the_end(desk, monkeypatch)
     (path / "model.pt").write_bytes(right)
+    assert desk.mirror().problems == {}
+    require_there(desk, path)
+
+
+@pytest.mark.parametrize("refused", ["done", "abort", "unfinished"])
+def test_a_store_that_does_not_let_parts_be_looked_at_or_thrown_away(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    path = save(run_dir, 400, {"model.pt": PART_BYTES + 1})
+    parts = stop_before_the_end(desk, monkeypatch)
+    parts.begin(f"{run_dir.path.name}/checkpoints/000000400/model.pt")  # of a try of long ago
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> None:
+            assert refused != "abort" or [each[0] for each in said(run_dir)][-1] == "mirrored"
+            raise MirrorError("these credentials may not do that")
+
+        patch.setattr(type(parts), refused, refuse)
+        assert desk.mirror().problems == {}
+    assert said(run_dir)[-1] == ("mirrored", 400)
+    name = f"{run_dir.path.name}/checkpoints/000000400/model.pt"
+    assert desk.remote.read(name) == (path / "model.pt").read_bytes()
+
+
+def test_an_answer_that_was_lost_after_all_was_done(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = desk_in(tmp_path, bucket_url)
+    path = save(desk.make(), 400, {"model.pt": PART_BYTES + 1})
+    parts = desk.remote.parts
+    assert parts is not None
+    finish = type(parts).finish
+
+    def ask_again(*args: Any) -> None:
+        for _ in range(2):
+            finish(*args)
+
+    monkeypatch.setattr(type(parts), "finish", ask_again)
     assert desk.mirror().problems == {}
     require_there(desk, path)
 
