@@ -9,9 +9,9 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
-from hpcflow.mirror.limits import Bandwidth
+from hpcflow.mirror.limits import Bandwidth, Memory
 from hpcflow.mirror.remote import Options, Remote, open_remote
-from hpcflow.mirror.upload import Uploader
+from hpcflow.mirror.upload import MEMORY_BYTES, Line, Uploader
 from hpcflow.model.run import Mirror
 
 #: What runs may have different that share a store.
@@ -46,7 +46,8 @@ class Stores:
         self._clock, self._patience_s = clock, patience_s
         self._open: dict[Mirror, Uploader] = {}
         self._lock = threading.Lock()
-        self._uploaders = ExitStack()
+        self._lines: dict[tuple[str, str | None, int | None], Line] = {}
+        self._memory, self._to_close = Memory(MEMORY_BYTES), ExitStack()
         #: Why a store is left alone, by its URL.
         self.refused: dict[str, HpcflowError] = {}
 
@@ -59,7 +60,7 @@ class Stores:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._uploaders.close()
+        self._to_close.close()
 
     def uploader(self, mirror: Mirror) -> Uploader | None:
         """What sends to the store of a run; None where the store has refused.
@@ -76,9 +77,17 @@ class Stores:
                 except HpcflowError as error:
                     self.refused[mirror.url] = error
                     return None
-                bandwidth = Bandwidth(mirror.bandwidth_bytes_s, self._clock)
-                self._open[key] = self._uploaders.enter_context(Uploader(remote, bandwidth))
+                self._open[key] = Uploader(remote, self._line(mirror))
             return self._open[key]
+
+    def _line(self, mirror: Mirror) -> Line:
+        """One for each server and limit: a home may have a folder there for each run."""
+        kind = mirror.url.partition("://")[0] if "://" in mirror.url else ""
+        key = (kind, mirror.endpoint_url, mirror.bandwidth_bytes_s)
+        if key not in self._lines:
+            line = Line(Bandwidth(mirror.bandwidth_bytes_s, self._clock), self._memory)
+            self._lines[key] = self._to_close.enter_context(line)
+        return self._lines[key]
 
     def _open_store(self, mirror: Mirror) -> Remote:
         """It shares the connections of those that are open at the same endpoint: a home may have a

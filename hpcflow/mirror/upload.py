@@ -27,7 +27,7 @@ from hpcflow.storage.files import open_file
 PART_BYTES: Final = 16 << 20
 _SMALLEST_PART_BYTES: Final = 5 << 20
 _MOST_PARTS: Final = 10_000
-_MEMORY_BYTES: Final = 128 << 20
+MEMORY_BYTES: Final = 128 << 20
 _FILES: Final = 16
 _REQUESTS: Final = 16
 
@@ -59,17 +59,19 @@ class _OtherPartError(Exception):
     """A part that was sent before is not of the bytes that are there now."""
 
 
-class Uploader:
-    """Sends files to one store; several threads may use it at once, and share its limits."""
+class Line:
+    """What all that send to one server have in common: its limit, their memory and threads.
 
-    def __init__(self, remote: Remote, bandwidth: Bandwidth) -> None:
-        self.remote = remote
-        self._bandwidth = bandwidth
-        self._memory = Memory(_MEMORY_BYTES)
-        self._files = ThreadPoolExecutor(_FILES, "file")
-        self._requests = ThreadPoolExecutor(_REQUESTS, "part")
+    Args:
+        memory: where it is common to several lines; else its own.
+    """
 
-    def __enter__(self) -> Uploader:
+    def __init__(self, bandwidth: Bandwidth, memory: Memory | None = None) -> None:
+        self.bandwidth, self.memory = bandwidth, memory or Memory(MEMORY_BYTES)
+        self.files = ThreadPoolExecutor(_FILES, "file")
+        self.requests = ThreadPoolExecutor(_REQUESTS, "part")
+
+    def __enter__(self) -> Line:
         return self
 
     def __exit__(
@@ -78,8 +80,17 @@ class Uploader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for pool in (self._files, self._requests):
+        for pool in (self.files, self.requests):
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Uploader:
+    """Sends files to one store; several threads may use it at once, and share its limits."""
+
+    def __init__(self, remote: Remote, line: Line) -> None:
+        self.remote = remote
+        self._bandwidth, self._memory = line.bandwidth, line.memory
+        self._files, self._requests = line.files, line.requests
 
     def send(
         self, outgoing: Iterable[Outgoing], *, on_bytes: Callable[[int], object] = lambda _: None

@@ -17,7 +17,7 @@ from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.limits import Bandwidth, Memory
 from hpcflow.mirror.remote import Part, open_remote
 from hpcflow.mirror.s3_remote import S3Parts
-from hpcflow.mirror.upload import PART_BYTES, Uploader
+from hpcflow.mirror.upload import PART_BYTES, Line, Uploader
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.layout import RunDir
@@ -95,8 +95,8 @@ def test_as_many_parts_as_20_gb_have_and_none_of_them_twice(
 @pytest.mark.parametrize("bytes_s", [None, 1 << 20, 200 << 20])
 @pytest.mark.parametrize("size_bytes", [PART_BYTES + 1, 20 * GIB, 5000 * GIB])
 def test_no_file_has_more_parts_than_stores_take(size_bytes: int, bytes_s: int | None) -> None:
-    with Uploader(open_remote("memory://x"), Bandwidth(bytes_s, SystemClock())) as uploader:
-        part_bytes = uploader.part_bytes(size_bytes)
+    with Line(Bandwidth(bytes_s, SystemClock())) as line:
+        part_bytes = Uploader(open_remote("memory://x"), line).part_bytes(size_bytes)
     assert -(-size_bytes // part_bytes) <= 10_000
     assert part_bytes >= SMALLEST_PART
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from hpcflow.clock import SystemClock
 from hpcflow.mirror.s3_remote import S3Remote
 from hpcflow.mirror.stores import Stores
+from hpcflow.mirror.upload import Outgoing
 from hpcflow.model.run import Mirror
 
 _PAGE_BYTES = 4096
@@ -45,3 +49,18 @@ def test_another_server_is_another_one() -> None:
         remotes = [opened.remote for each in mirrors if (opened := stores.uploader(each))]
         clients = [each.client for each in remotes if isinstance(each, S3Remote)]
         assert [each.meta.endpoint_url for each in clients] == urls
+
+
+def test_many_folders_share_one_line_its_limit_and_threads(tmp_path: Path) -> None:
+    size_bytes, bytes_s = 1 << 20, 1 << 20
+    path = tmp_path / "model.pt"
+    path.write_bytes(bytes(size_bytes))
+    before, began_s = threading.active_count(), time.monotonic()
+    with Stores(SystemClock()) as stores, ThreadPoolExecutor(4) as senders:
+        mirrors = [Mirror(url=f"{tmp_path}/{n}", bandwidth_bytes_s=bytes_s) for n in range(4)]
+        opened = [each for mirror in mirrors if (each := stores.uploader(mirror))]
+        files = [Outgoing(path, "model.pt", size_bytes)]
+        for _ in senders.map(lambda each: each.send(files), opened):
+            pass
+        assert time.monotonic() - began_s >= 2.5  # four MiB; the first second's may go at once
+        assert threading.active_count() - before <= 4 + 32
