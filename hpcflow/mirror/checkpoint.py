@@ -30,6 +30,7 @@ from hpcflow.storage.layout import RunDir
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
 _SAID_AGAIN_S: Final = 3600.0
 _PIECE_BYTES: Final = 1 << 20
+_GONE: Final = "it was removed here while it was being sent"
 
 
 class GoneError(HpcflowError):
@@ -132,6 +133,29 @@ def send_checkpoint(
     except MirrorError as error:
         sending.fail(error, is_final=False)
         raise
+
+
+def take_back(remote: Remote, folder: str) -> None:
+    """Remove the half that was sent of a checkpoint that there is no more.
+
+    Raises:
+        MirrorError: the store.
+    """
+    there = remote.names(folder)
+    if folder + MANIFEST not in there:  # else it was whole there before
+        remote.delete(list(there))
+    abort_unfinished(remote, folder)
+
+
+def take_back_forgotten(run_dir: RunDir, train_step: int, remote: Remote, clock: Clock) -> None:
+    """Remove the half of one that was removed here after the mirror that sent it was killed.
+
+    Raises:
+        MirrorError: the store.
+        StorageError: it could not be recorded.
+    """
+    take_back(remote, checkpoint_folder(run_dir.path.name, train_step))
+    record(run_dir, clock, FAILED, url=remote.url, train_step=train_step, why=_GONE)
 
 
 class _Sending:
@@ -259,13 +283,9 @@ class _Sending:
         self._say(FAILED, why=why, is_final=is_final, manifest_sha256=self._local.manifest_sha256)
 
     def take_back(self) -> None:
-        """Remove the half that was sent of a checkpoint that there is no more."""
-        there = self._remote.names(self.folder)
-        if self.folder + MANIFEST not in there:  # else it was whole there before
-            self._remote.delete(list(there))
-        abort_unfinished(self._remote, self.folder)
+        take_back(self._remote, self.folder)
         if self._run_dir.run_json.exists():
-            self.fail(GoneError("it was removed here while it was being sent"), is_final=False)
+            self.fail(GoneError(_GONE), is_final=False)
 
     def _say(self, what: str, **facts: Any) -> None:
         self._on_record()

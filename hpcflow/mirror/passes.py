@@ -19,7 +19,8 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
-from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint
+from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint, take_back_forgotten
+from hpcflow.mirror.ours import require_same_place
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import REMOVED, record
 from hpcflow.mirror.retention import remove, to_remove
@@ -259,9 +260,15 @@ class Pass:
         gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
         # To open a store takes longer than all else of a run that is at rest.
-        uploader = self._stores.uploader(seen.mirror) if gone or files else None
+        halves = [step for step in seen.records.began if not _is_here(seen, step)]
+        uploader = self._stores.uploader(seen.mirror) if gone or files or halves else None
         if uploader is None:
             return
+        if halves:
+            require_same_place(seen.run_dir, uploader.remote)
+        for step in halves:
+            mark_unread(self._home, seen.run_dir)
+            take_back_forgotten(seen.run_dir, step, uploader.remote, self._clock)
         for step in gone:
             mark_unread(self._home, seen.run_dir)
             remove(uploader.remote, seen.run_id, step)
@@ -283,3 +290,8 @@ class Pass:
         elif not run_dir.run_json.exists():
             return  # it was purged while we were at it
         self._report.problems[run_dir.path.name] = error
+
+
+def _is_here(seen: Survey, train_step: int) -> bool:
+    """Whether the run directory has something that was, or may become, this checkpoint."""
+    return train_step in seen.local or (seen.run_dir.checkpoints / f"{train_step:09d}").exists()

@@ -34,6 +34,8 @@ SENDING: Final = "sending"
 MIRRORED: Final = "mirrored"
 FAILED: Final = "failed"
 REMOVED: Final = "removed"
+#: Of train steps, or bytes: no name of a folder has more digits.
+_TOO_MANY: Final = 10**18
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def record(
 
 
 def _count(said: Any) -> int:
-    if type(said) is not int or said < 0:
+    if type(said) is not int or not 0 <= said < _TOO_MANY:
         raise ValueError(f"{said!r} is no count")
     return said
 

@@ -105,6 +105,31 @@ def test_a_part_that_was_read_wrong_before_is_sent_again(
     require_there(desk, path)
 
 
+def test_the_half_of_one_that_was_removed_after_its_mirror_was_killed(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    path = save(run_dir, 400, {"model.pt": PART_BYTES + 1, "small": 10})
+    parts = stop_before_the_end(desk, monkeypatch)
+    assert parts.unfinished(run_dir.path.name)
+    assert "checkpoints/000000400/small" in desk.there(run_dir)
+    desk.mirror()  # it was whole here, so it is there
+    run_dir.mirror.write_text(run_dir.mirror.read_text().rpartition('{"at"')[0])  # killed again
+    shutil.rmtree(path)
+    assert desk.mirror().problems == {}
+    assert "checkpoints/000000400/small" in desk.there(run_dir)
+    assert said(run_dir)[-1] == ("failed", 400)
+
+    path = save(run_dir, 500, {"model.pt": PART_BYTES + 1, "small": 10})
+    stop_before_the_end(desk, monkeypatch)
+    shutil.rmtree(path)
+    assert desk.mirror().problems == {}
+    assert not any("000000500" in name for name in desk.there(run_dir))
+    assert parts.unfinished(run_dir.path.name) == []
+    assert said(run_dir)[-1] == ("failed", 500)
+
+
 @pytest.mark.parametrize("refused", ["done", "abort", "unfinished"])
 def test_a_store_that_does_not_let_parts_be_looked_at_or_thrown_away(
     bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str

@@ -36,6 +36,7 @@ def write(run_dir: RunDir, url: str, **said: Any) -> None:
     [
         {"train_step": float("inf")},
         {"train_step": -1},
+        {"train_step": 10**400},
         {"train_step": "400"},
         {"at": 5},
         {"at": None},
