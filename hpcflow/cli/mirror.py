@@ -111,7 +111,7 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
 
     session = Session()
     run_dir = session.run_dir(run)
-    results = verify_mirror(session.home, run_dir, clock=session.clock, reads=read)
+    results = verify_mirror(session.settings.home, run_dir, clock=session.clock, reads=read)
     if not results and not as_json:
         click.echo(f"{run_dir.path.name}: the store has no checkpoint of it")
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,6 +31,7 @@ from hpcflow.storage.layout import RunDir
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
 _SAID_AGAIN_S: Final = 3600.0
 _PIECE_BYTES: Final = 1 << 20
+_LOOKS_AT_ONCE: Final = 16
 _GONE: Final = "it was removed here while it was being sent"
 
 
@@ -194,11 +196,16 @@ class _Sending:
         manifest = there.pop(self.folder + MANIFEST, None)
         wanted = {self.folder + name: name for name in self._local.files}
         foreign = [name for name in there if name not in wanted]
-        missing = [
-            self._outgoing(name)
-            for full, name in wanted.items()
-            if full not in there or not self._is_right(full, there[full], name)
-        ]
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look") as pool:  # at ten thousand it counts
+            are_right = pool.map(
+                lambda full: full in there and self._is_right(full, there[full], wanted[full]),
+                wanted,
+            )
+            missing = [
+                self._outgoing(name)
+                for name, is_right in zip(wanted.values(), are_right, strict=True)
+                if not is_right
+            ]
         if manifest is not None and not self._is_same_manifest():
             self._require_whole()  # before what may be a good one goes: is there any other?
             self._remote.delete([self.folder + MANIFEST])

@@ -1,12 +1,20 @@
-"""How much is in memory, and how much goes out in a second, whoever sends."""
+"""How much is in memory, how much goes out in a second, and by how many threads, whoever sends."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Final
 
 from hpcflow.clock import Clock
+
+#: What is read and not sent yet.
+MEMORY_BYTES: Final = 128 << 20
+_FILES: Final = 16
+_REQUESTS: Final = 16
 
 
 class Memory:
@@ -65,3 +73,28 @@ class Bandwidth:
             pause_s = self._free_at_s - now_s
         if pause_s > 0:
             self._clock.sleep(pause_s)
+
+
+class Line:
+    """What all that send to one server have in common: its limit, their memory and threads.
+
+    Args:
+        memory: where it is common to several lines; else its own.
+    """
+
+    def __init__(self, bandwidth: Bandwidth, memory: Memory | None = None) -> None:
+        self.bandwidth, self.memory = bandwidth, memory or Memory(MEMORY_BYTES)
+        self.files = ThreadPoolExecutor(_FILES, "file")
+        self.requests = ThreadPoolExecutor(_REQUESTS, "part")
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for pool in (self.files, self.requests):
+            pool.shutdown(wait=True, cancel_futures=True)

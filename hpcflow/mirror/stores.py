@@ -9,9 +9,9 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
-from hpcflow.mirror.limits import Bandwidth, Memory
+from hpcflow.mirror.limits import MEMORY_BYTES, Bandwidth, Line, Memory
 from hpcflow.mirror.remote import Options, Remote, open_remote
-from hpcflow.mirror.upload import MEMORY_BYTES, Line, Uploader
+from hpcflow.mirror.upload import Uploader
 from hpcflow.model.run import Mirror
 
 #: What runs may have different that share a store.

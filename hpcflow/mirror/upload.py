@@ -10,15 +10,14 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final
 
 from hpcflow.errors import DamagedError, MirrorError, MirrorUnavailable, MissingObjectError
-from hpcflow.mirror.limits import Bandwidth, Memory
+from hpcflow.mirror.limits import Line
 from hpcflow.mirror.records import Upload
 from hpcflow.mirror.remote import Part, Parts, Remote
 from hpcflow.storage.files import open_file
@@ -27,9 +26,6 @@ from hpcflow.storage.files import open_file
 PART_BYTES: Final = 16 << 20
 _SMALLEST_PART_BYTES: Final = 5 << 20
 _MOST_PARTS: Final = 10_000
-MEMORY_BYTES: Final = 128 << 20
-_FILES: Final = 16
-_REQUESTS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -57,31 +53,6 @@ class Outgoing:
 
 class _OtherPartError(Exception):
     """A part that was sent before is not of the bytes that are there now."""
-
-
-class Line:
-    """What all that send to one server have in common: its limit, their memory and threads.
-
-    Args:
-        memory: where it is common to several lines; else its own.
-    """
-
-    def __init__(self, bandwidth: Bandwidth, memory: Memory | None = None) -> None:
-        self.bandwidth, self.memory = bandwidth, memory or Memory(MEMORY_BYTES)
-        self.files = ThreadPoolExecutor(_FILES, "file")
-        self.requests = ThreadPoolExecutor(_REQUESTS, "part")
-
-    def __enter__(self) -> Line:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for pool in (self.files, self.requests):
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Uploader:

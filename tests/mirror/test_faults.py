@@ -12,7 +12,7 @@ import pytest
 from botocore import auth
 
 from hpcflow.errors import MirrorError
-from hpcflow.mirror import layout
+from hpcflow.mirror import layout, limits
 from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.passes import Report
 from hpcflow.mirror.remote import open_remote
@@ -235,7 +235,7 @@ def test_a_checkpoint_is_removed_under_the_mirror(
             path.rename(run_dir.checkpoints / ".000000400.0123456789abcdef.removed")
 
     monkeypatch.setattr(upload_module.Uploader, "_send_whole", send_and_remove)
-    monkeypatch.setattr(upload_module, "_FILES", 1)
+    monkeypatch.setattr(limits, "_FILES", 1)
     report = desk.mirror()
     assert (report.mirrored, report.problems) == ([], {})
     assert not any(name.startswith("checkpoints/") for name in desk.there(run_dir))

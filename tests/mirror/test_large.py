@@ -14,10 +14,10 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror import upload as upload_module
-from hpcflow.mirror.limits import Bandwidth, Memory
+from hpcflow.mirror.limits import Bandwidth, Line, Memory
 from hpcflow.mirror.remote import Part, open_remote
 from hpcflow.mirror.s3_remote import S3Parts
-from hpcflow.mirror.upload import PART_BYTES, Line, Uploader
+from hpcflow.mirror.upload import PART_BYTES, Uploader
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.layout import RunDir

@@ -18,7 +18,7 @@ from hpcflow.mirror.checkpoint import send_checkpoint
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Pass
 from hpcflow.mirror.stores import Stores
-from hpcflow.mirror.survey import survey
+from hpcflow.mirror.survey import Survey, survey
 from hpcflow.mirror.upload import Uploader
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.layout import RunDir
@@ -173,7 +173,12 @@ def test_a_store_that_cannot_be_opened_costs_no_look_at_each_checkpoint(
     for train_step in range(1, 13):
         save(run_dir, train_step, {"empty": 0})
     looks = []
-    monkeypatch.setattr(passes, "survey", lambda it: looks.append(it) or survey(it))
+
+    def look(it: RunDir) -> Survey | None:
+        looks.append(it)
+        return survey(it)
+
+    monkeypatch.setattr(passes, "survey", look)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert desk.mirror().mirrored == []
