@@ -103,24 +103,27 @@ def status_command(run: str | None, as_json: bool) -> int:
 def verify_command(run: str, read: bool, as_json: bool) -> int:
     """Ask the store whether it still has what was sent of RUN.
 
-    Sizes and the checksums that were stored with the files are compared with the manifests. What
-    is not as it was sent is sent again by the next pass, if the run directory still has it. Exit
-    code 1 if anything is not.
+    Sizes and the checksums that were stored with the files are compared with the manifests; of
+    small files, the sizes with those that were sent. What is not as it was sent is sent again by
+    the next pass, if the run directory still has it. Exit code 1 if anything is not.
     """
-    from hpcflow.mirror.verify import verify_mirror
+    from hpcflow.mirror.verify import verify_mirror, verify_small_files
 
     session = Session()
     run_dir = session.run_dir(run)
     results = verify_mirror(session.settings.home, run_dir, clock=session.clock, reads=read)
+    lost = verify_small_files(run_dir, clock=session.clock)
     if not results and not as_json:
         click.echo(f"{run_dir.path.name}: the store has no checkpoint of it")
     if as_json:
-        print_json({"run_id": run_dir.path.name, "checkpoints": results})
+        print_json({"run_id": run_dir.path.name, "checkpoints": results, "lost_files": lost})
     else:
         for each in results:
             said = "as it was sent" if each.why is None else f"not as it was sent: {safe(each.why)}"
             click.echo(f"train step {each.train_step}: {said}")
-    return 0 if all(each.why is None for each in results) else 1
+        for name in lost:
+            click.echo(f"{safe(name)}: not as it was sent")
+    return 0 if not lost and all(each.why is None for each in results) else 1
 
 
 def _runs(session: Session, run: str | None) -> list[RunDir]:

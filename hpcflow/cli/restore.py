@@ -150,7 +150,7 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
     except StorageError:  # neither run.json nor the ledger knows it
         site_name = None
     mirror = mirror_of_gone(session.ledger, run_dir, session.site(site_name), settings)
-    return of_this_home(run_dir, mirror, clock)
+    return of_this_home(run_dir, mirror, clock, site=site_name)
 
 
 def _goes_on_without(session: Session, run_id: str) -> bool:

@@ -1,7 +1,11 @@
 """Whether the small files of a run may take the place of those that the store has.
 
 A purge can take the journal, and what is begun anew then is short; and a run can have gone to
-another cluster, which mirrors it to the same place. In both cases the store knows more.
+another cluster, which mirrors it to the same folder. In both cases the store knows more.
+
+Whose that folder is says the ``run.json`` in it: its ``place``, a random text that a run gets when
+it is taken over from another cluster; before, its run directory. The new one also names the place
+it was taken from, and may follow that one there. So of all places that a run ever had, one sends.
 """
 
 from __future__ import annotations
@@ -12,31 +16,34 @@ from typing import Any
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
-from hpcflow.model.journal import Restored
-from hpcflow.storage import journal
 from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 
-def require_same_place(run_dir: RunDir, remote: Remote) -> None:
-    """Refuse to send beside what another place sends of a run.
+def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
+    """Refuse to send, or to remove anything, beside what another place sends of a run.
+
+    Returns:
+        Whether the store has its ``run.json``; else it has nothing of it that is worth anything.
 
     Raises:
         MirrorError: another place mirrors it there; or the store.
+        StorageError: what is frozen here cannot be read.
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{RUN_JSON}"
     if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
-        return
+        return False
     try:
-        before = json.loads(remote.read(name))
-        now = json.loads(read_file(run_dir.run_json))
-    except (MissingObjectError, ValueError, RecursionError, OSError):
-        return  # what is sent now is better
-    if _place(before) == _place(now) or _place(before) in _came_from(run_dir):
-        return
+        there = json.loads(remote.read(name))
+    except (MissingObjectError, ValueError, RecursionError):
+        return False
+    here = _frozen(run_dir)
+    if _place(there) in (_place(here), here.get("place_before")):
+        return True
+    where = f"{_of(there, 'run_dir')} on site {_of(there, 'site')}"
     raise MirrorError(
-        f"{remote.url_of(run_id)} is mirrored from another place now: {_place(before)!r}",
+        f"{remote.url_of(run_id)} is mirrored from another place now: {where}",
         next_action=f"two clusters must not train it at once: hpcflow hold {run_id}; to go on "
         f"with what is there: hpcflow restore --from {remote.url_of(run_id)}",
     )
@@ -73,14 +80,19 @@ def _journal(run_dir: RunDir) -> bytes:
         raise storage_error("read", run_dir.journal, error) from error
 
 
-def _place(said: Any) -> str | None:
-    return str(said.get("run_dir")) if isinstance(said, dict) else None
-
-
-def _came_from(run_dir: RunDir) -> set[str | None]:
-    """The run directories that it was in before, of which this place took it over."""
+def _frozen(run_dir: RunDir) -> dict[str, Any]:
     try:
-        records = journal.read(run_dir)
-    except StorageError:
-        return set()
-    return {each.run_dir_before for each in records if isinstance(each, Restored)}
+        return dict(json.loads(read_file(run_dir.run_json)))
+    except OSError as error:
+        raise storage_error("read", run_dir.run_json, error) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StorageError(f"{run_dir.run_json} is damaged: {error}") from error
+
+
+def _place(said: Any) -> str | None:
+    """As :attr:`hpcflow.model.run.Run.place_id`, without the model of a whole run."""
+    return str(said.get("place") or said.get("run_dir")) if isinstance(said, dict) else None
+
+
+def _of(said: Any, key: str) -> str:
+    return repr(str(said.get(key) if isinstance(said, dict) else None)[:200])

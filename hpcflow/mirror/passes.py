@@ -15,14 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint, take_back_forgotten
-from hpcflow.mirror.ours import require_same_place
 from hpcflow.mirror.progress import Progress
-from hpcflow.mirror.records import REMOVED, record
+from hpcflow.mirror.records import FAILED, REMOVED, record
 from hpcflow.mirror.retention import remove, to_remove
 from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
 from hpcflow.mirror.stores import Stores
@@ -259,23 +258,28 @@ class Pass:
         now = self._clock.now()
         gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
+        known = seen.records.mirrored
         # To open a store takes longer than all else of a run that is at rest.
         halves = [step for step in seen.records.began if not _is_here(seen, step)]
         uploader = self._stores.uploader(seen.mirror) if gone or files or halves else None
         if uploader is None:
             return
-        if halves:
-            require_same_place(seen.run_dir, uploader.remote)
+        if gone or halves:  # only who sends to this folder may remove anything there
+            send_run_json(seen.run_dir, uploader, clock=self._clock)
         for step in halves:
             mark_unread(self._home, seen.run_dir)
             take_back_forgotten(seen.run_dir, step, uploader.remote, self._clock)
         for step in gone:
             mark_unread(self._home, seen.run_dir)
-            remove(uploader.remote, seen.run_id, step)
-            record(seen.run_dir, self._clock, REMOVED, url=uploader.remote.url, train_step=step)
-            self._report.removed.append((seen.run_id, step))
-        send_small_files(seen.run_dir, files, uploader, clock=self._clock)
-        self._report.small_files += len(files)
+            facts: dict[str, Any] = {"url": uploader.remote.url, "train_step": step}
+            if remove(uploader.remote, seen.run_id, step, known[step].manifest_sha256):
+                record(seen.run_dir, self._clock, REMOVED, **facts)
+                self._report.removed.append((seen.run_id, step))
+            else:
+                why = "the store has another one, made elsewhere"
+                record(seen.run_dir, self._clock, FAILED, **facts, why=why)
+        sent = send_small_files(seen.run_dir, files, uploader, clock=self._clock)
+        self._report.small_files += sent
 
     def _say_unexpected(self, run: _Run, error: Exception) -> None:
         """A run's files may have come from anywhere: whatever they do, other runs are mirrored."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 from hpcflow.clock import from_text
+from hpcflow.errors import MissingObjectError
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import Records
 from hpcflow.mirror.remote import Remote
@@ -72,12 +74,25 @@ def _let_go(run_dir: RunDir, in_question: Collection[int]) -> dict[int, datetime
     return {step: at for step, at in sorted(found, key=lambda each: each[1]) if step in in_question}
 
 
-def remove(remote: Remote, run_id: str, train_step: int) -> None:
+def remove(remote: Remote, run_id: str, train_step: int, manifest_sha256: str) -> bool:
     """Remove a checkpoint from the store.
+
+    Args:
+        manifest_sha256: of the one that was sent.
+
+    Returns:
+        False, and nothing is changed, where the store has another one of this train step: the run
+        went on elsewhere meanwhile, and made it there.
 
     Raises:
         MirrorError: the store.
     """
     folder = checkpoint_folder(run_id, train_step)
-    remote.delete([folder + MANIFEST])
+    try:
+        if hashlib.sha256(remote.read(folder + MANIFEST)).hexdigest() != manifest_sha256:
+            return False
+        remote.delete([folder + MANIFEST])
+    except MissingObjectError:  # killed while it removed it
+        pass
     remote.delete(list(remote.names(folder)))
+    return True

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +22,14 @@ from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.ours import require_no_less, require_same_place
+from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
-from hpcflow.storage.files import read_file, write_durably
+from hpcflow.storage.files import read_file, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
+#: What only grows: where the store has more, a purge took what is begun anew here.
+_GROWS: Final = re.compile(r"mirror\.jsonl|attempts/\d+/(?:events\.jsonl|out\.log)", re.ASCII)
 #: A file that grows all the time is sent again after a second for each so many bytes of it, ...
 _BYTES_FOR_A_SECOND: Final = 1 << 20
 #: ... unless it has come to rest.
@@ -54,42 +59,65 @@ def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
 
 def send_small_files(
     run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock
-) -> None:
+) -> int:
     """Send these files; what was sent is remembered, also where another one fails.
 
-    A file that is gone meanwhile is left out.
+    A file that is gone meanwhile is left out. Where the store has lost the run, all are sent.
+
+    Args:
+        files: from :func:`due_files`.
+
+    Returns:
+        How many were sent.
 
     Raises:
         MirrorError: the store; or it has more of the run than is here, or what another place says.
         StorageError: the run directory.
     """
-    if files:
-        require_same_place(run_dir, uploader.remote)
+    if not files:
+        return 0
+    if not require_same_place(run_dir, uploader.remote):
+        run_dir.mirror_sent.unlink(missing_ok=True)
+        files = due_files(run_dir, uploader.remote.url, clock.now().timestamp())
+    _send(run_dir, files, uploader, clock=clock)
+    return len(files)
+
+
+def _send(run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock) -> None:
     if any(each.path == run_dir.journal for each in files):
         require_no_less(run_dir, uploader.remote)
     sent, lock = _read_sent(run_dir, uploader.remote.url), threading.Lock()
     now_s = clock.now().timestamp()
 
-    def outgoing(each: SmallFile) -> Outgoing:
-        def remember() -> None:
-            with lock:
-                sent[each.name] = [each.size_bytes, each.mtime_ns, now_s]
+    def remember(each: SmallFile) -> None:
+        with lock:
+            sent[each.name] = [each.size_bytes, each.mtime_ns, now_s]
 
-        name = f"{run_dir.path.name}/{each.name}"
-        return Outgoing(each.path, name, each.size_bytes, on_sent=remember, may_change=True)
+    def outgoing(each: SmallFile) -> Outgoing:
+        name, on_sent = f"{run_dir.path.name}/{each.name}", partial(remember, each)
+        return Outgoing(each.path, name, each.size_bytes, on_sent=on_sent, may_change=True)
+
+    def is_less(each: SmallFile) -> bool:
+        if _GROWS.fullmatch(each.name) is None:
+            return False
+        there = uploader.remote.stat(f"{run_dir.path.name}/{each.name}")
+        if there is None or there.size_bytes <= each.size_bytes:
+            return False
+        remember(each)  # it is asked about once, until it grows
+        return True
 
     # Without it the rest says nothing to anybody, so it is there first.
     first = [each for each in files if each.name == RUN_JSON]
     try:
         uploader.send(map(outgoing, first))
-        uploader.send(outgoing(each) for each in files if each.name != RUN_JSON)
+        uploader.send(
+            outgoing(each) for each in files if each.name != RUN_JSON and not is_less(each)
+        )
         for each in files:
             if each.size_bytes > PART_BYTES:
                 abort_unfinished(uploader.remote, f"{run_dir.path.name}/{each.name}")
     finally:
-        said = json.dumps({"url": uploader.remote.url, "files": sent})
-        if run_dir.run_json.exists():
-            write_durably(run_dir.mirror_sent, said)
+        _write_sent(run_dir, uploader.remote.url, sent)
 
 
 def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
@@ -99,12 +127,37 @@ def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
         MirrorError: the store; or another place mirrors the run there.
         StorageError: the run directory.
     """
-    due = due_files(run_dir, uploader.remote.url, clock.now().timestamp())
-    first = [each for each in due if each.name == RUN_JSON]
-    if first:
-        send_small_files(run_dir, first, uploader, clock=clock)
-    else:
-        require_same_place(run_dir, uploader.remote)
+    if not require_same_place(run_dir, uploader.remote):
+        run_dir.mirror_sent.unlink(missing_ok=True)
+    try:
+        status = run_dir.run_json.stat()
+    except OSError as error:
+        raise storage_error("look at", run_dir.run_json, error) from error
+    frozen = SmallFile(RUN_JSON, run_dir.run_json, status.st_size, status.st_mtime_ns)
+    sent = _read_sent(run_dir, uploader.remote.url).get(RUN_JSON)
+    if _is_due(frozen, sent, clock.now().timestamp()):
+        _send(run_dir, [frozen], uploader, clock=clock)
+
+
+def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
+    """Names of the files that the store has not as they were sent, sorted: they are due again.
+
+    Raises:
+        MirrorError: the store.
+        StorageError: the run directory cannot be written.
+    """
+    sent = _read_sent(run_dir, remote.url)
+    there = remote.names(f"{run_dir.path.name}/")
+    lost = [
+        name
+        for name, (size_bytes, *_) in sorted(sent.items())
+        if (entry := there.get(f"{run_dir.path.name}/{name}")) is None
+        or entry.size_bytes < size_bytes
+    ]
+    if lost:
+        kept = {name: said for name, said in sent.items() if name not in lost}
+        _write_sent(run_dir, remote.url, kept)
+    return lost
 
 
 def _files(folder: Path, prefix: str) -> Iterator[SmallFile]:
@@ -141,6 +194,11 @@ def _is_due(file: SmallFile, sent: Any, now_s: float) -> bool:
         return is_at_rest or now_s - sent_s >= file.size_bytes / _BYTES_FOR_A_SECOND
     except (TypeError, ValueError):  # never sent; or not written by us
         return True
+
+
+def _write_sent(run_dir: RunDir, url: str, sent: dict[str, Any]) -> None:
+    if run_dir.run_json.exists():
+        write_durably(run_dir.mirror_sent, json.dumps({"url": url, "files": sent}))
 
 
 def _read_sent(run_dir: RunDir, url: str) -> dict[str, Any]:

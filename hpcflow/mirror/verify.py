@@ -12,8 +12,9 @@ from hpcflow.errors import InputError, MissingObjectError
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import FAILED, record
 from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.small_files import forget_lost
 from hpcflow.mirror.stores import open_store
-from hpcflow.mirror.survey import survey
+from hpcflow.mirror.survey import mirror_of_run, survey
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.unread import mark_unread
 
@@ -68,6 +69,19 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
             )
         results.append(Verified(step, why))
     return results
+
+
+def verify_small_files(run_dir: RunDir, *, clock: Clock) -> list[str]:
+    """Names of the small files that the store lacks, or has shorter than they were sent.
+
+    They are due to be sent again.
+
+    Raises:
+        MirrorError: the store.
+        StorageError: the run directory cannot be read, or written.
+    """
+    mirror = mirror_of_run(run_dir)
+    return [] if mirror is None else forget_lost(run_dir, open_store(mirror, clock=clock))
 
 
 def _wrong(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) -> dict[str, str]:

@@ -55,6 +55,10 @@ class Run(BaseModel):
     site: str
     created_at: AwareDatetime
     run_dir: str
+    place: str | None = Field(
+        None, description="Random, new with each move; None where it never moved."
+    )
+    place_before: str | None = Field(None, description="The place that it was taken over from.")
     working_dir: str
     partition: str = Field(description="The partition that `auto` became.")
     gpu_type: str | None = None
@@ -68,6 +72,11 @@ class Run(BaseModel):
     parent_sweep: str | None = None
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
     provenance: Provenance
+
+    @property
+    def place_id(self) -> str:
+        """Whose the run's folder in a store is: two clusters may have the same paths."""
+        return self.place or self.run_dir
 
     @field_validator("spec", mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
 
 
 @dataclass(frozen=True)
@@ -43,20 +45,38 @@ class Place:
         return self.run is not self.before
 
 
-def where_it_was(run: Run, linked: Path, url: str) -> Place:
+def where_it_was(run: Run, linked: Path, url: str, *, site: str | None) -> Place:
     """The place that the run had, which its link in the home still names.
+
+    Args:
+        run: as the store has it.
+        site: where it was here, as far as anybody knows; asked where all of it is gone.
 
     Raises:
         InputError: the run has gone to another place since.
+        StorageError: what is frozen here cannot be read.
     """
-    if Path(run.run_dir) != linked:
+    run_dir = RunDir(linked)
+    here = read_run(run_dir) if run_dir.run_json.exists() else None
+    if here is not None:
+        is_ours = run.place_id in (here.place_id, here.place_before)
+    else:
+        is_ours = Path(run.run_dir) == linked and site in (None, run.site)
+    if not is_ours:
         raise InputError(
             f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "
             f"site {run.site}",
             next_action=f"go on with it there; or take it back: hpcflow restore --from "
             f"{shlex.quote(url)}",
         )
-    return Place(RunDir(linked), run, run)
+    here = here or run
+    return Place(run_dir, here, here)
+
+
+def moved(run: Run, before: Run) -> Run:
+    """``run``, now that it is taken over from where it is ``before``: a place of its own."""
+    update = {"place": secrets.token_hex(16), "place_before": before.place_id}
+    return run.model_copy(update=update)
 
 
 def place_on(
@@ -112,16 +132,20 @@ def place_on(
             "partition": placement.partition,
             "gpu_type": placement.gpu_type,
             "spec": spec,
-            "mirror": _mirror(spec, site, settings, placement) or mirror,
+            "mirror": _mirror(spec, site, settings, placement, mirror),
             "estimated_cost_usd": estimate_cost_usd(placement),
         }
     )
-    return Place(RunDir(final), here, run)
+    return Place(RunDir(final), moved(here, run), run)
 
 
-def _mirror(spec: RunSpec, site: Site, settings: Settings, placement: Placement) -> Mirror | None:
+def _mirror(
+    spec: RunSpec, site: Site, settings: Settings, placement: Placement, other: Mirror | None
+) -> Mirror | None:
+    if spec.mirror == "never":
+        return None
     known = variables(settings)
-    return mirror_of(spec, site, known, user=settings.user, account=placement.account)
+    return mirror_of(spec, site, known, user=settings.user, account=placement.account) or other
 
 
 def missing_environment(run: Run) -> list[str]:

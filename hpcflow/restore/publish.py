@@ -77,12 +77,15 @@ def merge(
     run: Run,
     attempts: Iterable[int],
     *,
+    is_move: bool,
     lines: bytes | None,
     records: Sequence[JournalRecord],
 ) -> list[str]:
     """Put what was fetched into a run directory of which a part is left; under its submit lock.
 
     Args:
+        is_move: what is frozen here is of another place, and is written anew. After the journal:
+            killed in between, it is a move still.
         lines: the whole journal, which has all that the one here says, to take its place; None
             to leave that one.
         records: what is to be added to it then.
@@ -113,11 +116,11 @@ def merge(
         raise storage_error("restore files in", run_dir.path, error) from error
     if lines is not None:
         write_durably(run_dir.journal, lines)
-    for name, data in frozen_files(run).items():
-        if is_missing(run_dir, name):
-            write_durably(run_dir.path / name, data)
-    if lines is None:
+    else:
         journal.append_all(run_dir, records)
+    for name, data in frozen_files(run).items():
+        if is_move or is_missing(run_dir, name):
+            write_durably(run_dir.path / name, data)
     return others
 
 

@@ -16,11 +16,11 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.ids import is_run_id
-from hpcflow.model.run import Mirror
+from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.restore.journals import records_of
 from hpcflow.restore.local import journal_of
-from hpcflow.restore.moving import Place, missing_environment, place_on, where_it_was
+from hpcflow.restore.moving import Place, missing_environment, moved, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.signs import require_at_rest
 from hpcflow.settings import Settings
@@ -87,8 +87,11 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
     return mirror
 
 
-def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock) -> Found:
+def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock, *, site: str | None) -> Found:
     """A run that this home has a link to, at the place that it had.
+
+    Args:
+        site: where it was, as far as anybody knows.
 
     Raises:
         NotFoundError: the store does not have it.
@@ -103,7 +106,7 @@ def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock) -> Found:
             f"hpcflow restore --from {shlex.quote(f'{mirror.url}/{run_id}')}",
         )
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
-    there = where_it_was(remote.run, run_dir.path, remote.url)
+    there = where_it_was(remote.run, run_dir.path, remote.url, site=site)
     return Found(remote, _as_it_is(there))
 
 
@@ -123,8 +126,11 @@ def of_elsewhere(
     """
     mirror = Mirror(url=folder, endpoint_url=_endpoint(site))
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
+    if remote.run.mirror is not None:  # how it is sent there stays; a partition is of a cluster
+        where = mirror.model_dump(include={"url", "endpoint_url", "partition"})
+        mirror = remote.run.mirror.model_copy(update=where)
     linked = _linked(settings, run_id)
-    if linked is not None and (linked.run_json.exists() or Path(remote.run.run_dir) == linked.path):
+    if linked is not None and (linked.run_json.exists() or _was(linked, remote.run, site, changes)):
         here = _as_it_is(Place(linked, remote.run, remote.run))
         return _here(remote, here, changes, clock)
     place = place_on(
@@ -142,6 +148,12 @@ def of_elsewhere(
         return _here(remote, here, changes, clock)
     warnings = missing_environment(place.run) + _at_rest(remote, changes, clock)
     return Found(remote, place, warnings)
+
+
+def _was(linked: RunDir, run: Run, site: Site, changes: Changes) -> bool:
+    """Whether the place in the store is this one, of which nothing says so any more."""
+    names = (changes.site_reference, site.name)
+    return Path(run.run_dir) == linked.path and run.site in names
 
 
 def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
@@ -219,14 +231,16 @@ def _here(remote: RemoteRun, place: Place, changes: Changes, clock: Clock) -> Fo
     is_elsewhere = changes.working_dir is not None and str(changes.working_dir) != run.working_dir
     if is_elsewhere or change_spec(run.spec, changes.overrides) != run.spec:
         warnings = [f"run {run.run_id} is here already, and stays as it was frozen"]
-    if not _knows_all(remote, place.run_dir):
-        place = replace(place, before=remote.run)
+    if not _knows_all(remote, run, place.run_dir):
+        place = replace(place, run=moved(run, remote.run), before=remote.run)
         warnings += _at_rest(remote, changes, clock)
     return Found(remote, place, warnings)
 
 
-def _knows_all(remote: RemoteRun, run_dir: RunDir) -> bool:
-    """Whether the store has the run from here, or had told here all that it knows."""
-    if Path(remote.run.run_dir) == run_dir.path or not remote.has_journal:
+def _knows_all(remote: RemoteRun, run: Run, run_dir: RunDir) -> bool:
+    """Whether the store has the run from here; or it was taken over from where the store has it,
+    and nothing was said there since."""
+    there = remote.run.place_id
+    if there == run.place_id or not remote.has_journal:
         return True
-    return journal_of(run_dir).startswith(remote.journal)
+    return there == run.place_before and journal_of(run_dir).startswith(remote.journal)

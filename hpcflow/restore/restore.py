@@ -319,7 +319,8 @@ class _Restoring:
             lines = self._lines()  # somebody may have added to it since
             is_less = here != lines and not here.startswith(lines)
             lacks = local.is_missing(run_dir, run_dir.run_json.name)
-            if outcome.is_nothing and not (says_so or is_less or lacks or records):
+            is_move = self._place.is_move
+            if outcome.is_nothing and not (says_so or is_less or lacks or records or is_move):
                 self._look_for_newest()
                 return
             mark_unread(self._settings.home, run_dir)
@@ -330,6 +331,7 @@ class _Restoring:
                 run_dir,
                 self._place.run,
                 journals.open_attempts(said),
+                is_move=is_move,
                 lines=lines + self._text(new) if is_less else None,
                 records=new,
             )

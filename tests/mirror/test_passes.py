@@ -419,3 +419,42 @@ def test_no_parts_stay_of_a_damaged_one(desk: Desk) -> None:
     assert desk.remote.parts is not None
     assert desk.remote.parts.unfinished(run_dir.path.name) == []
     assert [name for name in desk.there(run_dir) if name.startswith("checkpoints/")] == []
+
+
+def test_a_bucket_that_was_made_anew_gets_all_small_files_again(desk: Desk) -> None:
+    run_dir = desk.make()
+    (run_dir.artifacts / "plot.png").write_bytes(b"png")
+    desk.mirror()
+    before = desk.there(run_dir)
+    desk.remote.delete(list(desk.remote.names(run_dir.path.name)))
+    save(run_dir, 400)
+    desk.mirror()
+    there = desk.there(run_dir)
+    assert set(before) <= set(there)
+    assert set(checkpoint_names(400)) <= set(there)
+
+    desk.remote.delete([f"{run_dir.path.name}/run.json", f"{run_dir.path.name}/params.json"])
+    run_dir.journal.write_text("one\n")
+    desk.mirror()
+    assert {"run.json", "params.json", "journal.jsonl"} <= set(desk.there(run_dir))
+
+
+@pytest.mark.parametrize("name", ["mirror.jsonl", "attempts/0001/events.jsonl"])
+def test_what_a_purge_took_is_not_replaced_by_the_little_that_was_said_since(
+    desk: Desk, name: str
+) -> None:
+    run_dir = desk.make()
+    run_dir.attempt(1).path.mkdir(parents=True)
+    path, there = run_dir.path / name, f"{run_dir.path.name}/{name}"
+    path.write_text('{"event": "started"}\n' * 100)
+    desk.mirror()
+    long = desk.remote.read(there)
+    for file in (path, run_dir.mirror_sent):
+        file.unlink(missing_ok=True)
+    path.write_text('{"event": "progress"}\n')
+    assert desk.mirror().problems == {}
+    assert desk.remote.read(there) == long
+    assert desk.mirror().small_files == 0
+    path.write_text('{"event": "progress"}\n' * 200)
+    desk.mirror()
+    assert desk.remote.read(there) == path.read_bytes()

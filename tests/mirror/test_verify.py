@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.mirror.verify import verify_mirror
+from hpcflow.mirror.verify import verify_mirror, verify_small_files
 from hpcflow.storage.unread import unread_runs
 from tests.mirror.runs import Desk, desk_in, said, save
 
@@ -71,3 +71,17 @@ def test_what_has_rotted_is_sent_again_though_its_checksum_there_is_right(desk: 
     assert [
         each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
     ] == [None]
+
+
+def test_a_small_file_that_the_store_has_lost_is_found_and_sent_again(desk: Desk) -> None:
+    run_dir = desk.make()
+    (run_dir.artifacts / "plot.png").write_bytes(b"png")
+    desk.mirror()
+    clock = SystemClock()
+    assert verify_small_files(run_dir, clock=clock) == []
+    run_id = run_dir.path.name
+    desk.remote.delete([f"{run_id}/params.json"])
+    desk.remote.put_bytes(b"p", f"{run_id}/artifacts/plot.png")
+    assert verify_small_files(run_dir, clock=clock) == ["artifacts/plot.png", "params.json"]
+    assert desk.mirror().small_files == 2
+    assert verify_small_files(run_dir, clock=clock) == []

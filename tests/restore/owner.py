@@ -52,7 +52,7 @@ class Owner(Watched):
         """As ``hpcflow restore RUN`` does, ledger included."""
         there = self.there(run_dir.path.name, remote)
         with restoring(self.settings.home, there.run_id, self.clock):
-            place = where_it_was(there.run, run_dir.path, there.url)
+            place = where_it_was(there.run, run_dir.path, there.url, site=self.site.name)
             return self.put(there, place, **how)
 
     def restores_for_the_daemon(self) -> None:

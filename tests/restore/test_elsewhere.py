@@ -13,6 +13,7 @@ from hpcflow.model.journal import Ended, Held, Restored, Submitted, Withdrawn
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
 from hpcflow.restore.request import Changes, of_elsewhere
+from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
@@ -274,3 +275,31 @@ def test_what_went_on_elsewhere_is_taken_back_as_it_was_taken_away(
     assert owner.tick().sent == {}
     assert owner.alive() == []
     assert owner.resume(back).attempt == 3
+
+
+def test_how_it_is_mirrored_goes_along_where_the_site_says_nothing(
+    owner: Owner, other: Owner
+) -> None:
+    said = SiteMirror.model_validate(
+        {
+            "url": owner.remote.url,
+            "encryption": "aws:kms",
+            "kms_key": "alias/lab",
+            "storage_class": "STANDARD_IA",
+            "bandwidth": "200M",
+            "retention": {"keep_last": 20},
+            "partition": "transfer",
+        }
+    )
+    owner.site = owner.site.model_copy(update={"mirror": said})
+    run_dir = owner.mirrored(100)
+    before = read_run(run_dir).mirror
+    assert before is not None
+    after = read_run(_take(other, run_dir.path.name)).mirror
+    assert after == before.model_copy(update={"partition": None}), "that is of a cluster"
+
+
+def test_who_wants_no_mirror_at_the_new_place_gets_none(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    there = _take(other, run_dir.path.name, overrides=("mirror=never",))
+    assert read_run(there).mirror is None

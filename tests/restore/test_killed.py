@@ -47,7 +47,7 @@ def _killed_after(owner: Owner, run_dir: RunDir, seconds: float) -> bool:
             there = owner.there(run_dir.path.name)
             restore(
                 there,
-                where_it_was(there.run, run_dir.path, there.url),
+                where_it_was(there.run, run_dir.path, there.url, site=None),
                 settings=owner.settings,
                 clock=owner.clock,
                 cluster="devcluster",
@@ -158,7 +158,7 @@ def test_two_at_once_are_one(owner: Owner) -> None:
     run_dir, _ = _mirrored(owner)
     purge(run_dir)
     there = RemoteRun(owner.remote, run_dir.path.name)
-    place = where_it_was(there.run, run_dir.path, there.url)
+    place = where_it_was(there.run, run_dir.path, there.url, site=None)
 
     def meanwhile(*_: object) -> None:
         with pytest.raises(Exception, match="somebody else is restoring"):
