@@ -57,6 +57,7 @@ def run_row(run: Run) -> RunRow:
         gpu_type=run.gpu_type and clean(run.gpu_type),
         image=clean(container.image) if container else None,
         parent_sweep=run.parent_sweep and clean(run.parent_sweep),
+        mirror_url=clean(run.mirror.url).rstrip("/") if run.mirror is not None else None,
         estimated_cost_usd=money(run.estimated_cost_usd),
         created_at=run.created_at.astimezone(timezone.utc),
         resources=resources,

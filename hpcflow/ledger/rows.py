@@ -37,6 +37,7 @@ class RunRow:
     gpu_type: str | None
     image: str | None
     parent_sweep: str | None
+    mirror_url: str | None
     estimated_cost_usd: str | None = field(metadata=MONEY)
     created_at: datetime = field(metadata=TIME)
     resources: dict[str, Any] = field(metadata=JSON)

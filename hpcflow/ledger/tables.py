@@ -43,6 +43,7 @@ class Run(SQLModel, table=True):
     gpu_type: str | None
     image: str | None
     parent_sweep: str | None
+    mirror_url: str | None
     estimated_cost_usd: Decimal | None = Field(sa_type=Money)
     created_at: datetime = Field(sa_type=UtcTime)
     resources: dict[str, Any] = Field(sa_type=JSON)

@@ -45,7 +45,10 @@ def status_of(run_dir: RunDir, now: datetime) -> Status | None:
     seen = survey(run_dir)
     if seen is None:
         return None
-    there = max(seen.records.mirrored, default=None)
+    known, here = seen.records.mirrored, seen.local
+    there = max(
+        (step for step in known if step not in here or seen.is_mirrored(here[step])), default=None
+    )
     to_go_bytes = sum(each.size_bytes for each in seen.due)
     sending, moving = None, under_way(run_dir)
     if moving is not None and any(each.train_step == moving.train_step for each in seen.due):
@@ -56,7 +59,7 @@ def status_of(run_dir: RunDir, now: datetime) -> Status | None:
         url=seen.mirror.url,
         newest=max(seen.local, default=None),
         mirrored=there,
-        mirrored_at=seen.records.mirrored[there].at if there is not None else None,
+        mirrored_at=known[there].at if there is not None else None,
         lag_s=_lag_s(seen, now),
         size_bytes=sum(each.size_bytes for each in seen.local.values()),
         to_go_bytes=to_go_bytes,
@@ -66,10 +69,18 @@ def status_of(run_dir: RunDir, now: datetime) -> Status | None:
 
 
 def _lag_s(seen: Survey, now: datetime) -> float:
-    """By the file system's clock of when a manifest appeared: the first that is newer."""
-    there = max(seen.records.mirrored, default=-1)
-    newer = [each for each in seen.local.values() if each.train_step > there]
-    made = [each.made_at.timestamp() for each in newer]
+    """By the file system's clock of when a manifest appeared: the first that is newer.
+
+    One is not newer where a later train step was mirrored after it was made. A run that goes on
+    from an older checkpoint makes lower ones later.
+    """
+    there = seen.records.mirrored.items()
+    made = [
+        each.made_at.timestamp()
+        for each in seen.local.values()
+        if not seen.is_mirrored(each)
+        and not any(step > each.train_step and sent.at >= each.made_at for step, sent in there)
+    ]
     return max(0.0, now.timestamp() - min(made)) if made else 0.0
 
 

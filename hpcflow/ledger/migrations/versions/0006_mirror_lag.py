@@ -1,45 +1,42 @@
-"""How far the mirror of each run is behind: a view, for all that it says follows from the tables.
+"""Where a run is mirrored to, and how far that is behind: a view, for it follows from the tables.
 
 Whoever changes a table that it reads, later, drops it before and creates it anew.
+
+A checkpoint is in the store once that train step, or a later one, was mirrored after it was made: a
+run that goes on from an older checkpoint makes lower train steps later, or the same ones again.
 """
 
 from __future__ import annotations
 
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0006"
 down_revision = "0005"
 
-#: Where the last attempt says that the run is mirrored to.
-_URL = {
-    "sqlite": "CASE WHEN json_valid(journal) THEN json_extract(journal, '$.intended.mirror') END",
-    "postgresql": "journal -> 'intended' ->> 'mirror'",
-}
-
 
 def upgrade() -> None:
+    op.add_column("run", sa.Column("mirror_url", sa.String(), nullable=True))
     op.execute(
-        f"""
+        """
         CREATE VIEW mirror_lag AS
-        WITH target AS (
-            SELECT run_id, rtrim({_URL[op.get_bind().dialect.name]}, '/') AS url
-            FROM attempt
-            WHERE attempt = (
-                SELECT max(last.attempt) FROM attempt AS last WHERE last.run_id = attempt.run_id
-            )
-        ),
-        place AS (
-            SELECT run_id, url, (
-                SELECT max(train_step) FROM mirrored
-                WHERE mirrored.run_id = target.run_id AND mirrored.url = target.url
-                AND state = 'mirrored'
-            ) AS mirrored
-            FROM target WHERE url IS NOT NULL
-        )
-        SELECT place.run_id, url, max(train_step) AS newest, mirrored,
-            min(CASE WHEN train_step > coalesce(mirrored, -1) THEN created_at END) AS behind_since
-        FROM place LEFT JOIN checkpoint ON checkpoint.run_id = place.run_id
-            AND removed IS NULL AND path LIKE 'checkpoints/%'
-        GROUP BY place.run_id, url, mirrored
-        """  # noqa: S608 - a constant
+        SELECT run.run_id, run.mirror_url AS url, max(here.train_step) AS newest, (
+                SELECT max(sent.train_step)
+                FROM mirrored AS sent LEFT JOIN checkpoint AS anew
+                    ON anew.run_id = sent.run_id AND anew.path = sent.path
+                    AND anew.removed IS NULL AND anew.created_at > sent.at
+                WHERE sent.run_id = run.run_id AND sent.url = run.mirror_url
+                AND sent.state = 'mirrored' AND anew.path IS NULL
+            ) AS mirrored,
+            min(CASE WHEN NOT EXISTS (
+                SELECT 1 FROM mirrored AS sent
+                WHERE sent.run_id = run.run_id AND sent.url = run.mirror_url
+                AND sent.state = 'mirrored'
+                AND sent.train_step >= here.train_step AND sent.at >= here.created_at
+            ) THEN here.created_at END) AS behind_since
+        FROM run LEFT JOIN checkpoint AS here ON here.run_id = run.run_id
+            AND here.removed IS NULL AND here.path LIKE 'checkpoints/%'
+        WHERE run.mirror_url IS NOT NULL
+        GROUP BY run.run_id, run.mirror_url
+        """
     )
