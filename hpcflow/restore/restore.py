@@ -273,7 +273,7 @@ class _Restoring:
         """What the journal has to say besides: what only the ledger knew; of a run that moves, the
         ends of all that was under way, and that it waits for a person."""
         new: list[JournalRecord] = []
-        if self._known is not None and is_gone(self._run_dir):
+        if self._known is not None and self._is_less_than(self._known):
             new = journals.only_in_ledger(records, self._known)
         if is_cancelled(self._settings.home, self._remote.run_id):
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
@@ -296,6 +296,12 @@ class _Restoring:
         if not journals.is_at_rest([*records, *new]):
             new.append(Held(at=now, by=self._settings.user))
         return new
+
+    def _is_less_than(self, known: Known) -> bool:
+        """Whether the journal here is shorter than what the ledger has read of it."""
+        name = self._run_dir.journal.name
+        size = local.size_of_file(self._run_dir, name)
+        return any(each.path == name and each.offset_bytes > size for each in known.sources)
 
     def _restored(self, lines: bytes, records: list[JournalRecord]) -> Restored:
         before, run, is_move = self._place.before, self._place.run, self._place.is_move

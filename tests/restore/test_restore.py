@@ -275,3 +275,19 @@ def test_what_has_no_room_is_not_begun(owner: Owner, monkeypatch: pytest.MonkeyP
     with pytest.raises(ScratchError, match="are to be fetched, and the disk has room for 100 B"):
         owner.restore(run_dir)
     assert not run_dir.path.exists()
+
+
+def test_numbers_are_not_given_twice_where_only_the_journal_was_purged(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    second = owner.resume(run_dir)
+    owner.end(second.job_id, "PREEMPTED")
+    owner.look()
+    before = owner.seen(run_dir.path.name)
+    run_dir.journal.unlink()
+    owner.restore(run_dir)
+    assert [each.attempt for each in before.attempts] == [1, 2]
+    after = owner.seen(run_dir.path.name)
+    assert [(each.attempt, each.job_id, each.cause) for each in after.attempts] == [
+        (each.attempt, each.job_id, each.cause) for each in before.attempts
+    ]
+    assert owner.resume(run_dir).attempt == 3
