@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, MirrorError, MirrorUnavailable, MissingObjectError
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.storage.files import fsync_folder
 
 _T = TypeVar("_T")
 #: There an object appears when all of it has come. Elsewhere it is written aside and renamed.
 _ATOMIC: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "s3", "s3a"})
+#: A crash of the machine may take back what only its memory has.
+_LOCAL: Final = frozenset({"file", "local"})
 _ASIDE: Final = ".hpcflow-tmp"
 _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -31,6 +36,7 @@ class FsspecRemote(Remote):
         protocol = self._fs.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
         self._is_atomic = not protocols.isdisjoint(_ATOMIC)
+        self._is_local = not protocols.isdisjoint(_LOCAL)
 
     def names(self, prefix: str = "") -> dict[str, Entry]:
         folder, _, _ = prefix.rpartition("/")
@@ -117,12 +123,16 @@ class FsspecRemote(Remote):
         """Where ``name`` is to be written; it gets its name when the block has ended well."""
         path, doing = self._path(name), f"send {self.url_of(name)}"
         aside = path if self._is_atomic else f"{path}.{secrets.token_hex(4)}{_ASIDE}"
-        if not self._is_atomic:
-            folder = path.rpartition("/")[0]
+        folder, made = path.rpartition("/")[0], []
+        if self._is_local:
+            made = self._once(doing, lambda: _make_folders(Path(folder)))
+        elif not self._is_atomic:
             self._once(doing, lambda: self._fs.makedirs(folder, exist_ok=True))
         try:
             yield aside
-            if not self._is_atomic:
+            if self._is_local:
+                self._once(doing, lambda: _publish(Path(aside), Path(path), made))
+            elif not self._is_atomic:
                 self._once(doing, lambda: self._fs.mv(aside, path))
         except BaseException:
             if not self._is_atomic:
@@ -166,6 +176,22 @@ class FsspecRemote(Remote):
         return MirrorUnavailable(
             f"cannot {doing}: {said}", next_action="nothing is lost, the mirror tries again"
         )
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make ``folder``; the folders in which that is seen, and is not on the disk yet."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return [path.parent for path in missing]
+
+
+def _publish(aside: Path, path: Path, made: list[Path]) -> None:
+    """Rename a file that is on the disk then, with the folders that it is in."""
+    with aside.open("rb") as file:
+        os.fsync(file.fileno())
+    aside.replace(path)
+    for folder in (path.parent, *made):
+        fsync_folder(folder)
 
 
 def _file_system(url: str) -> tuple[Any, str]:

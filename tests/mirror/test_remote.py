@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from pathlib import Path
 from unittest import mock
@@ -157,3 +158,25 @@ def test_urls_that_are_none(url: str, wrong: str) -> None:
         open_remote(url)
     assert caught.value.next_action
     assert "secret" not in caught.value.message
+
+
+def test_what_a_folder_has_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror in a folder says `mirrored` after it: no crash may take it back."""
+    remote, synced = open_remote(str(tmp_path / "store")), []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    for name in ("run/checkpoints/model.pt", "run/run.json"):
+        synced.clear()
+        remote.put_bytes(b"bytes", name)
+        path = tmp_path / "store" / name
+        assert synced[0].name.startswith(f"{path.name}."), "as long as nobody sees it"
+        assert path.parent in synced
+    synced.clear()
+    remote.put_stream(iter([b"a", b"b"]), "run/new folder/large")
+    assert synced[0].name.startswith("large.")
+    assert {tmp_path / "store/run/new folder", tmp_path / "store/run"} <= set(synced)
