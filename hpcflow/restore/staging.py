@@ -111,21 +111,27 @@ class Staging:
         """Fetch what is missing of a checkpoint; its folder, whole and on the disk.
 
         Raises:
-            DamagedError: a file is not what the manifest says; nothing of it is kept.
+            DamagedError: a file is not what the manifest says, twice; nothing of it is kept.
             MirrorError: the store; what was fetched is kept for the next time.
             StorageError: the disk is full, or gone.
         """
         name = f"{_CHECKPOINTS}/{checkpoint.train_step:09d}"
         folder = self.run / name
-        try:
-            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            missing = _missing(folder, checkpoint.files, on_bytes)
+
+        def fetch(missing: Mapping[str, RemoteFile]) -> None:
             self._require_room(sum(file.size_bytes for file in missing.values()))
             wanted = [
                 Wanted(remote.name(f"{name}/{n}"), folder / n, file.size_bytes, file.sha256)
                 for n, file in missing.items()
             ]
             download(remote.remote, wanted, on_bytes=on_bytes)
+
+        try:
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            try:
+                fetch(_missing(folder, checkpoint.files, on_bytes))
+            except DamagedError:  # there, or only on the way here?
+                fetch(_missing(folder, checkpoint.files, lambda _: None))
             write_durably(folder / MANIFEST, checkpoint.manifest)
             sync_folders(folder)
         except DamagedError:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import MirrorError
+from hpcflow.mirror.fsspec_remote import FsspecRemote
 from hpcflow.mirror.remote import Remote
 from hpcflow.restore.local import newest_whole
 from hpcflow.restore.restore import ALL
@@ -148,3 +149,23 @@ def test_a_run_of_another_name_is_refused(owner: Owner) -> None:
     purge(one)
     with pytest.raises(MirrorError, match="is of another run"):
         owner.restore(one)
+
+
+def test_what_was_hurt_on_the_way_alone_is_fetched_again(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = owner.mirrored(100, 200)
+    purge(run_dir)
+    read_range, asked = FsspecRemote.read_range, []
+
+    def read(remote: FsspecRemote, name: str, begin: int, end: int) -> bytes:
+        data = read_range(remote, name, begin, end)
+        asked.append(name.rpartition("/")[2])
+        if asked[-1] == "model.pt" and asked.count("model.pt") == 1:
+            return b"?" + data[1:]
+        return data
+
+    monkeypatch.setattr(FsspecRemote, "read_range", read)
+    outcome = owner.restore(run_dir)
+    assert (outcome.checkpoints, outcome.skipped) == ([200], {})
+    assert asked.count("model.pt") == 2
