@@ -17,7 +17,7 @@ from hpcflow.launch.plan import run_dir_on
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.layout import RUN_JSON, run_ids
+from hpcflow.mirror.layout import run_ids
 from hpcflow.mirror.remote import Remote
 from hpcflow.model.run import Run
 from hpcflow.projection import rebuild
@@ -34,6 +34,8 @@ from hpcflow.storage.runs import is_gone, link_of
 
 #: Their small files lie on this machine at once.
 _BATCH: Final = 20
+#: Of one file: anybody may have written it, and it goes where temporary files lie.
+_MAX_EVENTS_BYTES: Final = 256 << 20
 
 
 @dataclass
@@ -138,10 +140,12 @@ class _Batch:
         """A folder with what the ledger is made of."""
         run_dir = RunDir(self._folder / there.run_id)
         run_dir.path.mkdir(mode=0o700)
-        data = self._remote.read(there.name(RUN_JSON))
-        write_durably(run_dir.run_json, data)
+        write_durably(run_dir.run_json, there.run_json)
         write_durably(run_dir.journal, there.journal)
         names = [name for name in there.objects.small if name == MIRROR or EVENTS.fullmatch(name)]
+        for name in names:
+            if there.entry(name).size_bytes > _MAX_EVENTS_BYTES:
+                raise there.too_large(name)
         wanted = [
             Wanted(there.name(name), run_dir.path / name, there.entry(name).size_bytes)
             for name in names
@@ -163,7 +167,7 @@ class _Batch:
 
     def _has_place(self, run: Run) -> bool:
         """Whether it lay where this site's runs lie; a store could name any place."""
-        if self._site is None:
+        if self._site is None or ("/" not in run.site and run.site != self._site.name):
             return False
         try:
             placement = place(run.spec, self._site)

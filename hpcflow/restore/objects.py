@@ -26,6 +26,7 @@ _WANTED: Final = re.compile(
     re.ASCII | re.DOTALL,
 )
 _OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re.ASCII | re.DOTALL)
+CLAIM: Final = re.compile(r"attempts/(\d{4,6})/claim", re.ASCII)
 EVENTS: Final = re.compile(r"attempts/(\d{4,6})/events\.jsonl", re.ASCII)
 
 

@@ -95,9 +95,8 @@ class RemoteRun:
                 "place: hpcflow restore --from URL",
             )
         where = self.remote.url_of(self.name(RUN_JSON))
-        data = self._read(RUN_JSON, _MAX_RUN_JSON_BYTES)
         try:
-            run = parse_run(data, where)
+            run = parse_run(self.run_json, where)
         except StorageError as error:
             raise MirrorError(error.message, next_action="see who wrote it there") from error
         if run.run_id != self.run_id:
@@ -106,6 +105,15 @@ class RemoteRun:
                 next_action="see who wrote it there",
             )
         return run
+
+    @cached_property
+    def run_json(self) -> bytes:
+        """What is frozen of it, as it stands there.
+
+        Raises:
+            MirrorError: it is too large; or the store.
+        """
+        return self._read(RUN_JSON, _MAX_RUN_JSON_BYTES)
 
     @property
     def has_journal(self) -> bool:
@@ -161,11 +169,15 @@ class RemoteRun:
     def _read(self, name: str, most_bytes: int) -> bytes:
         data = self.remote.read_range(self.name(name), 0, most_bytes + 1)
         if len(data) > most_bytes:
-            raise MirrorError(
-                f"{self.remote.url_of(self.name(name))} is too large to be one of ours",
-                next_action="see who wrote it there",
-            )
+            raise self.too_large(name)
         return data
+
+    def too_large(self, name: str) -> MirrorError:
+        """The error about the file ``name``, which is larger than any that hpcflow writes."""
+        return MirrorError(
+            f"{self.remote.url_of(self.name(name))} is too large to be one of ours",
+            next_action="see who wrote it there",
+        )
 
 
 def _files(manifest: Mapping[str, Any], train_step: int, run_id: str) -> dict[str, RemoteFile]:

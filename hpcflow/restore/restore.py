@@ -26,7 +26,7 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.observe.own_word import last_exit
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
-from hpcflow.restore.objects import EVENTS
+from hpcflow.restore.objects import CLAIM, EVENTS
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
@@ -253,10 +253,14 @@ class _Restoring:
         """The files that are not here, and events of which the mirror has more."""
         last = last_attempt(records)
         writing = last.number if last.is_live and not self._place.is_move else 0
+        begun = {*journals.attempts_of(records), *journals.open_attempts(records)}
+        begun |= {row.attempt for row in self._known.attempts} if self._known is not None else set()
         names = []
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
                 continue
+            if (claim := CLAIM.fullmatch(name)) and int(claim[1]) not in begun:
+                continue  # no job could ever execute it
             if local.is_missing(self._run_dir, name) or (
                 (match := EVENTS.fullmatch(name))
                 and int(match[1]) != writing

@@ -126,3 +126,14 @@ def test_a_hundred_thousand_of_them_take_a_moment() -> None:
     objects = sort_out({"code/a": Entry(1), **names})
     assert time.process_time() - began_s < 10
     assert (list(objects.small), len(objects.refused)) == (["code/a"], 100_000)
+
+
+def test_an_attempt_to_come_is_not_claimed_beforehand(owner: Owner) -> None:
+    """Else no job could ever execute it."""
+    run_dir = owner.mirrored(100)
+    for number in (1, 2):
+        owner.remote.put_bytes(b"1", f"{run_dir.path.name}/attempts/{number:04d}/claim")
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert (run_dir.attempt(1).path / "claim").read_bytes() == b"1"
+    assert not (run_dir.attempt(2).path / "claim").exists()

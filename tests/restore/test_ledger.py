@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
+import pytest
+
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import open_ledger
 from hpcflow.restore.ledger import FromStore, rebuild_from
@@ -120,3 +122,27 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_it(owner: Owner) -> None:
     assert found.linked == [good.path.name]
     assert len(found.problems) == 1
     assert found.problems[0].startswith(f"{bad.path.name}: ")
+
+
+def test_what_is_too_large_to_be_ours_is_not_fetched(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, large = (owner.mirrored(100) for _ in range(2))
+    owner.remote.put_bytes(b"{}\n" * 5000, f"{large.path.name}/attempts/0001/events.jsonl")
+    for run_dir in (good, large):
+        purge(run_dir)
+    monkeypatch.setattr("hpcflow.restore.ledger._MAX_EVENTS_BYTES", 10_000)
+    found = _rebuild(owner, "other.sqlite")
+    assert found.runs == [good.path.name]
+    (problem,) = found.problems
+    assert "events.jsonl is too large to be one of ours" in problem
+
+
+def test_a_run_of_a_cluster_with_the_same_paths_gets_no_link(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    shutil.rmtree(owner.folder / "scratch")
+    shutil.rmtree(owner.settings.home.path)
+    owner.settings.home.path.mkdir(mode=0o700)
+    owner.site = owner.site.model_copy(update={"name": "elsewhere"})
+    found = _rebuild(owner)
+    assert (found.runs, found.linked) == ([run_dir.path.name], [])
