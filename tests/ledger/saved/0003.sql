@@ -67,6 +67,18 @@ CREATE TABLE lease (
 	PRIMARY KEY (name)
 );
 INSERT INTO "lease" VALUES('daemon','a','login1',7,3,'2026-03-01T12:00:00.000Z','2026-03-01T12:00:00.000Z','2026-03-01T12:01:00.000Z');
+CREATE TABLE mirrored (
+	run_id VARCHAR NOT NULL, 
+	path VARCHAR NOT NULL, 
+	train_step BIGINT NOT NULL, 
+	state VARCHAR NOT NULL, 
+	url VARCHAR NOT NULL, 
+	size_bytes BIGINT NOT NULL, 
+	at VARCHAR(32) NOT NULL, 
+	PRIMARY KEY (run_id, path), 
+	FOREIGN KEY(run_id) REFERENCES run (run_id) ON DELETE CASCADE
+);
+INSERT INTO "mirrored" VALUES('digits-20260301-aaaaaaaa','checkpoints/000000010',10,'mirrored','s3://lab/ada',100,'2026-03-01T12:30:00.000Z');
 CREATE TABLE run (
 	run_id VARCHAR NOT NULL, 
 	name VARCHAR NOT NULL, 
@@ -104,10 +116,10 @@ CREATE TABLE run (
 	cost_usd VARCHAR(64), 
 	journal JSON NOT NULL, 
 	journal_at VARCHAR(32), 
-	bytes_read BIGINT NOT NULL, next_action VARCHAR, next_at VARCHAR(32), 
+	bytes_read BIGINT NOT NULL, next_action VARCHAR, next_at VARCHAR(32), save_error VARCHAR, mirror_url VARCHAR, 
 	PRIMARY KEY (run_id)
 );
-INSERT INTO "run" VALUES('digits-20260301-aaaaaaaa','digits','ada','vision','devcluster','pytorch','/scratch/ada/hpcflow/vision/digits-20260301-aaaaaaaa','gpu',2,8,'a100',NULL,NULL,'12.50','2026-03-01T12:00:00.000Z','{"nodes": 2, "gpus_per_node": 4, "gpu_type": null, "tasks_per_node": null, "cpus_per_task": null, "mem_mb": 10240, "time_limit_min": 240, "partition": "auto", "account": null, "qos": null, "constraint": null, "exclude": null}','["python3", "train.py", "--epochs", "3"]','{"lr": 0.1}','{"digits": "sha256:1234"}','["paper"]','running',NULL,'2026-03-01T12:02:00.000Z',NULL,1,'101',10,NULL,NULL,'{"loss": 0.1}',NULL,NULL,NULL,NULL,'{"at": "2026-03-01T12:01:00.000Z"}','2026-03-01T12:01:00.000Z',512,'wait: backoff','2026-03-01T13:00:00.000Z');
+INSERT INTO "run" VALUES('digits-20260301-aaaaaaaa','digits','ada','vision','devcluster','pytorch','/scratch/ada/hpcflow/vision/digits-20260301-aaaaaaaa','gpu',2,8,'a100',NULL,NULL,'12.50','2026-03-01T12:00:00.000Z','{"nodes": 2, "gpus_per_node": 4, "gpu_type": null, "tasks_per_node": null, "cpus_per_task": null, "mem_mb": 10240, "time_limit_min": 240, "partition": "auto", "account": null, "qos": null, "constraint": null, "exclude": null}','["python3", "train.py", "--epochs", "3"]','{"lr": 0.1}','{"digits": "sha256:1234"}','["paper"]','running',NULL,'2026-03-01T12:02:00.000Z',NULL,1,'101',10,NULL,NULL,'{"loss": 0.1}',NULL,NULL,NULL,NULL,'{"at": "2026-03-01T12:01:00.000Z"}','2026-03-01T12:01:00.000Z',512,'wait: backoff','2026-03-01T13:00:00.000Z',NULL,'s3://lab/ada');
 CREATE TABLE source (
 	run_id VARCHAR NOT NULL, 
 	path VARCHAR NOT NULL, 
@@ -121,4 +133,23 @@ INSERT INTO "source" VALUES('digits-20260301-aaaaaaaa','journal.jsonl',512,0,0);
 CREATE INDEX run_by_created_at ON run (created_at);
 CREATE INDEX run_by_state ON run (state, journal_at);
 CREATE INDEX attempt_by_state ON attempt (state);
+CREATE VIEW mirror_lag AS
+        SELECT run.run_id, run.mirror_url AS url, max(here.train_step) AS newest, (
+                SELECT max(sent.train_step)
+                FROM mirrored AS sent LEFT JOIN checkpoint AS anew
+                    ON anew.run_id = sent.run_id AND anew.path = sent.path
+                    AND anew.removed IS NULL AND anew.created_at > sent.at
+                WHERE sent.run_id = run.run_id AND sent.url = run.mirror_url
+                AND sent.state = 'mirrored' AND anew.path IS NULL
+            ) AS mirrored,
+            min(CASE WHEN NOT EXISTS (
+                SELECT 1 FROM mirrored AS sent
+                WHERE sent.run_id = run.run_id AND sent.url = run.mirror_url
+                AND sent.state = 'mirrored'
+                AND sent.train_step >= here.train_step AND sent.at >= here.created_at
+            ) THEN here.created_at END) AS behind_since
+        FROM run LEFT JOIN checkpoint AS here ON here.run_id = run.run_id
+            AND here.removed IS NULL AND here.path LIKE 'checkpoints/%'
+        WHERE run.mirror_url IS NOT NULL
+        GROUP BY run.run_id, run.mirror_url;
 COMMIT;
