@@ -37,7 +37,7 @@ VOCABULARY = 256
 EVALUATION_BATCHES = 4
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class Attention(nn.Module):  # type: ignore[misc]  # mypy does not look into torch
     """Causal self-attention with ``n_head`` heads."""
 
     def __init__(self, n_embd: int, n_head: int) -> None:

@@ -116,7 +116,7 @@ class FsspecRemote(Remote):
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self._call("delete", name, lambda name=name: self._remove(name))  # type: ignore[misc]
+            self._call("delete", name, partial(self._remove, name))
 
     @contextmanager
     def _written(self, name: str) -> Iterator[str]:
@@ -161,7 +161,7 @@ class FsspecRemote(Remote):
             return do()
         except MirrorError:
             raise
-        except Exception as error:
+        except Exception as error:  # every kind of store brings errors of its own
             raise self._translated(error, doing) from error
 
     def _translated(self, error: Exception, doing: str) -> MirrorError:

@@ -185,7 +185,7 @@ class Pass:
         except HpcflowError as error:
             self._say_problem(run.run_dir, None, error)
             return None
-        except Exception as error:
+        except Exception as error:  # a run's files may have come from anywhere
             self._say_unexpected(run, error)
             return None
         return None if seen is None else run.urgency(seen)
@@ -208,7 +208,7 @@ class Pass:
         except OSError as error:  # a purge takes one file after the other
             if run.run_dir.run_json.exists():
                 self._report.problems[run.run_dir.path.name] = HpcflowError(str(error))
-        except Exception as error:
+        except Exception as error:  # as above
             self._say_unexpected(run, error)
             return None
         return None if seen is None else run.urgency(seen)

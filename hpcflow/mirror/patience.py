@@ -31,5 +31,5 @@ def patiently(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
             left_s = deadline_s - clock.monotonic()
             if left_s <= 0:
                 raise
-            clock.sleep(min(left_s, wait_s * random.uniform(0.5, 1.0)))  # noqa: S311
+            clock.sleep(min(left_s, wait_s * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
             wait_s = min(_LONGEST_WAIT_S, 2 * wait_s)

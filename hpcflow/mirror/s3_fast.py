@@ -67,7 +67,7 @@ class FastObjects:
                 attributes={**metadata, **self._kept},
                 use_multipart=False,
             )
-        except Exception:
+        except Exception:  # whatever it is, botocore tries the same, and says what is wrong
             self._failures += 1
             return None
         self._failures = 0
@@ -79,7 +79,7 @@ class FastObjects:
             return None
         try:
             data = bytes(self._found(key, begin, end).bytes())
-        except Exception:
+        except Exception:  # whatever it is, botocore tries the same, and says what is wrong
             self._failures += 1
             return None
         self._failures = 0

@@ -11,6 +11,7 @@ import pytest
 from hpcflow.clock import SystemClock
 from hpcflow.mirror.remote import Remote, open_remote
 from hpcflow.testing.cluster import S3
+from tests.mirror.proxy import Proxy
 
 
 @pytest.fixture
@@ -33,6 +34,14 @@ def bucket(s3_server: S3) -> str:
 def bucket_url(s3_environ: S3, bucket: str) -> str:  # noqa: ARG001
     """A folder in a bucket, in which there is nothing yet."""
     return f"s3://{bucket}/{secrets.token_hex(6)}/runs"
+
+
+@pytest.fixture
+def proxy(s3_environ: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """All that goes to the server goes through it."""
+    with Proxy(s3_environ.endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        yield proxy
 
 
 @pytest.fixture(params=["s3", "folder", "memory"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,14 +26,6 @@ BIG = {"model.pt": 40 << 20, "small": 10}
 @pytest.fixture
 def desk(bucket_url: str, tmp_path: Path) -> Desk:
     return desk_in(tmp_path, bucket_url)
-
-
-@pytest.fixture
-def proxy(s3_environ: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """All that goes to the server goes through it."""
-    with Proxy(s3_environ.endpoint) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        yield proxy
 
 
 def the_error(report: Report) -> MirrorError:

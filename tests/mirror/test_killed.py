@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from hpcflow.mirror import layout
 from hpcflow.mirror.upload import PART_BYTES
 from hpcflow.storage.layout import RunDir
-from hpcflow.testing.cluster import S3
 from tests.cluster_fixture import poll
 from tests.mirror.proxy import Proxy
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, save
@@ -28,13 +26,6 @@ KILLS = 8
 @pytest.fixture
 def desk(bucket_url: str, tmp_path: Path) -> Desk:
     return desk_in(tmp_path, bucket_url)
-
-
-@pytest.fixture
-def proxy(s3_environ: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    with Proxy(s3_environ.endpoint) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        yield proxy
 
 
 def start(desk: Desk) -> subprocess.Popen[bytes]:

@@ -54,9 +54,7 @@ def test_a_journal_that_was_begun_anew_does_not_replace_the_whole_one(owner: Own
 def test_once_it_has_moved_the_old_place_is_told_and_the_new_one_mirrors(owner: Owner) -> None:
     run_dir = owner.trained(100)
     _mirrors(owner, run_dir)
-    other = home_of(owner.folder / "other")
-    other.site = other.site.model_copy(update={"mirror": owner.site.mirror})
-    other.clock.advance(timedelta(hours=3).total_seconds())
+    other = _other(owner)
     there = other.fetch(run_dir.path.name, owner.remote).run_dir
     assert _said(_mirrors(other, there)) == []
     assert owner.there(run_dir.path.name).run.run_dir == str(there.path)
@@ -94,9 +92,7 @@ def test_the_place_that_it_came_from_does_not_take_it_back_by_mirroring(owner: O
     """There and back, and there again by mistake: each has once taken it over from the other."""
     run_dir = owner.trained(100)
     _mirrors(owner, run_dir)
-    other = home_of(owner.folder / "other")
-    other.site = other.site.model_copy(update={"mirror": owner.site.mirror})
-    other.clock.advance(timedelta(hours=3).total_seconds())
+    other = _other(owner)
     run_id = run_dir.path.name
     there = other.fetch(run_id, owner.remote).run_dir
     _mirrors(other, there)
@@ -123,9 +119,7 @@ def test_a_place_that_has_lost_the_run_sends_no_checkpoint_either(owner: Owner) 
     """Else the files of one would lie among those of the other, where both come to one step."""
     run_dir = owner.trained(100)
     _mirrors(owner, run_dir)
-    other = home_of(owner.folder / "other")
-    other.site = other.site.model_copy(update={"mirror": owner.site.mirror})
-    other.clock.advance(timedelta(hours=3).total_seconds())
+    other = _other(owner)
     there = other.fetch(run_dir.path.name, owner.remote).run_dir
     save(there, 150)
     sent_first: list[str] = []

@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import pickle
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +26,16 @@ from hpcflow.runtime.ranks import Alone, OtherRanks, TorchRanks
 from hpcflow.runtime.restoring import choose
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.conftest import Undisturbed
-from tests.runtime.harness import RunFolder, context, differing, rewritten, run, start, weights
+from tests.runtime.harness import (
+    RunFolder,
+    context,
+    die_at_call,
+    differing,
+    rewritten,
+    run,
+    start,
+    weights,
+)
 from tests.runtime.program import BATCHES, EPOCHS
 from tests.runtime.published import publish
 
@@ -44,16 +51,7 @@ def save(folder: Path, train_step: int) -> None:
 
 def save_and_die(folder: Path, train_step: int, at_call: int) -> None:
     """Make a checkpoint, and be killed at the ``at_call``-th call that touches the disk."""
-    left = at_call
-
-    def count(event: str, _arguments: tuple[Any, ...]) -> None:
-        nonlocal left
-        if event == "open" or event.startswith(("os.", "shutil.")):
-            left -= 1
-            if left == 0:
-                signal.raise_signal(signal.SIGKILL)
-
-    sys.addaudithook(count)
+    die_at_call(at_call)
     save(folder, train_step)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from hpcflow.runtime.keeping import Keeper, find, half_removed
 from hpcflow.runtime.manifest import manifest_bytes, now_text, verify
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.rule import judge as rule_judge
-from tests.runtime.harness import RunFolder, context, run, start
+from tests.runtime.harness import RunFolder, context, die_at_call, run, start
 from tests.runtime.program import BATCHES, EPOCHS
 from tests.runtime.published import publish
 
@@ -135,16 +133,7 @@ def remove_and_die(folder: Path, at_call: int) -> None:
     """Publish one more and remove the older two; killed at the ``at_call``-th call."""
     job = job_in(folder)
     save(folder, 300)
-    left = at_call
-
-    def count(event: str, _arguments: tuple[Any, ...]) -> None:
-        nonlocal left
-        if event == "open" or event.startswith(("os.", "shutil.")):
-            left -= 1
-            if left == 0:
-                signal.raise_signal(signal.SIGKILL)
-
-    sys.addaudithook(count)
+    die_at_call(at_call)
     Keeper(job, EventLog(job.events)).tidy(300)
 
 
