@@ -34,6 +34,8 @@ def _identity(folder: Path, settings: Settings) -> list[str]:
         f"ClusterName={settings.name}",
         f"SlurmctldHost={_host()}(127.0.0.1)",
         f"SlurmctldPort={settings.ports.slurmctld}",
+        # hpcflow derives the ports of a job from its id, and clusters of one machine share ports.
+        f"FirstJobId={settings.ports.slurmctld}",
         # root, not slurm: one owner of all files, and slurmd must be root anyway.
         "SlurmUser=root",
         "AuthType=auth/munge",
