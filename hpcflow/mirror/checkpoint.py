@@ -24,6 +24,7 @@ from hpcflow.mirror.records import (
 )
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
+from hpcflow.runtime.checksum import is_checksum, sha256_of_open
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.storage.files import open_file, read_file, storage_error
 from hpcflow.storage.layout import RunDir
@@ -121,7 +122,6 @@ def send_checkpoint(
         todo = sending.missing()
         on_bytes(local.size_bytes - sum(each.size_bytes for each in todo))
         uploader.send(todo, on_bytes=sent)
-        sending.compare()
         remote.put_bytes(local.manifest, sending.folder + MANIFEST, sha256=local.manifest_sha256)
         sending.end()
     except (OSError, DamagedError) as error:
@@ -225,13 +225,11 @@ class _Sending:
             DamagedError: a file is not what its manifest says.
             OSError: a file cannot be read.
         """
-        for name, (size_bytes, sha256) in self._local.files.items():
-            path, digest, read_bytes = self._local.path / name, hashlib.sha256(), 0
+        for name, (_, sha256) in self._local.files.items():
+            path = self._local.path / name
             with open_file(path) as file:
-                while data := file.read(_PIECE_BYTES):
-                    digest.update(data)
-                    read_bytes += len(data)
-            if (read_bytes, digest.hexdigest()) != (size_bytes, sha256):
+                found = sha256_of_open(file.fileno(), sha256)
+            if found != sha256:
                 raise DamagedError(f"{path} is not what was written: its checksum differs")
 
     def _is_right(self, full: str, entry: Entry, name: str) -> bool:
@@ -256,24 +254,6 @@ class _Sending:
             known=self._records.uploads.get(f"{self._local.train_step}/{name}"),
             on_begin=begun,
         )
-
-    def compare(self) -> None:
-        """Whether the store has all files in their sizes.
-
-        Raises:
-            MirrorError: it has not, though it said so.
-        """
-        there = self._remote.names(self.folder)
-        for name, (size_bytes, _) in self._local.files.items():
-            entry = there.get(self.folder + name)
-            if entry is None or entry.size_bytes != size_bytes:
-                found = "nothing" if entry is None else f"{entry.size_bytes} bytes"
-                raise MirrorError(
-                    f"{self._remote.url_of(self.folder + name)} was sent with {size_bytes} bytes, "
-                    f"and the store has {found}",
-                    next_action="it is sent again by itself; if that repeats, tell those who run "
-                    "the store",
-                )
 
     def end(self) -> None:
         self._say(
@@ -314,10 +294,10 @@ def _size(said: Any) -> int:
 
 
 def _sha256(said: Any) -> str:
-    text = str(said["sha256"])
-    if len(bytes.fromhex(text)) != 32:
+    text = said["sha256"]
+    if not is_checksum(text):
         raise ValueError(f"{text!r} is no checksum")
-    return text
+    return str(text)
 
 
 def _is_plain(name: str) -> bool:

@@ -6,7 +6,6 @@ belongs. What is in memory at any moment is bounded, whatever the sizes of the o
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections import deque
@@ -18,6 +17,7 @@ from typing import BinaryIO, Final
 
 from hpcflow.errors import DamagedError
 from hpcflow.mirror.remote import Remote
+from hpcflow.runtime.checksum import Checksum
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
 
 _RANGE_BYTES: Final = 8 << 20
@@ -103,11 +103,11 @@ class _Fetching:
             raise storage_error("write", wanted.path, error) from error
 
     def _write(self, wanted: Wanted, file: BinaryIO) -> None:
-        digest, size_bytes = hashlib.sha256(), 0
+        checksum, size_bytes = Checksum(wanted.sha256), 0
         for data in self._ranges(wanted):
             if self.stopped.is_set():
                 return
-            digest.update(data)
+            checksum.update(data)
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]
@@ -117,7 +117,7 @@ class _Fetching:
         url = self._remote.url_of(wanted.name)
         if size_bytes != wanted.size_bytes:
             raise DamagedError(f"{url} has {size_bytes} bytes or more, not {wanted.size_bytes}")
-        if wanted.sha256 is not None and digest.hexdigest() != wanted.sha256:
+        if wanted.sha256 is not None and checksum.text() != wanted.sha256:
             raise DamagedError(f"{url} is not what was sent: its checksum differs")
 
     def _ranges(self, wanted: Wanted) -> Iterator[bytes]:

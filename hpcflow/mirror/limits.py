@@ -26,6 +26,7 @@ class Memory:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes, self._held_bytes = limit_bytes, 0
         self._changed = threading.Condition()
+        self._spare: list[bytearray] = []
 
     def take(self, size_bytes: int) -> None:
         """Return when ``size_bytes`` are ours."""
@@ -40,6 +41,25 @@ class Memory:
         with self._changed:
             self._held_bytes -= size_bytes
             self._changed.notify_all()
+
+    def lend(self, size_bytes: int) -> bytearray:
+        """So much memory, to be handed back; what is in it is of whoever had it before.
+
+        To get it anew from the system each time takes as long as to send what is in it.
+        """
+        self.take(size_bytes)
+        with self._changed:
+            while self._spare:
+                spare = self._spare.pop()
+                if len(spare) == size_bytes:
+                    return spare
+        return bytearray(size_bytes)
+
+    def hand_back(self, lent: bytearray) -> None:
+        """Nobody uses what :meth:`lend` gave any more."""
+        with self._changed:
+            self._spare.append(lent)
+        self.give(len(lent))
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:

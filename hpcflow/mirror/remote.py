@@ -48,8 +48,8 @@ class Entry:
 
     Attributes:
         etag: changes when the content does; None where the store has no such thing.
-        sha256: 64 hexadecimal digits that were stored with it; None where nobody did, or where
-            only :meth:`Remote.stat` tells.
+        sha256: the checksum that was stored with it (:mod:`hpcflow.runtime.checksum`); None where
+            there is none, or where only :meth:`Remote.stat` tells.
     """
 
     size_bytes: int
@@ -74,8 +74,21 @@ class Parts(ABC):
         """Begin an object of parts; returns the id that the other calls take."""
 
     @abstractmethod
-    def put(self, name: str, upload_id: str, number: int, data: bytes | memoryview) -> Part:
-        """Send one part. All but the last have the same size, at least 5 MiB."""
+    def put(
+        self,
+        name: str,
+        upload_id: str,
+        number: int,
+        data: bytes | bytearray,
+        *,
+        sha256: str | None = None,
+    ) -> Part:
+        """Send one part. All but the last have the same size, at least 5 MiB.
+
+        Args:
+            sha256: of ``data``, 64 hexadecimal digits, when it is known: then it need not be
+                computed once more.
+        """
 
     @abstractmethod
     def done(self, name: str, upload_id: str) -> dict[int, Part] | None:

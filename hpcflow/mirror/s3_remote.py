@@ -25,6 +25,7 @@ try:
     from botocore.session import Session
 
     from hpcflow.mirror.s3_errors import translated
+    from hpcflow.mirror.s3_signing import KNOWN_SHA256, let_sha256_be_told
 except ImportError as missing:
     raise InputError(
         f"a mirror in S3 needs a package that is not installed: {missing.name}",
@@ -235,6 +236,7 @@ class S3Remote(Remote):
                 region_name=session.get_config_variable("region") or "us-east-1",
                 config=config,
             )
+            let_sha256_be_told(client)
             return client, session.get_credentials()
 
 
@@ -253,10 +255,20 @@ class S3Parts(Parts):
 
         return self._remote.call("send", name, create)
 
-    def put(self, name: str, upload_id: str, number: int, data: bytes | memoryview) -> Part:
+    def put(
+        self,
+        name: str,
+        upload_id: str,
+        number: int,
+        data: bytes | bytearray,
+        *,
+        sha256: str | None = None,
+    ) -> Part:
+        known = {KNOWN_SHA256: sha256} if sha256 is not None else {}
+
         def send() -> Part:
             answer = self._remote.client.upload_part(
-                **self._object(name), UploadId=upload_id, PartNumber=number, Body=data
+                **self._object(name), UploadId=upload_id, PartNumber=number, Body=data, **known
             )
             return Part(number, len(data), str(answer["ETag"]))
 

@@ -20,10 +20,12 @@ from hpcflow.errors import DamagedError, MirrorError, MirrorUnavailable, Missing
 from hpcflow.mirror.limits import Line
 from hpcflow.mirror.records import Upload
 from hpcflow.mirror.remote import Part, Parts, Remote
+from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole
 from hpcflow.storage.files import open_file
 
 #: Up to this size a file goes as one request; what a killed upload has lost is at most one of them.
-PART_BYTES: Final = 16 << 20
+#: As a piece of a checksum, so that what is computed for the one need not be for the other.
+PART_BYTES: Final = PIECE_BYTES
 _SMALLEST_PART_BYTES: Final = 5 << 20
 _MOST_PARTS: Final = 10_000
 
@@ -34,7 +36,7 @@ class Outgoing:
 
     Attributes:
         size_bytes: so much of it is sent: more may be appended meanwhile.
-        sha256: what its manifest says; None where there is none to hold it against.
+        sha256: the checksum that its manifest says; None where there is none to hold it against.
         known: parts of it that were begun before, maybe.
         on_begin: called when parts are begun, before the first is sent.
         on_sent: called when the object is there.
@@ -144,16 +146,16 @@ class Uploader:
         self, out: Outgoing, file: BinaryIO, tell: Callable[[int], object]
     ) -> Iterator[bytes]:
         """The file in order; it raises in the end where that was not what it should be."""
-        digest = hashlib.sha256()
+        checksum = Checksum(out.sha256)
         for begin in range(0, out.size_bytes, PART_BYTES):
             size_bytes = min(PART_BYTES, out.size_bytes - begin)
             with self._memory.holding(size_bytes):
                 data = _read(out, file, size_bytes)
-                digest.update(data)
+                checksum.update(data)
                 self._bandwidth.wait(size_bytes)
                 yield data
             tell(size_bytes)
-        _compare(out, digest.hexdigest())
+        _compare(out, checksum.text())
 
     def _send_parts(
         self,
@@ -203,40 +205,40 @@ class Uploader:
         stopped: threading.Event,
     ) -> list[Part] | None:
         """All parts, once the file is known to be what it should; None where that was given up."""
-        digest = hashlib.sha256()
+        checksum = Checksum(out.sha256)
+        has_pieces = upload.part_bytes == PIECE_BYTES and not is_of_whole(out.sha256)
         parts: list[Part] = []
         results: list[Future[Part]] = []
         try:
             for number, begin in enumerate(range(0, out.size_bytes, upload.part_bytes), 1):
                 if stopped.is_set() or any(each.done() and each.exception() for each in results):
                     break
-                size_bytes = min(upload.part_bytes, out.size_bytes - begin)
-                self._memory.take(size_bytes)
+                data = self._memory.lend(min(upload.part_bytes, out.size_bytes - begin))
                 try:
-                    data = _read(out, file, size_bytes)
-                    digest.update(data)
+                    _read_into(data, out, file)
+                    digest = hashlib.sha256(data)
+                    if has_pieces:
+                        checksum.add_piece(digest)
+                    else:
+                        checksum.update(data)
+                    part = there.get(number)
+                    if part is not None:
+                        _require_of(part, data)
+                        parts.append(part)
+                        tell(len(data))
+                        self._memory.hand_back(data)
+                        continue
+                    work = (store, out.name, upload, number, data, digest.hexdigest(), tell)
+                    results.append(self._requests.submit(self._send_part, *work))
                 except BaseException:
-                    self._memory.give(size_bytes)
+                    self._memory.hand_back(data)
                     raise
-                part = there.get(number)
-                if part is not None:
-                    self._memory.give(size_bytes)
-                    _require_of(part, data)
-                    parts.append(part)
-                    tell(size_bytes)
-                    continue
-                results.append(
-                    self._requests.submit(
-                        self._send_part, store, out.name, upload, number, data, tell
-                    )
-                )
-                del data
         finally:
             wait(results)
         parts += [each.result() for each in results]
         if stopped.is_set():
             return None
-        _compare(out, digest.hexdigest())
+        _compare(out, checksum.text())
         return parts
 
     def _go_on_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
@@ -272,15 +274,17 @@ class Uploader:
         name: str,
         upload: Upload,
         number: int,
-        data: bytes,
+        data: bytearray,
+        sha256: str,
         tell: Callable[[int], object],
     ) -> Part:
+        size_bytes = len(data)
         try:
-            self._bandwidth.wait(len(data))
-            part = store.put(name, upload.upload_id, number, data)
+            self._bandwidth.wait(size_bytes)
+            part = store.put(name, upload.upload_id, number, data, sha256=sha256)
         finally:
-            self._memory.give(len(data))
-        tell(len(data))
+            self._memory.hand_back(data)
+        tell(size_bytes)
         return part
 
 
@@ -305,12 +309,25 @@ def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:
     while len(data) < size_bytes:  # a signal, a network file system
         more = os.read(file.fileno(), size_bytes - len(data))
         if not more:
-            raise DamagedError(f"{out.path} is shorter than it should be: it is torn")
+            raise _torn(out)
         data += more
     return data
 
 
-def _require_of(part: Part, data: bytes) -> None:
+def _read_into(data: bytearray, out: Outgoing, file: BinaryIO) -> None:
+    left = memoryview(data)
+    while left:  # a signal, a network file system
+        count = os.readv(file.fileno(), [left])
+        if not count:
+            raise _torn(out)
+        left = left[count:]
+
+
+def _torn(out: Outgoing) -> DamagedError:
+    return DamagedError(f"{out.path} is shorter than it should be: it is torn")
+
+
+def _require_of(part: Part, data: bytes | bytearray) -> None:
     """The store must have these very bytes: whoever sent the part may have read others, and been
     killed before that was found. Where it does not say, as with a key of a KMS, it has others.
     """

@@ -15,6 +15,7 @@ from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.small_files import forget_lost
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run, survey
+from hpcflow.runtime.checksum import Checksum
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.unread import mark_unread
 
@@ -99,7 +100,7 @@ def _wrong(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) ->
             wrong[name] = f"{name} is gone"
         elif entry.size_bytes != said["size_bytes"]:
             wrong[name] = f"{name} has {entry.size_bytes} bytes, not {said['size_bytes']}"
-        elif _sha256(remote, folder + name, entry, reads=reads) != said["sha256"]:
+        elif _sha256(remote, folder + name, entry, said["sha256"], reads=reads) != said["sha256"]:
             wrong[name] = f"{name} is another file of the same size"
     return wrong
 
@@ -110,12 +111,12 @@ def _said_shortly(wrong: list[str]) -> str | None:
     return wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more files"
 
 
-def _sha256(remote: Remote, name: str, entry: Entry, *, reads: bool) -> str:
+def _sha256(remote: Remote, name: str, entry: Entry, like: str, *, reads: bool) -> str:
     """By what is stored with it; by reading it, where nothing is."""
     known = None if reads else remote.stat(name)
     if known is not None and known.sha256 is not None:
         return known.sha256
-    digest = hashlib.sha256()
+    checksum = Checksum(like)
     for begin in range(0, entry.size_bytes, _PIECE_BYTES):
-        digest.update(remote.read_range(name, begin, begin + _PIECE_BYTES))
-    return digest.hexdigest()
+        checksum.update(remote.read_range(name, begin, begin + _PIECE_BYTES))
+    return checksum.text()

@@ -5,7 +5,6 @@ Everything is data from outside: sizes are looked at before anything is read, an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +15,13 @@ from hpcflow.mirror.layout import MANIFEST, RUN_JSON
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.model.run import Run
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
+from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.storage.rundir import parse_run
 
 _MAX_RUN_JSON_BYTES: Final = 16 << 20
 _MAX_JOURNAL_BYTES: Final = 256 << 20
 _MAX_MANIFEST_BYTES: Final = 64 << 20
-_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -203,14 +202,9 @@ def _file(name: str, said: Any) -> RemoteFile:
     if (why := why_unsafe(name)) is not None:
         raise DamagedError(f"its {MANIFEST} names {name[:200]!r}, which {why}")
     size, sha256 = (said.get(key) if isinstance(said, dict) else None for key in _OF_FILE)
-    if (
-        type(size) is not int
-        or size < 0
-        or not isinstance(sha256, str)
-        or not _SHA256.fullmatch(sha256)
-    ):
+    if type(size) is not int or size < 0 or not is_checksum(sha256):
         raise DamagedError(f"its {MANIFEST} lacks size or checksum of {name!r}")
-    return RemoteFile(size, sha256)
+    return RemoteFile(size, str(sha256))
 
 
 _OF_FILE: Final = ("size_bytes", "sha256")

@@ -23,7 +23,8 @@ from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.model.units import format_bytes
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteFile, RemoteRun
-from hpcflow.runtime.files import remove_tree, sha256_of, sync_folders
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import remove_tree, sync_folders
 from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lustre import set_layout
@@ -205,7 +206,7 @@ def _missing(
 def _is_whole(path: Path, file: RemoteFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size_bytes:
         return False
-    return sha256_of(path) == file.sha256
+    return sha256_of(path, file.sha256) == file.sha256
 
 
 def _own_folder(path: Path) -> Path:

@@ -7,6 +7,7 @@ when the program ends, also inside of torch.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -48,6 +49,12 @@ class Background:
         except BaseException as error:  # whatever it is, the training is told, and goes on
             # The text alone: with its traceback the error would keep the copied state alive.
             self.error = describe(error)
+
+
+def processors() -> int:
+    """How many this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not everywhere people try things out
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def describe(error: BaseException) -> str:

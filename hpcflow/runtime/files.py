@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,17 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcflow.runtime.background import Background
+from hpcflow.runtime.checksum import Checksum
 
 _CHUNK_BYTES = 1 << 20
 
-#: What is hashed by another thread, and then given to the disk, as one.
+#: What is given to the disk as one.
 _WINDOW_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a manifest says of a file; ``sha256`` is 64 hexadecimal digits."""
+    """What a manifest says of a file; ``sha256`` as in :mod:`hpcflow.runtime.checksum`."""
 
     size_bytes: int
     sha256: str
@@ -37,22 +36,37 @@ class NewFile:
 
     Args:
         must_stop: asked before each MiB; once it is true, the rest is not written.
+        hashers: threads that compute the checksum of what is large.
+        like: a checksum that this one will be compared with.
     """
 
-    def __init__(self, path: Path, must_stop: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        must_stop: Callable[[], bool] | None = None,
+        *,
+        hashers: int = 1,
+        like: str | None = None,
+    ) -> None:
         self._file = path.open("xb", buffering=0)
-        self._must_stop = must_stop
-        self._digest = hashlib.sha256()
+        self._must_stop, self._hashers = must_stop, hashers
+        self._checksum = Checksum(like)
         self._size_bytes = 0
         self._begun_bytes = 0
         self._error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
-        for begin in range(0, len(view), _WINDOW_BYTES):
+        if self._error is None and len(view) <= _CHUNK_BYTES:
+            self._checksum.update(view)  # for so little a thread takes too long to start
+            self._error = self._write_all(view)
+        elif self._error is None:
+            hashing = self._checksum.begin(view, self._hashers)
+            self._error = self._write_all(view)
             if self._error is not None:
-                break
-            self._write_window(view[begin : begin + _WINDOW_BYTES])
+                hashing.stop()
+            elif why := hashing.finish():
+                self._error = OSError(f"no checksum could be computed: {why}")
         return len(view)
 
     def flush(self) -> None:
@@ -69,25 +83,16 @@ class NewFile:
                 os.fsync(self._file.fileno())
         if self._error is not None:
             raise self._error
-        return Written(self._size_bytes, self._digest.hexdigest())
+        return Written(self._size_bytes, self._checksum.text())
 
-    def _write_window(self, window: memoryview) -> None:
-        hashing = None
-        if len(window) > _CHUNK_BYTES:  # for less a thread takes too long to start
-            hashing = Background(lambda: self._digest.update(window))
-        if hashing is None or not hashing.has_begun:
-            self._digest.update(window)
-            hashing = None
+    def _write_all(self, view: memoryview) -> OSError | None:
         try:
-            for begin in range(0, len(window), _CHUNK_BYTES):
-                self._write_chunk(window[begin : begin + _CHUNK_BYTES])
-            self._begin_writeback()
+            for begin in range(0, len(view), _CHUNK_BYTES):
+                self._write_chunk(view[begin : begin + _CHUNK_BYTES])
+                self._begin_writeback()
         except OSError as error:
-            self._error = error
-        if hashing is not None:
-            hashing.wait()
-            if hashing.error is not None and self._error is None:
-                self._error = OSError(f"no checksum could be computed: {hashing.error}")
+            return error
+        return None
 
     def _write_chunk(self, chunk: memoryview) -> None:
         if self._must_stop is not None and self._must_stop():
@@ -153,15 +158,6 @@ def sync_folders(folder: Path) -> None:
         if path.is_dir():
             sync(path)
     sync(folder)
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, as 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def remove_tree(folder: Path) -> None:

@@ -14,12 +14,11 @@ copying itself. There is never more of it than one copy of the state.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from hpcflow.runtime.background import Background
+from hpcflow.runtime.background import Background, processors
 from hpcflow.runtime.plain import pickled
 
 #: What a thread copies before it takes the next piece.
@@ -121,9 +120,7 @@ class HostCopies:
                     return
                 ctypes.memmove(target, source, size_bytes)  # the other threads run meanwhile
 
-        has_affinity = hasattr(os, "sched_getaffinity")  # not everywhere people try things out
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        threads = min(len(self._pieces), _MOST_THREADS, cores)
+        threads = min(len(self._pieces), _MOST_THREADS, processors())
         helpers = [Background(copy) for _ in range(threads - 1)]
         copy()
         for helper in helpers:

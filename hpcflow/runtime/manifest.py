@@ -20,7 +20,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -28,7 +28,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.files import Written, sha256_of, write_new
+from hpcflow.runtime.checksum import PIECE_BYTES, Each, is_checksum, sha256_of
+from hpcflow.runtime.files import Written, write_new
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -224,19 +225,34 @@ def parts_of(name: str) -> list[str]:
 def _check_files(
     folder: Path, files: list[tuple[str, dict[str, Any]]], share: Share, *, at_once: bool
 ) -> None:
-    def check(file: tuple[str, dict[str, Any]]) -> None:
-        _check_file(folder, *file, share)
-
+    """Large files one after the other, their pieces at once; small ones at once."""
     with ThreadPoolExecutor(_READERS) as readers:
-        checked: Iterable[None] = map(check, files)
-        if at_once:
-            with suppress(RuntimeError):  # no thread is to be had: this one reads all
-                checked = readers.map(check, files)
-        for _ in checked:
+        each: Each = _ByReaders(readers) if at_once else map
+        for name, entry in files:
+            _check_shape(folder, name, entry)
+        if share.sizes_only:
+            return
+        small = [file for file in files if file[1]["size_bytes"] <= PIECE_BYTES]
+        for _ in each(lambda file: _check_bytes(folder, *file), small):
             pass
+        for name, entry in files:
+            if entry["size_bytes"] > PIECE_BYTES:
+                _check_bytes(folder, name, entry, each)
 
 
-def _check_file(folder: Path, name: str, entry: dict[str, Any], share: Share) -> None:
+class _ByReaders:
+    """``map``, by several threads; by this one, where no other is to be had."""
+
+    def __init__(self, readers: ThreadPoolExecutor) -> None:
+        self._readers = readers
+
+    def __call__(self, do: Callable[[Any], Any], items: Iterable[Any]) -> Iterable[Any]:
+        with suppress(RuntimeError):
+            return self._readers.map(do, items)
+        return map(do, items)
+
+
+def _check_shape(folder: Path, name: str, entry: dict[str, Any]) -> None:
     parts = parts_of(name)
     path = folder
     try:
@@ -247,11 +263,19 @@ def _check_file(folder: Path, name: str, entry: dict[str, Any], share: Share) ->
         if not path.is_file():
             raise CheckpointError(f"{name} is missing")
         size_bytes = path.stat().st_size
-        if size_bytes != entry.get("size_bytes"):
-            raise CheckpointError(
-                f"{name} has {size_bytes} bytes, not {entry.get('size_bytes')}: it is torn"
-            )
-        if not share.sizes_only and sha256_of(path) != entry.get("sha256"):
-            raise DamagedError(f"{name} is not what was written: its checksum differs")
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error
+    if size_bytes != entry.get("size_bytes"):
+        raise CheckpointError(
+            f"{name} has {size_bytes} bytes, not {entry.get('size_bytes')}: it is torn"
+        )
+
+
+def _check_bytes(folder: Path, name: str, entry: dict[str, Any], each: Each = map) -> None:
+    said = entry.get("sha256")
+    try:
+        found = sha256_of(folder / name, said if is_checksum(said) else None, each)
+    except OSError as error:
+        raise CheckpointError(f"{name} cannot be read: {error}") from error
+    if found != said:
+        raise DamagedError(f"{name} is not what was written: its checksum differs")

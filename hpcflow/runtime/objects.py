@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpcflow.runtime.background import describe
-from hpcflow.runtime.files import NewFile, Written, files_below, sha256_of, sync
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import NewFile, Written, files_below, sync
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.plain import require_plain
 from hpcflow.runtime.tensor_tree import split
@@ -102,14 +103,20 @@ def file_name(name: str, obj: object, rank: int = 0) -> str:
     return f"{name}.rank-{rank:05d}.pt" if is_of_data(obj) else f"{name}.pt"
 
 
+class Create(Protocol):
+    """Makes a new file at a path."""
+
+    def __call__(self, path: Path) -> NewFile: ...
+
+
 class Part(Protocol):
     """One object of a checkpoint, as it was when it was captured."""
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:
         """Write it into ``folder``; returns its files, on disk, by their names below ``folder``.
 
         Args:
-            must_stop: asked now and then; once it is true, nothing more is written.
+            create: makes a new file at a path.
 
         Raises:
             OSError: the disk is full or gone, or it had to stop.
@@ -124,8 +131,8 @@ class JsonPart:
     name: str
     text: str
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
-        file = NewFile(folder / self.name, must_stop)
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:
+        file = create(folder / self.name)
         file.write(self.text.encode())
         return {self.name: file.close()}
 
@@ -138,7 +145,7 @@ class TorchPart:
     state: Callable[[], Any]
     proven: set[type]
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:
         import torch
 
         state = self.state()
@@ -146,7 +153,7 @@ class TorchPart:
             require_plain(self.name, state, self.proven)
         except (AttributeError, TypeError, pickle.PickleError) as error:
             raise OSError(str(error)) from error
-        file = NewFile(folder / self.name, must_stop)
+        file = create(folder / self.name)
         try:
             with _without_crc32(torch.serialization):
                 torch.save(state, file)
@@ -161,7 +168,7 @@ class FolderPart:
 
     name: str
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:  # noqa: ARG002
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:  # noqa: ARG002
         files = {}
         for name, path in files_below(folder / self.name):
             sync(path)

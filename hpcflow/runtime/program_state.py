@@ -223,5 +223,7 @@ def _values_file(name: str) -> str:
 
 def _local(tensor: Any) -> Any:
     """What this rank has of it, as a plain tensor without a graph."""
-    tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    import torch
+
+    with torch.no_grad():  # in which a sharded one gives its part without a call of autograd's
+        return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()

@@ -35,20 +35,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.background import Background
-from hpcflow.runtime.files import Written, remove_tree, write_new
+from hpcflow.runtime.background import Background, processors
+from hpcflow.runtime.files import NewFile, Written, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import set_aside
 from hpcflow.runtime.manifest import Checkpoint, CheckpointError
 from hpcflow.runtime.notice import BUSY, FAILED, NOTHING
-from hpcflow.runtime.objects import JsonPart, Part
+from hpcflow.runtime.objects import Create, JsonPart, Part
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.restoring import Restored, choose, rank_file, read_rank_state
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
+
+#: Threads of a rank that compute checksums while the training stands still.
+_MOST_HASHERS = 4
 
 _EXISTS = 1
 _ANOTHER = "another rank could not write"
@@ -191,7 +194,7 @@ class Saving:
         def work() -> None:
             if self._ranks.rank == 0:
                 self._store.require_quota()  # here, for it is a program that may take seconds
-            self._write(flight, parts)
+            self._write(flight, parts, hashers=1)  # other processors are the training's
             if is_alone:
                 self._publish(flight)
 
@@ -209,7 +212,8 @@ class Saving:
         parts = self._capture(flight, rank_state, None)
         flight.write_began = time.monotonic()
         try:
-            self._together(lambda: self._write(flight, parts))
+            hashers = min(_MOST_HASHERS, processors())
+            self._together(lambda: self._write(flight, parts, hashers=hashers))
             self._together(lambda: self._publish(flight))
         except CheckpointError:
             self._remove(flight)
@@ -329,13 +333,16 @@ class Saving:
             self._copies.settle()
         return parts
 
-    def _write(self, flight: _Flight, parts: list[Part]) -> None:
+    def _write(self, flight: _Flight, parts: list[Part], *, hashers: int) -> None:
         def must_stop() -> bool:
             """Of several ranks, one alone can publish nothing, once its program has ended."""
             return self._ranks.world_size > 1 and not flight.trainer.is_alive()
 
+        def create(path: Path) -> NewFile:
+            return NewFile(path, must_stop, hashers=hashers)
+
         for part in parts:
-            flight.files.update(part.write(flight.staged, must_stop))
+            flight.files.update(part.write(flight.staged, create))
         if self._ranks.rank != 0:
             entries = {name: asdict(written) for name, written in flight.files.items()}
             path = flight.staged / _part_file(self._ranks.rank)
@@ -399,7 +406,7 @@ class _Refused:
 
     reason: str
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:  # noqa: ARG002
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:  # noqa: ARG002
         raise OSError(self.reason)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from hpcflow.runtime.files import NewFile, Written
 from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.objects import Create
 from hpcflow.runtime.shard_plan import ALIGNMENT_BYTES, Share, shard_file
 from hpcflow.runtime.stored import Piece, StoredTensor
 from hpcflow.runtime.tensor_tree import Place
@@ -42,9 +43,9 @@ class ShardsPart:
     tensors: Callable[[], dict[Place, Any]]
     share: Share
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:
         tensors = self.tensors()
-        file = NewFile(folder / self.name, must_stop)
+        file = create(folder / self.name)
         end = 0
         try:
             for place, begin in self.share.begins:
@@ -61,9 +62,9 @@ class IndexPart:
 
     share: Share
 
-    def write(self, folder: Path, must_stop: Callable[[], bool]) -> dict[str, Written]:
+    def write(self, folder: Path, create: Create) -> dict[str, Written]:
         lines = ",\n ".join(json.dumps(entry) for entry in self.share.index or ())
-        file = NewFile(folder / INDEX, must_stop)
+        file = create(folder / INDEX)
         file.write(f'{{"format": {_FORMAT}, "tensors": [\n {lines}]}}'.encode())
         return {INDEX: file.close()}
 

@@ -139,7 +139,7 @@ def _files(source: Source, manifest: bytes) -> dict[str, Written]:
 def _copy_file(
     source: Source, name: str, wanted: Written, path: Path, tell: Callable[[int], object]
 ) -> Written:
-    copy, unreadable = NewFile(path), None
+    copy, unreadable = NewFile(path, like=wanted.sha256), None
     try:
         with source.open(name) as file:
             left = wanted.size_bytes + 1  # one more byte than there should be is one too many

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import subprocess
@@ -18,6 +17,7 @@ from hpcflow.mirror.limits import Bandwidth, Line, Memory
 from hpcflow.mirror.remote import Part, open_remote
 from hpcflow.mirror.s3_remote import S3Parts
 from hpcflow.mirror.upload import PART_BYTES, Uploader
+from hpcflow.runtime.checksum import Checksum
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.layout import RunDir
@@ -43,11 +43,11 @@ def save_sparse(run_dir: RunDir, train_step: int, size_bytes: int) -> None:
     staged = store.stage(train_step, secrets.randbits(60))
     with (staged / "model.pt").open("wb") as file:
         file.truncate(size_bytes)
-    digest, zeros = hashlib.sha256(), bytes(1 << 20)
+    checksum, zeros = Checksum(), bytes(1 << 20)
     for _ in range(size_bytes >> 20):
-        digest.update(zeros)
-    digest.update(zeros[: size_bytes % len(zeros)])
-    written = {"model.pt": Written(size_bytes, digest.hexdigest())}
+        checksum.update(zeros)
+    checksum.update(zeros[: size_bytes % len(zeros)])
+    written = {"model.pt": Written(size_bytes, checksum.text())}
     store.publish(staged, train_step, written, run_id=run_dir.path.name, attempt=1)
 
 
@@ -77,9 +77,9 @@ def test_as_many_parts_as_20_gb_have_and_none_of_them_twice(
     monkeypatch.setattr(upload_module, "PART_BYTES", part_bytes)
     put, sent = S3Parts.put, []
 
-    def counted(*args: Any) -> Part:
+    def counted(*args: Any, **known: Any) -> Part:
         sent.append(args[3])
-        return put(*args)
+        return put(*args, **known)
 
     monkeypatch.setattr(S3Parts, "put", counted)
     with monkeypatch.context() as patch:  # it is killed before the object is made of its parts

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.checksum import sha256_of
 from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
 from tests.rendering.samples import RUN_ID, a_local_site, a_site

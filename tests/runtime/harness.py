@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from hpcflow.model.events import complete_lines, parse_event
-from hpcflow.runtime.files import sha256_of
+from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.manifest import manifest_bytes
 from tests.runtime import program
 

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from hpcflow import runtime
-from hpcflow.runtime.files import NewFile, sha256_of
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import job_from
 from hpcflow.runtime.manifest import CheckpointError, verify

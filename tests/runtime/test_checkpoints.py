@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 
 from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
-from hpcflow.runtime.files import NewFile, sha256_of, sync
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import NewFile, sync
 from hpcflow.runtime.manifest import CheckpointError, Share, manifest_bytes, verify
 from hpcflow.runtime.objects import check_object
 from hpcflow.runtime.program_state import ProgramState
@@ -298,7 +299,7 @@ import os
 from hpcflow.runtime import manifest
 from tests.runtime import program
 
-def broken(path):
+def broken(path, *how):
     raise OSError(errno.EIO, "Input/output error", str(path))
 
 if os.environ.get("RANK", "0") == os.environ["BROKEN"]:
@@ -328,7 +329,7 @@ def test_a_disk_that_cannot_be_read_does_not_make_a_training_begin_anew(
 def test_nor_does_a_program_in_another_language(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(path: Path) -> str:
+    def broken(path: Path, *_how: object) -> str:
         raise OSError(errno.EIO, "Input/output error", str(path))
 
     save(tmp_path, 40)
@@ -585,10 +586,10 @@ def test_a_save_does_not_undo_what_the_program_sets_meanwhile(
     settings.set_crc32_options(False)
     try:
         for part in ProgramState({"model": torch.nn.Linear(2, 2)}, Alone()).capture(tmp_path, None):
-            part.write(tmp_path, lambda: False)
+            part.write(tmp_path, NewFile)
         assert settings.get_crc32_options(), "the program has set it while this was saved"
         for part in ProgramState({"other": torch.nn.Linear(2, 2)}, Alone()).capture(tmp_path, None):
-            part.write(tmp_path, lambda: False)
+            part.write(tmp_path, NewFile)
         assert settings.get_crc32_options(), "as it was before"
     finally:
         settings.set_crc32_options(True)

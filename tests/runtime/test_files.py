@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import threading
 from itertools import pairwise
@@ -11,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.runtime.files import NewFile, Written, sha256_of
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import NewFile, Written
+from tests.runtime.test_checksum import by_its_definition
 
 MIB = 1 << 20
 
@@ -19,15 +20,16 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     "cuts", [[], [1], [MIB], [MIB + 1, 16 * MIB, 16 * MIB + 3], [33 * MIB, 34 * MIB]]
 )
+@pytest.mark.parametrize("hashers", [1, 3])
 def test_the_checksum_is_that_of_all_bytes_whatever_the_pieces(
-    tmp_path: Path, cuts: list[int]
+    tmp_path: Path, cuts: list[int], hashers: int
 ) -> None:
     data = os.urandom(35 * MIB + 7)
-    file = NewFile(tmp_path / "file")
+    file = NewFile(tmp_path / "file", hashers=hashers)
     for begin, end in pairwise([0, *cuts, len(data)]):
         assert file.write(memoryview(data)[begin:end]) == end - begin
     written = file.close()
-    assert written == Written(len(data), hashlib.sha256(data).hexdigest())
+    assert written == Written(len(data), by_its_definition(data))
     assert sha256_of(tmp_path / "file") == written.sha256
 
 
@@ -47,7 +49,7 @@ def test_without_threads_and_advice_it_takes_longer(
     data = os.urandom(17 * MIB)
     file = NewFile(tmp_path / "file")
     file.write(data)
-    assert file.close().sha256 == hashlib.sha256(data).hexdigest()
+    assert file.close().sha256 == by_its_definition(data)
 
 
 def test_a_writer_that_must_stop_stops_within_the_piece(tmp_path: Path) -> None:
@@ -59,6 +61,7 @@ def test_a_writer_that_must_stop_stops_within_the_piece(tmp_path: Path) -> None:
 
     file = NewFile(tmp_path / "file", must_stop)
     file.write(bytes(40 * MIB))
+    assert file.write(b"more") == 4, "which nobody writes"
     with pytest.raises(OSError, match="the program has ended"):
         file.close()
     assert (tmp_path / "file").stat().st_size == 20 * MIB

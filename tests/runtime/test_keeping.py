@@ -13,8 +13,8 @@ import pytest
 
 from hpcflow.runtime import keeping
 from hpcflow.runtime.__main__ import main
+from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import sha256_of
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, find, half_removed
 from hpcflow.runtime.manifest import manifest_bytes, now_text, verify
@@ -339,12 +339,12 @@ def test_nor_what_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     save(tmp_path, 500)
     save(tmp_path, 600)
 
-    def fails(path: Path) -> str:
+    def fails(path: Path, *how: Any) -> str:
         if "000000500" in str(path):
             raise OSError(errno.EIO, "Input/output error", str(path))
         if "000000600" in str(path):
             raise FileNotFoundError(errno.ENOENT, "not seen here", str(path))
-        return sha256_of(path)
+        return sha256_of(path, *how)
 
     monkeypatch.setattr("hpcflow.runtime.manifest.sha256_of", fails)
     assert resume_path_in(tmp_path, monkeypatch) == 0

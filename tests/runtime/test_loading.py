@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
 from tests.runtime.harness import context
@@ -45,7 +46,7 @@ def test_the_state_of_an_optimizer_goes_from_the_disk_to_where_its_parameters_ar
     optimizer.param_groups[0]["params"][0].grad = torch.ones(SIZE_BYTES // 8)
     optimizer.step()
     for part in ProgramState({"optimizer": optimizer}, Alone()).capture(tmp_path, None):
-        part.write(tmp_path, lambda: False)
+        part.write(tmp_path, NewFile)
 
     for device in ("meta", "cpu"):  # "meta" stands for a GPU: it has memory of its own, or none
         process = context.Process(target=load, args=(tmp_path, device))

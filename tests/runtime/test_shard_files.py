@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Partial, distribute_tensor
 
 from hpcflow import runtime
+from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
@@ -72,7 +73,7 @@ def train(objects: dict[str, Any]) -> None:
 def write(state: ProgramState, folder: Path) -> None:
     folder.mkdir(parents=True)
     for part in state.capture(folder, None):
-        part.write(folder, lambda: False)
+        part.write(folder, NewFile)
 
 
 class Odd(torch.nn.Module):  # type: ignore[misc]

@@ -12,7 +12,8 @@ from typing import BinaryIO
 import pytest
 
 from hpcflow.errors import InputError, StorageError
-from hpcflow.runtime.files import Written, files_below, sha256_of
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import Written, files_below
 from hpcflow.runtime.manifest import manifest_bytes, verify
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.export import FolderSource, export

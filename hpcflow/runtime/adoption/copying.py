@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import (
     NewFile,
     Written,
     files_below,
     remove_tree,
-    sha256_of,
     sync,
     sync_folders,
 )

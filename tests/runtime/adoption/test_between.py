@@ -215,7 +215,7 @@ def test_where_a_file_system_does_not_answer_no_training_begins_anew(
     bench.program_ended(None)
     bench.next_attempt()
 
-    def broken(path: Path) -> str:
+    def broken(path: Path, *_how: object) -> str:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     with monkeypatch.context() as patch:

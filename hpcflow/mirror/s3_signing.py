@@ -1,0 +1,41 @@
+"""A part's SHA-256, which is known already, instead of botocore's computing it once more.
+
+S3's signature covers the SHA-256 of what is sent (Signature Version 4, ``x-amz-content-sha256``).
+botocore hashes the body for it, and has no argument to be told; but it lets us choose who signs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth
+
+#: An argument more for ``upload_part``: the SHA-256 of ``Body``, 64 hexadecimal digits.
+KNOWN_SHA256: Final = "HpcflowSha256"
+_USUAL: Final = "s3v4"
+_OURS: Final = "s3v4-hpcflow"
+
+
+def let_sha256_be_told(client: Any) -> None:
+    """Make ``client.upload_part`` take :data:`KNOWN_SHA256`."""
+    AUTH_TYPE_MAPS[_OURS] = _KnowingAuth
+    client.meta.events.register("provide-client-params.s3.UploadPart", _take)
+    client.meta.events.register("choose-signer.s3.UploadPart", _choose)
+
+
+class _KnowingAuth(S3SigV4Auth):  # type: ignore[misc]
+    def payload(self, request: Any) -> Any:
+        return request.context[KNOWN_SHA256]
+
+
+def _take(params: dict[str, Any], context: dict[str, Any], **_: Any) -> dict[str, Any] | None:
+    """Out of the arguments, for the service knows none of that name, to where signers look."""
+    if KNOWN_SHA256 not in params:
+        return None
+    context[KNOWN_SHA256] = params[KNOWN_SHA256]
+    return {name: value for name, value in params.items() if name != KNOWN_SHA256}
+
+
+def _choose(signature_version: Any, context: dict[str, Any], **_: Any) -> str | None:
+    """Ours, unless the bucket wants another kind of signature, or none."""
+    return _OURS if signature_version == _USUAL and KNOWN_SHA256 in context else None

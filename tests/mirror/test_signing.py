@@ -1,0 +1,75 @@
+"""What is sent in parts is hashed once: for the checksum, and for S3's signature of it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Any
+
+import botocore.auth
+import pytest
+
+from hpcflow.mirror.remote import open_remote
+from hpcflow.mirror.upload import PART_BYTES
+from tests.mirror.proxy import Proxy
+from tests.mirror.runs import desk_in, save
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what botocore hashes itself."""
+    sizes: list[int] = []
+
+    def counting(data: Any = b"") -> Any:
+        sizes.append(len(data))
+        return hashlib.sha256(data)
+
+    monkeypatch.setattr(botocore.auth, "sha256", counting)
+    return sizes
+
+
+def test_a_part_is_signed_with_the_checksum_that_is_known(
+    bucket_url: str, proxy: Proxy, hashed: list[int]
+) -> None:
+    remote = open_remote(bucket_url, patience_s=5)
+    assert remote.parts is not None
+    data = bytearray(secrets.token_bytes(5 * MIB))
+    sha256 = hashlib.sha256(data).hexdigest()
+    upload_id = remote.parts.begin("big")
+    part = remote.parts.put("big", upload_id, 1, data, sha256=sha256)
+    assert max(hashed) < MIB
+    assert f"x-amz-content-sha256: {sha256}" in proxy.headers
+    remote.parts.finish("big", upload_id, [part])
+    assert remote.read("big") == data
+
+
+def test_where_nobody_knows_it_botocore_computes_it(
+    bucket_url: str, proxy: Proxy, hashed: list[int]
+) -> None:
+    remote = open_remote(bucket_url, patience_s=5)
+    assert remote.parts is not None
+    data = secrets.token_bytes(5 * MIB)
+    remote.parts.put("big", remote.parts.begin("big"), 1, data)
+    assert max(hashed) == 5 * MIB
+    assert f"x-amz-content-sha256: {hashlib.sha256(data).hexdigest()}" in proxy.headers
+
+
+def test_the_pieces_of_a_checkpoint_are_its_parts(
+    bucket_url: str, proxy: Proxy, hashed: list[int], tmp_path: Path
+) -> None:
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    desk.home.path.chmod(0o700)
+    files = {"model.pt": 2 * PART_BYTES + 5 * MIB}
+    checkpoint = save(run_dir, 400, files)
+    assert desk.mirror().problems == {}
+    data = (checkpoint / "model.pt").read_bytes()
+    for begin in range(0, len(data), PART_BYTES):
+        sha256 = hashlib.sha256(data[begin : begin + PART_BYTES]).hexdigest()
+        assert f"x-amz-content-sha256: {sha256}" in proxy.headers
+    assert max(hashed) < MIB
+    (name,) = desk.remote.names(f"{run_dir.path.name}/checkpoints/000000400/model")
+    assert desk.remote.read(name) == data
