@@ -36,6 +36,13 @@ def rows() -> list[Row]:
             speed >= 0.8,
         ),
         *_held(sharded, "sharded over two ranks (FSDP2) on the CPU"),
+        Row(
+            "the same, against `torch.save` by each rank of its own shards, both at once",
+            f"{_ratio(sharded, 'hpcflow', 'torch.save of shards'):.2f} × "
+            f"({_ms(sharded, 'torch.save of shards')})",
+            "none",
+            True,
+        ),
     ]
 
 

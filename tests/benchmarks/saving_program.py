@@ -1,8 +1,9 @@
 """Measures saving, and prints it as JSON: ``saving_program.py FOLDER ROUNDS``.
 
 The state is a model of ten linear layers, and AdamW's of it. Under torchrun it is sharded over the
-ranks by FSDP2; what is printed is then of the rank that took longest, and torch.save is of every
-rank's own shards.
+ranks by FSDP2; what is printed is then of the rank that took longest. ``torch.save`` is of the
+whole state, which rank 0 is given first; ``torch.save of shards`` is of every rank's own, which
+nobody could load with another number of ranks.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
 _EVERY = 8  # train steps, of which hpcflow needs some to publish
-_WIDTH = 1770  # 10 layers x 3 tensors x 4 bytes x width² = 376 MB
+_WIDTH = 2900  # 10 layers x 3 tensors x 4 bytes x width² = 1.0 GB
 
 
 def main() -> None:
@@ -44,17 +45,28 @@ def main() -> None:
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     save = _hpcflow(folder / "hpcflow", model, optimizer)
-    file = folder / f"torch-{dist.get_rank()}.pt"
+    file, whole = folder / f"torch-{dist.get_rank()}.pt", folder / "whole.pt"
 
     def own() -> dict[str, Any]:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         local: dict[str, Any] = tree_map(_local, state)
         return local
 
+    def save_whole() -> None:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        state = get_state_dict(model, optimizer, options=options)
+        if dist.get_rank() == 0:
+            torch.save(state, whole)
+        dist.barrier()
+
+    def save_own() -> None:
+        torch.save(own(), file)
+
     measured: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         seconds = {
-            "torch.save": _timed(lambda: torch.save(own(), file)),
+            "torch.save of shards": _timed(save_own),
+            "torch.save": _timed(save_whole if dist.get_world_size() > 1 else save_own),
             **save(),
             **_async_save(folder / "dcp", model, optimizer),
             "write": _write(file, folder / f"raw-{dist.get_rank()}"),

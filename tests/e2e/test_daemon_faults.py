@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 LEASE_S = 5.0
 KILLS = 24
+LEAST_PREEMPTIONS = 2
 HELD_S = 30
 
 
@@ -96,8 +97,9 @@ def test_killed_at_random_moments_while_runs_are_preempted_none_is_lost_or_doubl
     for run in runs:
         run.wait_training()
     log = hpcflow.home.parent / "killed.log"
-    preemptions = 0
-    for _ in range(KILLS):
+    preemptions = kills = 0
+    while kills < KILLS or preemptions < LEAST_PREEMPTIONS:
+        kills += 1
         if all(len(run.executions) > preemptions and run.is_alive() for run in runs):
             take_all_nodes(grace)
             preemptions += 1
@@ -111,7 +113,6 @@ def test_killed_at_random_moments_while_runs_are_preempted_none_is_lost_or_doubl
             run.wait_training(preemptions + 1)  # told to finish before, it might not be preempted
         complete(runs)
     assert_counted(hpcflow, cluster, runs)
-    assert preemptions >= 2
     for run in runs:
         assert run.causes == ["preempted"] * preemptions + ["completed"]
 
