@@ -19,8 +19,8 @@ from hpcflow.clock import Clock
 from hpcflow.errors import InputError, NotFoundError, StorageError
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.ledger.rows import AttemptRow, CheckpointRow
+from hpcflow.model.checkpointing import KeepBest, Mode
 from hpcflow.model.journal import CheckpointRemoved
-from hpcflow.model.spec import KeepBest, Mode
 from hpcflow.model.state import AttemptState
 from hpcflow.projection.reading import RunReader
 from hpcflow.runtime import keeping

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from hpcflow.errors import SpecError, Where
+from hpcflow.model.execution import ContainerRuntime
 from hpcflow.model.run import Run
-from hpcflow.model.spec import ContainerRuntime
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
 

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.model.execution import Launcher
 from hpcflow.model.run import Run
-from hpcflow.model.spec import Launcher
 from hpcflow.model.state import RESUBMIT_EXIT_CODE
 from hpcflow.rendering.arguments import filled_in, program_argv, resume_argv
 from hpcflow.rendering.containers import JobContainer, container_of

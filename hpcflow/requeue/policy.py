@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from hpcflow.model.spec import Retry
+from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 
 #: Longer than anybody takes from making a run to its first intent.

@@ -17,8 +17,8 @@ from hpcflow.errors import InputError
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import is_run_id
+from hpcflow.model.retry import Retry
 from hpcflow.model.run import Run
-from hpcflow.model.spec import Retry
 from hpcflow.requeue.facts import facts_of, was_looked_for
 from hpcflow.requeue.policy import FORGOTTEN_AFTER, Action, Decision, decide
 from hpcflow.requeue.surroundings import Surroundings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-from hpcflow.model.spec import Retry
+from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 from hpcflow.requeue.policy import Action, AttemptFacts, Facts, Stage
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hpcflow.model.spec import Framework, Launcher, Resources, RunSpec
+from hpcflow.model.execution import Framework, Launcher, Resources
+from hpcflow.model.spec import RunSpec
 from hpcflow.model.units import format_duration, format_minutes
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import Partition, Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hpcflow.model.spec import Resources
+from hpcflow.model.execution import Resources
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import SchedulerKind, Site
 

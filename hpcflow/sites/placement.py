@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcflow.model.execution import Launcher
 from hpcflow.model.scalars import shortened
-from hpcflow.model.spec import Launcher, RunSpec
+from hpcflow.model.spec import RunSpec
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.defaults import (
     combined_constraint,

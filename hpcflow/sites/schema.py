@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from hpcflow.documents import Document
 from hpcflow.errors import Where
+from hpcflow.model.execution import Launcher
 from hpcflow.model.kinds import (
     Count,
     CountOrAll,
@@ -33,7 +34,6 @@ from hpcflow.model.kinds import (
     Word,
     WrongKey,
 )
-from hpcflow.model.spec import Launcher
 
 #: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
 #: no job, one that never starts, one whose log, environment, name or end is elsewhere.

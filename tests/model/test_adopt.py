@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from hpcflow.model.adopt import WRITERS, Adopt, Writer
-from hpcflow.model.spec import Checkpoint
+from hpcflow.model.checkpointing import Checkpoint
 from hpcflow.runtime.adoption.rule import AdoptRule, parse_adopt_rule
 
 

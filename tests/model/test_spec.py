@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from pydantic import ValidationError
 
+from hpcflow.model.checkpointing import Checkpoint
+from hpcflow.model.execution import Resources
+from hpcflow.model.retry import Retry
 from hpcflow.model.scalars import read_plain
-from hpcflow.model.spec import Checkpoint, Resources, Retry, RunSpec, frozen, thaw
+from hpcflow.model.spec import RunSpec, frozen, thaw
 from tests.valid_specs import CONFIGS
 
 

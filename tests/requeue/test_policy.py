@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcflow.model.spec import Retry
+from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 from hpcflow.requeue.policy import BUDGETS, RULES, Action, AttemptFacts, Facts, Stage, decide
 from hpcflow.requeue.table import EXAMPLES, NOW, Example

@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.config import load_spec
 from hpcflow.errors import SpecError
-from hpcflow.model.spec import Launcher
+from hpcflow.model.execution import Launcher
 from hpcflow.sites.placement import Placement, place
 from tests.sites.build import site, spec
 

@@ -8,7 +8,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from hpcflow.errors import SpecError
-from hpcflow.model.spec import Launch, Launcher, RunSpec
+from hpcflow.model.execution import Launch, Launcher
+from hpcflow.model.spec import RunSpec
 from hpcflow.sites.placement import Placement, partition_of_job, place
 from hpcflow.sites.schema import Site
 from tests.sites.build import spec

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from hpcflow.model.spec import Launcher
+from hpcflow.model.execution import Launcher
 from hpcflow.rendering.context import Standby
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import load_site

@@ -1,0 +1,149 @@
+"""When a run saves, and which checkpoints it keeps: a section of a run's YAML.
+
+The whole of it is in :mod:`hpcflow.model.spec`.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from hpcflow.model.adopt import Adopt
+from hpcflow.model.kinds import (
+    Count,
+    CountOrAll,
+    IntervalAutoOrNever,
+    Metric,
+    Seconds,
+    Section,
+    TrainSteps,
+    WrongKey,
+)
+
+
+class WhenBusy(str, Enum):
+    """What becomes of a save that is due while another is being written."""
+
+    WAIT = "wait"
+    SKIP = "skip"
+
+
+class Mode(str, Enum):
+    """Which value of a metric is the better one."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+class KeepBest(Section):
+    """Keep the checkpoints that were best by a metric, however old they are.
+
+    A checkpoint has the value that was logged last before it was made; of several with the same
+    value the earliest counts. While no checkpoint has the metric, none is removed.
+    """
+
+    metric: Metric = Field(
+        description="A metric that the program logs.", examples=["validation_loss"]
+    )
+    mode: Mode = Field(
+        description="Whether the lowest value is the best, or the highest.", examples=["min"]
+    )
+    count: Count = Field(1, description="How many of the best to keep.", examples=[3])
+
+
+class Checkpoint(Section):
+    """When `hpcflow.runtime` saves, and which checkpoints it keeps.
+
+    Right after a new checkpoint is complete, those go that none of `keep_last`, `keep_best` and
+    `keep_every` keeps; never the newest complete one, never the one that the running attempt was
+    resumed from, and never a folder that hpcflow did not make for this run or that holds a file of
+    yours. [checkpoints.md](checkpoints.md) tells more.
+    """
+
+    interval_s: IntervalAutoOrNever = Field(
+        600,
+        alias="interval",
+        description="Save when this much time has passed; `never` for never by time; `auto` for "
+        "what loses least by what saves cost and how often jobs are ended in the partition: "
+        "[checkpoints.md](checkpoints.md#how-often).",
+        examples=["30m", "auto"],
+    )
+    every_train_steps: TrainSteps | None = Field(
+        None, description="Save after every so many train steps.", examples=[1000]
+    )
+    when_busy: WhenBusy = Field(
+        WhenBusy.WAIT,
+        description="What becomes of a save that is due by `every_train_steps` while the one "
+        "before is still being written: the training waits for that one, or this one is left out.",
+        examples=["skip"],
+    )
+    notice_s: Seconds = Field(
+        120,
+        alias="notice",
+        description="How long before the time limit the job gets its notice, to save and leave.",
+        examples=["5m"],
+    )
+    keep_last: CountOrAll = Field(
+        3,
+        description="How many of the newest checkpoints to keep; `all` never removes any. The "
+        "default is enough to go on from, also where the disk has damaged the newest: they are "
+        "made by the clock, a hundred and more a day, and all of them would fill a quota in the "
+        "middle of the training, which then saves nothing any more.",
+        examples=["all"],
+    )
+    keep_best: KeepBest | None = Field(
+        None,
+        description=KeepBest.__doc__,
+        examples=[{"metric": "validation_loss", "mode": "min"}],
+    )
+    keep_every: TrainSteps | None = Field(
+        None,
+        description="Keep the first checkpoint in every so many train steps, too, from this number "
+        "on: for looking back.",
+        examples=[10_000],
+    )
+    adopt: Adopt | None = Field(
+        None, description=Adopt.__doc__, examples=[{"like": "huggingface", "folder": "out"}]
+    )
+
+    @model_validator(mode="after")
+    def _one_saver(self) -> Checkpoint:
+        if self.adopt is None:
+            return self
+        default = type(self).model_fields["interval_s"].default
+        given = {
+            "every_train_steps": self.every_train_steps is not None,
+            "when_busy": self.when_busy is not WhenBusy.WAIT,
+            "interval": self.interval_s not in (None, default),
+        }
+        for key, is_given in given.items():
+            if is_given:
+                raise WrongKey(
+                    "says when hpcflow.runtime saves, but `adopt` says that the program does so by "
+                    "itself; take one of the two away",
+                    key,
+                )
+        if self.keep_best is not None:
+            raise WrongKey(
+                "adopted checkpoints carry no metrics to find the best by; take it away, or use "
+                "`keep_every`",
+                "keep_best",
+            )
+        return self
+
+    @property
+    def keep(self) -> str | None:
+        """The rule as the job gets it: JSON, see `hpcflow/runtime/rule.py`; None to keep all."""
+        if self.keep_last is None:
+            return None
+        rule: dict[str, Any] = {"last": self.keep_last}
+        if self.keep_best is not None:
+            is_more_better = self.keep_best.mode is Mode.MAX
+            rule |= {"best": self.keep_best.count, "metric": self.keep_best.metric}
+            rule["is_more_better"] = is_more_better
+        if self.keep_every is not None:
+            rule["every"] = self.keep_every
+        return json.dumps(rule)

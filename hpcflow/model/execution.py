@@ -1,0 +1,228 @@
+"""What a run is executed with: resources of the cluster, launcher, container, environment.
+
+Sections of a run's YAML; the whole of it is in :mod:`hpcflow.model.spec`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, model_validator
+
+from hpcflow.model.kinds import (
+    Count,
+    CountOrNone,
+    Kind,
+    Matching,
+    Megabytes,
+    Minutes,
+    Module,
+    Path,
+    Section,
+    Variable,
+    Variables,
+    Word,
+    WrongKey,
+)
+
+
+class Launcher(str, Enum):
+    """Who starts the processes of an attempt."""
+
+    TORCHRUN = "torchrun"  # one torchrun a node, which starts the ranks
+    SRUN = "srun"  # one srun task a rank
+    NONE = "none"  # the command itself, once, on the first node
+
+
+class Framework(str, Enum):
+    """Whose environment variables the ranks find each other by."""
+
+    PYTORCH = "pytorch"
+    TENSORFLOW = "tensorflow"
+    JAX = "jax"
+    MPI = "mpi"
+    NONE = "none"
+
+
+class ContainerRuntime(str, Enum):
+    """Who runs the container."""
+
+    APPTAINER = "apptainer"
+    PYXIS = "pyxis"
+
+
+_MOUNT: Final = re.compile(r"[^:,\0-\x1f-][^:,\0-\x1f]*:/[^:,\0-\x1f]*(:r[ow])?")
+
+
+def _check_mount(mount: str) -> str:
+    # A comma would begin the next mount in the options of apptainer and pyxis.
+    if not _MOUNT.fullmatch(mount):
+        raise ValueError("not a mount; write SOURCE:/TARGET or SOURCE:/TARGET:ro, without commas")
+    return mount
+
+
+Mount = Annotated[str, AfterValidator(_check_mount), Kind("mount")]
+
+
+class Resources(Section):
+    """What to ask Slurm for."""
+
+    nodes: Count = Field(1, description="Number of nodes.", examples=[4])
+    gpus_per_node: CountOrNone = Field(
+        0, description="GPUs on every node; 0 for a CPU job.", examples=[8]
+    )
+    gpu_type: Word | None = Field(
+        None,
+        description="Type of the GPUs as the site file names it; any if absent.",
+        examples=["a100"],
+    )
+    tasks_per_node: Count | None = Field(
+        None,
+        description="Ranks on every node. Default: one per GPU; without GPUs one.",
+        examples=[4],
+    )
+    cpus_per_task: Count | None = Field(
+        None,
+        description="CPU cores for every rank. Default: the node's cores shared by its ranks.",
+        examples=[16],
+    )
+    mem_mb: Megabytes | None = Field(
+        None,
+        alias="mem",
+        description="Memory on every node. Default: what the partition gives.",
+        examples=["200G"],
+    )
+    time_limit_min: Minutes | None = Field(
+        None,
+        alias="time_limit",
+        description="Longest time of one attempt. Default: the partition's own.",
+        examples=["4h"],
+    )
+    partition: Word = Field(
+        "auto",
+        description="A partition of the site, or `auto`: the first that fits; for a run without "
+        "GPUs, one without GPUs if there is any.",
+        examples=["gpu"],
+    )
+    account: Word | None = Field(
+        None, description="The Slurm account that is charged.", examples=["vision"]
+    )
+    qos: Word | None = Field(None, description="The Slurm quality of service.", examples=["normal"])
+    constraint: (
+        Annotated[
+            str,
+            Matching(
+                r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+",
+                "not a constraint as sbatch takes it, such as gpu&hbm80g",
+            ),
+            Kind("node features"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Node features, as `sbatch --constraint` takes them.",
+        examples=["gpu&hbm80g"],
+    )
+    exclude: (
+        Annotated[
+            str,
+            Matching(
+                r"[A-Za-z0-9_.,\[\]-]+",
+                "not a list of hosts as Slurm takes it, such as n[1-3],n7",
+                4096,
+            ),
+            Kind("host list"),
+        ]
+        | None
+    ) = Field(
+        None, description="Nodes to keep away from, as a Slurm host list.", examples=["n[1-3],n7"]
+    )
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Tasks on every node once the defaults are filled in."""
+        return self.tasks_per_node or max(1, self.gpus_per_node)
+
+
+class Launch(Section):
+    """How the processes are started."""
+
+    framework: Framework = Field(
+        Framework.PYTORCH,
+        description="Whose rendezvous variables are set for the ranks.",
+        examples=["jax"],
+    )
+    launcher: Launcher | None = Field(
+        None,
+        description=(
+            "Who starts the ranks: one `torchrun` on every node, one `srun` task per rank, or "
+            "`none`: the command itself, once, on the first node. Default: for pytorch what the "
+            "site prefers (torchrun, mostly), but srun for a `command` of one rank; srun for "
+            "tensorflow, jax and mpi, which torchrun does not serve; none for none."
+        ),
+        examples=["srun"],
+    )
+
+
+class Container(Section):
+    """A container that the command runs in."""
+
+    runtime: ContainerRuntime = Field(
+        ContainerRuntime.APPTAINER,
+        description="`apptainer`, or `pyxis` (srun --container-image).",
+        examples=["pyxis"],
+    )
+    image: Path = Field(
+        description="A file (with a `/` at its beginning, `./`, `../`, `~/`, or ending in .sif, "
+        ".sqsh or .simg), or an image reference that the runtime knows.",
+        examples=["./train.sif"],
+    )
+    mounts: list[Mount] = Field(
+        default_factory=list,
+        description="`SOURCE:TARGET[:ro]`. The run directory, the working directory and the "
+        "script's folder are always mounted.",
+        examples=[["/data/imagenet:/data:ro"]],
+    )
+
+
+class Environment(Section):
+    """What the command finds around it."""
+
+    modules: list[Module] = Field(
+        default_factory=list,
+        description="Environment modules to load, in this order.",
+        examples=[["cuda/12.4", "nccl"]],
+    )
+    venv: Path | None = Field(
+        None,
+        description="A virtual environment. Default: the activated one; else the one that hpcflow "
+        "runs in, unless modules, conda or container are given.",
+        examples=["~/envs/train"],
+    )
+    conda: Path | None = Field(
+        None,
+        description="A conda environment: its name, or its folder (then with a `/`).",
+        examples=["train"],
+    )
+    container: Container | None = Field(
+        None, description="A container to run in.", examples=[{"image": "./train.sif"}]
+    )
+    variables: Variables = Field(
+        default_factory=dict,
+        description="Environment variables; nothing secret.",
+        examples=[{"OMP_NUM_THREADS": 8}],
+    )
+    secrets: dict[Variable, Path] = Field(
+        default_factory=dict,
+        description="Environment variable -> file that holds its value, and that only you can "
+        "read. Read inside the job; the value stands in no script, journal or log.",
+        examples=[{"WANDB_API_KEY": "~/.secrets/wandb"}],
+    )
+
+    @model_validator(mode="after")
+    def _one_python(self) -> Environment:
+        if self.venv and self.conda:
+            raise WrongKey("venv and conda exclude each other: which Python is meant?", "conda")
+        return self
