@@ -23,7 +23,7 @@ from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
 from hpcflow.runtime.shard_files import read_index
 from tests.runtime.harness import RunFolder, rewritten
-from tests.runtime.test_checkpoints import Bomb
+from tests.runtime.test_objects import Bomb
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.harness import RunFolder, Training, start
 from tests.runtime.sharded_program import TRAIN_STEPS
-from tests.runtime.test_checkpoints import BREAKS
+from tests.runtime.test_damaged import BREAKS
 from tests.runtime.test_successor import claim, go_on, made_by, wait_stopped
 
 EVERY = "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"
