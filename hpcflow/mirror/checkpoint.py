@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -122,6 +123,7 @@ def send_checkpoint(
         todo = sending.missing()
         on_bytes(local.size_bytes - sum(each.size_bytes for each in todo))
         uploader.send(todo, on_bytes=sent)
+        sending.require_found()
         remote.put_bytes(local.manifest, sending.folder + MANIFEST, sha256=local.manifest_sha256)
         sending.end()
     except (OSError, DamagedError) as error:
@@ -177,6 +179,7 @@ class _Sending:
         self._remote, self._clock = remote, clock
         self.folder = checkpoint_folder(run_dir.path.name, local.train_step)
         self._said_at_s = self._began_at_s = clock.monotonic()
+        self._found: list[str] = []
 
     def begin(self) -> None:
         self._say(BEGAN, size_bytes=self._local.size_bytes)
@@ -201,16 +204,30 @@ class _Sending:
                 lambda full: full in there and self._is_right(full, there[full], wanted[full]),
                 wanted,
             )
-            missing = [
-                self._outgoing(name)
-                for name, is_right in zip(wanted.values(), are_right, strict=True)
-                if not is_right
-            ]
+            is_found = dict(zip(wanted.values(), are_right, strict=True))
         if manifest is not None and not self._is_same_manifest():
             self._require_whole()  # before what may be a good one goes: is there any other?
             self._remote.delete([self.folder + MANIFEST])
         self._remote.delete(foreign)
-        return missing
+        self._found = [name for name, is_right in is_found.items() if is_right]
+        return [self._outgoing(name) for name, is_right in is_found.items() if not is_right]
+
+    def require_found(self) -> None:
+        """Make sure that the store still has what it had before: sending the rest may take hours.
+
+        What was sent now it has confirmed.
+
+        Raises:
+            MirrorError: it has not.
+        """
+        there = self._remote.names(self.folder) if self._found else {}
+        for name in self._found:
+            if self.folder + name not in there:
+                raise MirrorError(
+                    f"{self._remote.url_of(self.folder + name)} was there, and is gone",
+                    next_action="it is sent again by itself; if that repeats, see what removes "
+                    "objects there: a rule of the bucket, or somebody",
+                )
 
     def _is_same_manifest(self) -> bool:
         try:
@@ -225,11 +242,11 @@ class _Sending:
             DamagedError: a file is not what its manifest says.
             OSError: a file cannot be read.
         """
-        for name, (_, sha256) in self._local.files.items():
+        for name, (size_bytes, sha256) in self._local.files.items():
             path = self._local.path / name
             with open_file(path) as file:
-                found = sha256_of_open(file.fileno(), sha256)
-            if found != sha256:
+                found = os.fstat(file.fileno()).st_size, sha256_of_open(file.fileno(), sha256)
+            if found != (size_bytes, sha256):
                 raise DamagedError(f"{path} is not what was written: its checksum differs")
 
     def _is_right(self, full: str, entry: Entry, name: str) -> bool:

@@ -96,6 +96,7 @@ class FsspecRemote(Remote):
         def send() -> None:
             with self._written(name) as path:
                 self._fs.pipe_file(path, bytes(data))
+                self._require_size(path, len(data))
 
         self._call("send", name, send)
         return None
@@ -105,10 +106,13 @@ class FsspecRemote(Remote):
         doing = f"send {self.url_of(name)}"
         with self._written(name) as path:
             file = self._once(doing, lambda: self._fs.open(path, "wb"))
+            size_bytes = 0
             try:
                 for piece in pieces:  # what they raise is the caller's
                     self._once(doing, partial(file.write, piece))
+                    size_bytes += len(piece)
                 self._once(doing, file.close)
+                self._once(doing, lambda: self._require_size(path, size_bytes))
             except BaseException:
                 with suppress(Exception):
                     file.discard()  # closing it would make an object of the half
@@ -139,6 +143,15 @@ class FsspecRemote(Remote):
                 with suppress(Exception):
                     self._fs.rm_file(aside)
             raise
+
+    def _require_size(self, path: str, size_bytes: int) -> None:
+        """Whether all of it is there: not every kind of store says so when it is closed."""
+        if self._is_atomic:
+            return
+        self._fs.invalidate_cache()
+        found = self._fs.info(path)["size"]
+        if found != size_bytes:
+            raise OSError(f"{size_bytes} bytes were sent, and {found} are there")
 
     def _remove(self, name: str) -> None:
         with suppress(FileNotFoundError):

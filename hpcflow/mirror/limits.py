@@ -17,6 +17,18 @@ _FILES: Final = 16
 _REQUESTS: Final = 16
 
 
+class Loan:
+    """Memory for one piece, that threads hand on; who claims it hands it back."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.data = data
+        self._claim = threading.Lock()
+
+    def claim(self) -> bool:
+        """Whether nobody else has, and so it is the caller's."""
+        return self._claim.acquire(blocking=False)
+
+
 class Memory:
     """So many bytes may be held at once; who wants more waits for others.
 
@@ -35,6 +47,7 @@ class Memory:
                 lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._limit_bytes
             )
             self._held_bytes += size_bytes
+            self._drop_spare()
 
     def give(self, size_bytes: int) -> None:
         """Give back what was taken."""
@@ -42,24 +55,34 @@ class Memory:
             self._held_bytes -= size_bytes
             self._changed.notify_all()
 
-    def lend(self, size_bytes: int) -> bytearray:
+    def lend(self, size_bytes: int) -> Loan:
         """So much memory, to be handed back; what is in it is of whoever had it before.
 
         To get it anew from the system each time takes as long as to send what is in it.
         """
         self.take(size_bytes)
-        with self._changed:
-            while self._spare:
-                spare = self._spare.pop()
-                if len(spare) == size_bytes:
-                    return spare
-        return bytearray(size_bytes)
+        try:
+            with self._changed:
+                for index, spare in enumerate(self._spare):
+                    if len(spare) == size_bytes:
+                        return Loan(self._spare.pop(index))
+            return Loan(bytearray(size_bytes))
+        except BaseException:
+            self.give(size_bytes)
+            raise
 
-    def hand_back(self, lent: bytearray) -> None:
-        """Nobody uses what :meth:`lend` gave any more."""
+    def hand_back(self, lent: Loan) -> None:
+        """Nobody uses what :meth:`lend` gave any more; called once, by who has claimed it."""
         with self._changed:
-            self._spare.append(lent)
-        self.give(len(lent))
+            self._spare.append(lent.data)
+            self._held_bytes -= len(lent.data)
+            self._drop_spare()
+            self._changed.notify_all()
+
+    def _drop_spare(self) -> None:
+        """What nobody uses is within the limit, too."""
+        while self._spare and self._held_bytes + sum(map(len, self._spare)) > self._limit_bytes:
+            del self._spare[0]
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:

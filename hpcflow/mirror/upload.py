@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from hpcflow.errors import DamagedError, MirrorError, MirrorUnavailable, MissingObjectError
-from hpcflow.mirror.limits import Line
+from hpcflow.mirror.limits import Line, Loan
 from hpcflow.mirror.records import Upload
 from hpcflow.mirror.remote import Part, Parts, Remote
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole
@@ -213,26 +213,28 @@ class Uploader:
             for number, begin in enumerate(range(0, out.size_bytes, upload.part_bytes), 1):
                 if stopped.is_set() or any(each.done() and each.exception() for each in results):
                     break
-                data = self._memory.lend(min(upload.part_bytes, out.size_bytes - begin))
+                lent = self._memory.lend(min(upload.part_bytes, out.size_bytes - begin))
                 try:
-                    _read_into(data, out, file)
-                    digest = hashlib.sha256(data)
+                    _read_into(lent.data, out, file)
+                    digest = hashlib.sha256(lent.data)
                     if has_pieces:
                         checksum.add_piece(digest)
                     else:
-                        checksum.update(data)
+                        checksum.update(lent.data)
                     part = there.get(number)
-                    if part is not None:
-                        _require_of(part, data)
-                        parts.append(part)
-                        tell(len(data))
-                        self._memory.hand_back(data)
+                    if part is None:
+                        work = (store, out.name, upload, number, lent, digest.hexdigest(), tell)
+                        results.append(self._requests.submit(self._send_part, *work))
                         continue
-                    work = (store, out.name, upload, number, data, digest.hexdigest(), tell)
-                    results.append(self._requests.submit(self._send_part, *work))
+                    _require_of(part, lent.data)
+                    parts.append(part)
+                    tell(len(lent.data))
                 except BaseException:
-                    self._memory.hand_back(data)
+                    # Where no thread could be started, the work may be queued all the same.
+                    if lent.claim():
+                        self._memory.hand_back(lent)
                     raise
+                self._memory.hand_back(lent)
         finally:
             wait(results)
         parts += [each.result() for each in results]
@@ -274,16 +276,18 @@ class Uploader:
         name: str,
         upload: Upload,
         number: int,
-        data: bytearray,
+        lent: Loan,
         sha256: str,
         tell: Callable[[int], object],
     ) -> Part:
-        size_bytes = len(data)
+        if not lent.claim():
+            raise MirrorError(f"part {number} of {name} was given up")  # nobody hears it
+        size_bytes = len(lent.data)
         try:
             self._bandwidth.wait(size_bytes)
-            part = store.put(name, upload.upload_id, number, data, sha256=sha256)
+            part = store.put(name, upload.upload_id, number, lent.data, sha256=sha256)
         finally:
-            self._memory.hand_back(data)
+            self._memory.hand_back(lent)
         tell(size_bytes)
         return part
 

@@ -27,7 +27,7 @@ _FORM = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
 
 
 class Each(Protocol):
-    """``map``, or the like."""
+    """``map``, or the like; what it is given can be gone through more than once."""
 
     def __call__(self, do: Callable[[Any], Any], items: Iterable[Any], /) -> Iterable[Any]: ...
 
@@ -36,10 +36,11 @@ class Checksum:
     """The checksum of bytes that come in their order.
 
     Args:
-        like: what it will be compared with; so it is computed in the same way.
+        like: what it will be compared with, so it is computed in the same way; what is no checksum
+            decides nothing.
     """
 
-    def __init__(self, like: str | None = None) -> None:
+    def __init__(self, like: object = None) -> None:
         self._is_whole = is_of_whole(like)
         self._pieces = [hashlib.sha256()]
         self._room = PIECE_BYTES
@@ -116,17 +117,18 @@ class Hashing:
             piece.update(part)  # other threads run meanwhile
 
 
-def sha256_of(path: Path, like: str | None = None, each: Each = map) -> str:
+def sha256_of(path: Path, like: object = None, each: Each = map) -> str:
     """The checksum of a file; see :func:`sha256_of_open`."""
     with path.open("rb", buffering=0) as file:
         return sha256_of_open(file.fileno(), like, each)
 
 
-def sha256_of_open(descriptor: int, like: str | None = None, each: Each = map) -> str:
+def sha256_of_open(descriptor: int, like: object = None, each: Each = map) -> str:
     """The checksum of an open file, all of it.
 
     Args:
-        like: what it will be compared with; so it is computed in the same way.
+        like: what it will be compared with, so it is computed in the same way; what is no checksum
+            decides nothing.
         each: what calls a function for each piece, such as the ``map`` of an executor.
     """
     size_bytes = os.fstat(descriptor).st_size
@@ -136,14 +138,19 @@ def sha256_of_open(descriptor: int, like: str | None = None, each: Each = map) -
     return _composite(list(each(lambda begin: _piece_at(descriptor, begin), begins)))
 
 
-def is_of_whole(text: str | None) -> bool:
-    """Whether a checksum is one that a large file has in older manifests."""
-    return text is not None and "-" not in text
+def is_of_whole(said: object) -> bool:
+    """Whether it is a SHA-256 of all, as large files have in older manifests, and small ones."""
+    return is_checksum(said) and "-" not in str(said)
 
 
-def is_checksum(text: object) -> bool:
+def is_of_pieces(said: object) -> bool:
+    """Whether it is a checksum of pieces."""
+    return is_checksum(said) and "-" in str(said)
+
+
+def is_checksum(said: object) -> bool:
     """Whether it has the form of one."""
-    return isinstance(text, str) and _FORM.fullmatch(text) is not None
+    return isinstance(said, str) and _FORM.fullmatch(said) is not None
 
 
 def _piece_at(descriptor: int, begin: int) -> bytes:

@@ -62,10 +62,12 @@ class NewFile:
             self._error = self._write_all(view)
         elif self._error is None:
             hashing = self._checksum.begin(view, self._hashers)
-            self._error = self._write_all(view)
-            if self._error is not None:
+            try:
+                self._error = self._write_all(view)
+                why = hashing.finish() if self._error is None else None
+            finally:  # whatever it is, such as an interrupt: what they read may go away
                 hashing.stop()
-            elif why := hashing.finish():
+            if why is not None:
                 self._error = OSError(f"no checksum could be computed: {why}")
         return len(view)
 

@@ -28,7 +28,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.checksum import PIECE_BYTES, Each, is_checksum, sha256_of
+from hpcflow.runtime.checksum import PIECE_BYTES, Each, is_of_pieces, sha256_of
 from hpcflow.runtime.files import Written, write_new
 
 NAME = "manifest.json"
@@ -225,19 +225,25 @@ def parts_of(name: str) -> list[str]:
 def _check_files(
     folder: Path, files: list[tuple[str, dict[str, Any]]], share: Share, *, at_once: bool
 ) -> None:
-    """Large files one after the other, their pieces at once; small ones at once."""
+    """Files at once; those of many pieces one after the other, their pieces at once."""
     with ThreadPoolExecutor(_READERS) as readers:
         each: Each = _ByReaders(readers) if at_once else map
-        for name, entry in files:
-            _check_shape(folder, name, entry)
+        for _ in each(lambda file: _check_shape(folder, *file), files):
+            pass
         if share.sizes_only:
             return
-        small = [file for file in files if file[1]["size_bytes"] <= PIECE_BYTES]
-        for _ in each(lambda file: _check_bytes(folder, *file), small):
+        few = [file for file in files if _is_read_by_one(file)]
+        for _ in each(lambda file: _check_bytes(folder, *file), few):
             pass
         for name, entry in files:
-            if entry["size_bytes"] > PIECE_BYTES:
+            if not _is_read_by_one((name, entry)):
                 _check_bytes(folder, name, entry, each)
+
+
+def _is_read_by_one(file: tuple[str, dict[str, Any]]) -> bool:
+    """Whether it has too few pieces for all readers, or, in an older manifest, none."""
+    said = file[1].get("sha256")
+    return file[1]["size_bytes"] <= _READERS * PIECE_BYTES or not is_of_pieces(said)
 
 
 class _ByReaders:
@@ -274,7 +280,7 @@ def _check_shape(folder: Path, name: str, entry: dict[str, Any]) -> None:
 def _check_bytes(folder: Path, name: str, entry: dict[str, Any], each: Each = map) -> None:
     said = entry.get("sha256")
     try:
-        found = sha256_of(folder / name, said if is_checksum(said) else None, each)
+        found = sha256_of(folder / name, said, each)
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error
     if found != said:

@@ -7,12 +7,12 @@ one before is next.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.manifest import NAME, NOTHING, CheckpointError, NotThere, Share, verify
 from hpcflow.runtime.objects import read_json
 from hpcflow.runtime.ranks import Ranks
@@ -112,7 +112,7 @@ def _is_of(path: Path | None, manifest_sha256: str | None) -> bool:
     if path is None or manifest_sha256 is None:
         return False
     try:
-        return hashlib.sha256((path / NAME).read_bytes()).hexdigest() == manifest_sha256
+        return sha256_of(path / NAME, manifest_sha256) == manifest_sha256
     except OSError:
         return False  # whoever reads it says why
 

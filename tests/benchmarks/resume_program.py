@@ -51,6 +51,7 @@ def _hpcflow(what: str, folder: Path, model: Any) -> float:
 def _torch(what: str, folder: Path, model: Any) -> float:
     import torch
 
+    folder.mkdir(exist_ok=True)
     path = folder / "model.pt"
     if what == "load":
         return _timed(lambda: model.load_state_dict(torch.load(path, weights_only=True)))

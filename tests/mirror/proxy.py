@@ -23,7 +23,7 @@ class Proxy:
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
-        headers: those of S3's own that requests had, with their values.
+        headers: those of S3's own that requests had, and ``expect``, with their values.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -102,7 +102,7 @@ class Proxy:
                 self.headers |= {
                     line.decode("ascii", "replace").lower()
                     for line in data.split(b"\r\n")
-                    if line.lower().startswith(b"x-amz-")
+                    if line.lower().startswith((b"x-amz-", b"expect:"))
                 }
             left -= len(data)
             if is_cut and left <= 0:

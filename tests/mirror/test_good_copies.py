@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from hpcflow.clock import SystemClock
 from hpcflow.errors import MirrorError
 from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.remote import Parts
 from hpcflow.mirror.upload import PART_BYTES, Outgoing
+from hpcflow.mirror.verify import verify_mirror
 from hpcflow.storage.layout import RunDir
 from tests.mirror.runs import FILES, Desk, checkpoint_names, desk_in, said, save
 
@@ -233,3 +235,31 @@ def test_the_old_one_stays_while_the_new_one_is_not_whole(
     spoil(path / "model.pt")
     assert run_dir.path.name in desk.mirror().problems
     assert content(desk) == before
+
+
+@pytest.mark.parametrize(
+    "desk", ["s3"], indirect=True
+)  # a folder is never found right: no checksum
+def test_what_was_found_there_and_is_gone_at_the_end_is_sent_before_anybody_sees_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sending the rest may take hours, and buckets have rules."""
+    run_dir = desk.make()
+    save(run_dir, 400)
+    desk.mirror()
+    folder = f"{run_dir.path.name}/checkpoints/000000400/"
+    desk.remote.delete([f"{folder}manifest.json", f"{folder}model.pt"])
+    verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=False)
+    send = upload_module.Uploader.send
+
+    def meanwhile(uploader: Any, outgoing: Any, **options: Any) -> None:
+        send(uploader, outgoing, **options)
+        desk.remote.delete([f"{folder}sub folder/optimizer ü.pt"])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upload_module.Uploader, "send", meanwhile)
+        (problem,) = desk.mirror().problems.values()
+    assert "optimizer ü.pt was there, and is gone" in str(problem)
+    assert not desk.remote.exists(f"{folder}manifest.json")
+    assert desk.mirror().problems == {}
+    assert set(checkpoint_names(400)) <= set(desk.there(run_dir))

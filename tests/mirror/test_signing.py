@@ -51,10 +51,36 @@ def test_where_nobody_knows_it_botocore_computes_it(
 ) -> None:
     remote = open_remote(bucket_url, patience_s=5)
     assert remote.parts is not None
-    data = secrets.token_bytes(5 * MIB)
+    data = bytearray(secrets.token_bytes(5 * MIB))
     remote.parts.put("big", remote.parts.begin("big"), 1, data)
     assert max(hashed) == 5 * MIB
     assert f"x-amz-content-sha256: {hashlib.sha256(data).hexdigest()}" in proxy.headers
+
+
+def test_the_store_is_asked_whether_it_wants_a_part(bucket_url: str, proxy: Proxy) -> None:
+    """Or its refusal would be lost while 16 MiB are on their way to it."""
+    remote = open_remote(bucket_url, patience_s=5)
+    assert remote.parts is not None
+    data = bytearray(5 * MIB)
+    upload_id = remote.parts.begin("big")
+    assert "expect: 100-continue" not in proxy.headers
+    remote.parts.put("big", upload_id, 1, data, sha256=hashlib.sha256(data).hexdigest())
+    assert "expect: 100-continue" in proxy.headers
+
+
+def test_who_signs_no_payloads_has_that_respected(
+    bucket_url: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text("[default]\ns3 =\n    payload_signing_enabled = false\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    remote = open_remote(bucket_url, patience_s=5)
+    assert remote.parts is not None
+    data = bytearray(secrets.token_bytes(5 * MIB))
+    sha256 = hashlib.sha256(data).hexdigest()
+    remote.parts.put("big", remote.parts.begin("big"), 1, data, sha256=sha256)
+    assert f"x-amz-content-sha256: {sha256}" not in proxy.headers
+    assert "x-amz-content-sha256: unsigned-payload" in proxy.headers
 
 
 def test_the_pieces_of_a_checkpoint_are_its_parts(

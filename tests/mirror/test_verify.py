@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,24 @@ def test_what_has_rotted_is_sent_again_though_its_checksum_there_is_right(desk: 
     assert [
         each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
     ] == [None]
+
+
+@pytest.mark.parametrize("said", [5, None, "f" * 63])
+def test_what_is_no_checksum_is_the_checksum_of_no_file(desk: Desk, said: object) -> None:
+    """A bucket that others may write to."""
+    run_dir = desk.make()
+    save(run_dir, 400)
+    desk.mirror()
+    name = f"{run_dir.path.name}/checkpoints/000000400/manifest.json"
+    manifest = json.loads(desk.remote.read(name))
+    manifest["files"]["model.pt"]["sha256"] = said
+    text = json.dumps(manifest).encode()
+    desk.remote.put_bytes(text, name)
+    lines = run_dir.mirror.read_text()
+    sent = json.loads(lines.splitlines()[-1])["manifest_sha256"]
+    run_dir.mirror.write_text(lines.replace(sent, hashlib.sha256(text).hexdigest()))
+    (found,) = verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
+    assert found.why == "model.pt is another file of the same size"
 
 
 def test_a_small_file_that_the_store_has_lost_is_found_and_sent_again(desk: Desk) -> None:

@@ -65,3 +65,20 @@ def test_a_writer_that_must_stop_stops_within_the_piece(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="the program has ended"):
         file.close()
     assert (tmp_path / "file").stat().st_size == 20 * MIB
+
+
+def test_an_interrupt_leaves_nobody_reading_what_was_to_be_written(tmp_path: Path) -> None:
+    """It may be of a tensor that is gone a moment later."""
+    left = [20]
+
+    def interrupt() -> bool:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return False
+
+    data = bytearray(128 * MIB)
+    file = NewFile(tmp_path / "file", interrupt, hashers=3)
+    with pytest.raises(KeyboardInterrupt):
+        file.write(memoryview(data))
+    assert [each.name for each in threading.enumerate() if each.name == "hpcflow-checkpoint"] == []
