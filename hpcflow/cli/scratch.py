@@ -75,6 +75,9 @@ def _json(seen: Scratch) -> dict[str, Any]:
                 "checkpoints": run.checkpoints,
                 "not_mirrored": run.not_mirrored,
                 "purge_days": run.purge_days,
+                "checkpoint_purged_at": {
+                    str(train_step): at for train_step, at in run.checkpoint_purged_at.items()
+                },
                 "purged_at": run.purged_at,
             }
             for run in seen.runs

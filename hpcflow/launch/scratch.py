@@ -39,9 +39,11 @@ class OnScratch:
         checkpoints: train steps of the complete ones.
         not_mirrored: those of them that no mirror has.
         purge_days: days without access until a file goes; None where that is not known.
-        purged_at: when the first file goes of what the run would go on from: of the newest
-            complete checkpoint, or, where there is none, of the whole run. None where nothing is
-            purged.
+        checkpoint_purged_at: when the first file of each complete checkpoint goes; empty where
+            nothing is purged.
+        purged_at: when the first file goes of what would be missed: of the newest checkpoint, of
+            any that no mirror has, or, where there is none at all, of the whole run. None where
+            nothing is purged.
     """
 
     run_id: str
@@ -51,6 +53,7 @@ class OnScratch:
     checkpoints: list[int]
     not_mirrored: list[int]
     purge_days: int | None
+    checkpoint_purged_at: dict[int, datetime]
     purged_at: datetime | None
 
 
@@ -114,25 +117,34 @@ def _look(run_dir: RunDir, purge_days: int | None) -> OnScratch:
     with suppress(OSError):
         found = keeping.find(run_dir.checkpoints, run_id)
         whole = [each for each in found if each.state == COMPLETE]
-    at_stake = whole[-1].path if whole else run_dir.path
-    used_at = min((_last_use(file) for file in _files(at_stake)), default=None)
-    purged_at = None
-    if purge_days is not None and used_at is not None:
-        # A file may have a time that no calendar knows.
-        with suppress(OverflowError, ValueError, OSError):
-            purged_at = datetime.fromtimestamp(used_at, timezone.utc) + timedelta(days=purge_days)
     there = [each.train_step for each in whole]
     has = mirrored(run_dir.path)
+    not_mirrored = [train_step for train_step in there if train_step not in has]
+    purged_at = {each.train_step: _purged_at(each.path, purge_days) for each in whole}
+    missed = [purged_at[train_step] for train_step in {*there[-1:], *not_mirrored}]
+    if not whole:
+        missed = [_purged_at(run_dir.path, purge_days)]
     return OnScratch(
         run_id=run_id,
         run_dir=run_dir,
         size_bytes=sum(file.st_blocks * _BLOCK_BYTES for file in _files(run_dir.path)),
         newest=there[-1] if there else None,
         checkpoints=there,
-        not_mirrored=[train_step for train_step in there if train_step not in has],
+        not_mirrored=not_mirrored,
         purge_days=purge_days,
-        purged_at=purged_at,
+        checkpoint_purged_at={step: at for step, at in purged_at.items() if at is not None},
+        purged_at=min((at for at in missed if at is not None), default=None),
     )
+
+
+def _purged_at(folder: Path, purge_days: int | None) -> datetime | None:
+    """When the first file below goes; None where that is not known."""
+    used_at = min((_last_use(file) for file in _files(folder)), default=None)
+    if purge_days is not None and used_at is not None:
+        # A file may have a time that no calendar knows.
+        with suppress(OverflowError, ValueError, OSError):
+            return datetime.fromtimestamp(used_at, timezone.utc) + timedelta(days=purge_days)
+    return None
 
 
 def _last_use(file: os.stat_result) -> float:

@@ -3,7 +3,7 @@
 botocore, which s3fs stands on, knows every way to credentials (variables, profile, SSO, role), says
 what went wrong, and lets the parts of an object be listed, so that an upload can be gone on with;
 s3fs and obstore do not. Whole objects and ranges go through obstore, which is faster where they are
-many: :mod:`hpcflow.mirror.s3_fast`. docs/mirror.md has what was measured.
+many: :mod:`hpcflow.mirror.s3_fast`. docs/benchmarks.md has what was measured.
 """
 
 from __future__ import annotations

@@ -74,6 +74,29 @@ def test_what_is_purged_first_stands_first(purging: Desk) -> None:
     assert "in 7d 23h (" in table[2] or "in 8d 0h (" in table[2]
 
 
+def test_what_goes_first_and_is_nowhere_else_is_told_though_the_newest_is_fresh(
+    purging: Desk,
+) -> None:
+    """The best one, which `keep_best` has kept for nine days."""
+    trained = Trained(purging)
+    for train_step, days_ago in ((100, 9), (200, 5), (300, 1)):
+        use_all(trained.save(train_step), days_ago)
+    (run,) = purging.json("scratch")["runs"]
+    left_days = {
+        train_step: _seconds_left(at) / DAY_S
+        for train_step, at in run["checkpoint_purged_at"].items()
+    }
+    assert left_days == pytest.approx({"100": 1, "200": 5, "300": 9}, abs=0.01)
+    assert _seconds_left(run["purged_at"]) == pytest.approx(DAY_S, abs=300)
+    mirror(trained, 100)
+    (run,) = purging.json("scratch")["runs"]
+    assert _seconds_left(run["purged_at"]) == pytest.approx(5 * DAY_S, abs=300)
+    mirror(trained, 200)
+    mirror(trained, 300)
+    (run,) = purging.json("scratch")["runs"]
+    assert _seconds_left(run["purged_at"]) == pytest.approx(9 * DAY_S, abs=300), "the newest"
+
+
 def _seconds_left(text: str) -> float:
     from hpcflow.clock import from_text
 

@@ -6,6 +6,7 @@ import datetime
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore import auth
@@ -13,8 +14,12 @@ from botocore import auth
 from hpcflow.errors import MirrorError
 from hpcflow.mirror import layout, limits
 from hpcflow.mirror import upload as upload_module
+from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Report
 from hpcflow.mirror.remote import open_remote
+from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.files import Written
+from hpcflow.runtime.store import CheckpointStore
 from hpcflow.testing.cluster import S3
 from tests.cluster_fixture import poll
 from tests.mirror.proxy import Proxy
@@ -253,15 +258,28 @@ def test_a_name_that_is_not_utf_8_stops_one_checkpoint_only(desk: Desk) -> None:
     }
 
 
-def test_ten_thousand_small_files(desk: Desk) -> None:
+def test_ten_thousand_small_files_there_and_back(desk: Desk, quick_path: Path) -> None:
+    """A checkpoint of them: more than a store lists at once. As artifacts: `make bench`."""
     run_dir = desk.make()
-    for number in range(10_000):
-        (run_dir.artifacts / f"{number:05d}.txt").write_text(str(number))
-    report = desk.mirror()
-    assert report.problems == {}
-    names = desk.there(run_dir)
-    assert sum(name.startswith("artifacts/") for name in names) == 10_000
-    assert open_remote(desk.url).read(f"{run_dir.path.name}/artifacts/01234.txt") == b"1234"
+    content = {f"{number:05d}.txt": str(number).encode() for number in range(10_000)}
+    store = CheckpointStore(run_dir.checkpoints)
+    staged = store.stage(400, 7)
+    for name, data in content.items():  # no fsync for each, as its own writer would have it
+        (staged / name).write_bytes(data)
+    files = {name: Written(len(data), sha256_of(staged / name)) for name, data in content.items()}
+    facts: dict[str, Any] = {"run_id": run_dir.path.name, "attempt": 1}
+    store.publish(staged, 400, files, **facts)
+    assert desk.mirror().problems == {}
+    remote, prefix = open_remote(desk.url), f"{run_dir.path.name}/checkpoints/000000400/"
+    assert remote.names(prefix).keys() == {prefix + name for name in [*content, "manifest.json"]}
+    download(
+        remote,
+        [
+            Wanted(prefix + name, quick_path / name, each.size_bytes, each.sha256)
+            for name, each in files.items()
+        ],
+    )
+    assert {path.name: path.read_bytes() for path in quick_path.iterdir()} == content
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 20 << 20])

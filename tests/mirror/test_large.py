@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import filecmp
+import json
 import os
 import secrets
 import subprocess
@@ -13,11 +15,12 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror import upload as upload_module
+from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.limits import Bandwidth, Line, Memory
 from hpcflow.mirror.remote import Part, open_remote
 from hpcflow.mirror.s3_remote import S3Parts
 from hpcflow.mirror.upload import PART_BYTES, Uploader
-from hpcflow.runtime.checksum import Checksum
+from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.layout import RunDir
@@ -37,18 +40,18 @@ print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 """
 
 
-def save_sparse(run_dir: RunDir, train_step: int, size_bytes: int) -> None:
-    """A checkpoint with one file that is one large hole."""
+def save_sparse(run_dir: RunDir, train_step: int, size_bytes: int, *marks: int) -> Path:
+    """A checkpoint with one file that is one large hole, but for some bytes from each mark on."""
     store = CheckpointStore(run_dir.checkpoints)
     staged = store.stage(train_step, secrets.randbits(60))
     with (staged / "model.pt").open("wb") as file:
         file.truncate(size_bytes)
-    checksum, zeros = Checksum(), bytes(1 << 20)
-    for _ in range(size_bytes >> 20):
-        checksum.update(zeros)
-    checksum.update(zeros[: size_bytes % len(zeros)])
-    written = {"model.pt": Written(size_bytes, checksum.text())}
-    store.publish(staged, train_step, written, run_id=run_dir.path.name, attempt=1)
+        for mark in marks:
+            file.seek(mark)
+            file.write(secrets.token_bytes(7))
+    written = {"model.pt": Written(size_bytes, sha256_of(staged / "model.pt"))}
+    facts: dict[str, Any] = {"run_id": run_dir.path.name, "attempt": 1}
+    return store.publish(staged, train_step, written, **facts).path
 
 
 def test_a_large_file_goes_in_parts_and_little_memory(bucket_url: str, tmp_path: Path) -> None:
@@ -64,6 +67,25 @@ def test_a_large_file_goes_in_parts_and_little_memory(bucket_url: str, tmp_path:
     assert set(checkpoint_names(400, {"model.pt": 0})) < set(desk.there(run_dir))
     (entry,) = desk.remote.names(f"{run_dir.path.name}/checkpoints/000000400/model").values()
     assert entry.size_bytes == LARGE
+
+
+@pytest.mark.timeout(600)
+def test_a_file_larger_than_32_bits_can_count_there_and_back(
+    bucket_url: str, tmp_path: Path
+) -> None:
+    """By its own parts. Of 20 GB see below: the server keeps the parts of an upload in memory."""
+    desk = desk_in(tmp_path, bucket_url)
+    run_dir = desk.make()
+    size_bytes = 4 * GIB + PART_BYTES + 7
+    checkpoint = save_sparse(run_dir, 400, size_bytes, 0, 2 * GIB - 3, 4 * GIB - 3, size_bytes - 7)
+    assert desk.mirror().problems == {}
+    remote, folder = desk.remote, f"{run_dir.path.name}/checkpoints/000000400"
+    said = json.loads(remote.read(f"{folder}/manifest.json"))["files"]["model.pt"]
+    back = tmp_path / "back" / "model.pt"
+    download(remote, [Wanted(f"{folder}/model.pt", back, size_bytes, said["sha256"])])
+    assert filecmp.cmp(back, checkpoint / "model.pt", shallow=False)
+    remote.delete(remote.names())
+    back.unlink()  # pytest keeps the folders of some sessions
 
 
 def test_as_many_parts_as_20_gb_have_and_none_of_them_twice(

@@ -162,3 +162,30 @@ def test_an_empty_folder_has_no_newest(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path / "not there").newest() is None
     with pytest.raises(CheckpointError, match="never complete"):
         verify(tmp_path)
+
+
+def test_all_of_it_is_on_the_disk_before_anybody_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that loses its power forgets what was only written."""
+    happened: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        happened.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        happened.append(f"{path.name} -> {target.name}")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    save(tmp_path, 40)
+    hidden = happened[-2].partition(" -> ")[0]
+    files = [name.rpartition("/")[2] for name in FILES]
+    assert happened[: len(files)] == files
+    manifest = happened.index("manifest.json")
+    assert manifest == len(files)
+    assert set(happened[manifest + 1 : -2]) == {"dir", "sub", hidden}
+    assert happened[-2:] == [f"{hidden} -> 000000040", tmp_path.name]

@@ -81,4 +81,5 @@ def test_an_interrupt_leaves_nobody_reading_what_was_to_be_written(tmp_path: Pat
     file = NewFile(tmp_path / "file", interrupt, hashers=3)
     with pytest.raises(KeyboardInterrupt):
         file.write(memoryview(data))
+    file.close()
     assert [each.name for each in threading.enumerate() if each.name == "hpcflow-checkpoint"] == []
