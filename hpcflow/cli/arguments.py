@@ -49,6 +49,18 @@ def plain_text(_ctx: click.Context, param: click.Parameter, value: str | None) -
     return value
 
 
+def _endpoint_url(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """``value``, if it is the URL of a server; what is none is not repeated, for its password."""
+    from hpcflow.model.kinds import check_endpoint_url
+
+    if value is not None:
+        try:
+            check_endpoint_url(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=param) from None
+    return value
+
+
 def finite(_ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """``value``, unless it is one of those that are numbers for Python only."""
     if value is not None and not math.isfinite(value):
@@ -61,6 +73,13 @@ config_argument = click.argument("config", type=click.Path(path_type=Path, reada
 run_argument = click.argument("run", shell_complete=complete_run)
 runs_argument = click.argument(
     "runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run
+)
+endpoint_option = click.option(
+    "--endpoint-url",
+    metavar="URL",
+    callback=_endpoint_url,
+    help="The server of the store, if it speaks S3 and is not Amazon's. Default: the site's, for a "
+    "bucket of the site's; else AWS_ENDPOINT_URL, or what ~/.aws/config says.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 site_option = click.option(

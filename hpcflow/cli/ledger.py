@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import click
 
-from hpcflow.cli.arguments import json_option, plain_text
+from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
 from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import SiteError
+from hpcflow.errors import InputError, SiteError
 
 
 @click.group("ledger", short_help="The ledger: rebuild, check, upgrade.")
@@ -27,15 +27,21 @@ def command() -> None:
     callback=plain_text,
     help="Read your runs in this store, such as s3://bucket/prefix, where scratch is gone.",
 )
+@endpoint_option
 @json_option
-def rebuild_command(url: str | None, as_json: bool) -> int:
+def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
     """Read all your run directories anew and write what follows from them."""
     from hpcflow.projection import forget_unsent, rebuild
     from hpcflow.storage.runs import list_runs, run_ids
 
     session = Session()
     if url is not None:
-        return _rebuild_from(session, url, as_json=as_json)
+        return _rebuild_from(session, url, endpoint_url, as_json=as_json)
+    if endpoint_url is not None:
+        raise InputError(
+            "--endpoint-url is for a store",
+            next_action="name its folder of all runs: --from s3://BUCKET/PREFIX",
+        )
     home, user = session.settings.home, session.settings.user
     summary = rebuild(session.ledger, list_runs(home))
     strangers = session.ledger.run_ids(user=user) - set(run_ids(home))
@@ -51,17 +57,18 @@ def rebuild_command(url: str | None, as_json: bool) -> int:
     return 1 if summary.problems else 0
 
 
-def _rebuild_from(session: Session, url: str, *, as_json: bool) -> int:
+def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_json: bool) -> int:
     """The same from a store: of runs whose directory is gone."""
     from hpcflow.mirror.stores import open_store
     from hpcflow.model.run import Mirror
     from hpcflow.restore.ledger import rebuild_from
+    from hpcflow.restore.request import endpoint_of
 
     try:
         site = session.site(None)
     except SiteError:  # it can be read anywhere
         site = None
-    endpoint_url = site.mirror.endpoint_url if site is not None and site.mirror else None
+    endpoint_url = endpoint_url or endpoint_of(url, site, session.settings)
     remote = open_store(Mirror(url=url, endpoint_url=endpoint_url), clock=session.clock)
     with _count_runs(shown=not as_json) as on_run:
         found = rebuild_from(session.ledger, remote, session.settings, site=site, on_run=on_run)
@@ -77,8 +84,6 @@ def _rebuild_from(session: Session, url: str, *, as_json: bool) -> int:
     ):
         if ids:
             click.echo(f"{len(ids)} runs {what}")
-    if not found.runs:
-        click.echo(f"  → see what is there: is {url} the folder of all runs?", err=True)
     return 1 if found.problems else 0
 
 

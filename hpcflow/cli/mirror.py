@@ -73,18 +73,22 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
 def status_command(run: str | None, as_json: bool) -> int:
     """Show how far the mirror of RUN, or of every run, is behind.
 
-    It reads the run directories; neither the ledger nor the store is asked.
+    It reads the run directories; neither the ledger nor the store is asked. Exit code 1 if one of
+    them cannot be read.
     """
-    from hpcflow.mirror.status import status_of
+    from hpcflow.mirror.known import read_problems
+    from hpcflow.mirror.status import status_of, unknown_status
 
     session = Session()
-    found = []
+    problems = read_problems(session.settings.home)
+    found, exit_code = [], 0
     for run_dir in _runs(session, run):
+        status: Status | None
         try:
-            status = status_of(run_dir, session.clock.now())
+            status = status_of(run_dir, session.clock.now(), problems)
         except HpcflowError as error:
             say_error(error)
-            continue
+            status, exit_code = unknown_status(run_dir, error.message), 1
         if status is not None:
             found.append(status)
     if as_json:
@@ -93,7 +97,7 @@ def status_command(run: str | None, as_json: bool) -> int:
         click.echo(f"{run} is not mirrored" if run else "no run is mirrored; how: docs/mirror.md")
     else:
         _print_status(found)
-    return 0
+    return exit_code
 
 
 @command.command("verify")
@@ -110,7 +114,7 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
     from hpcflow.mirror.verify import verify_mirror, verify_small_files
 
     session = Session()
-    run_dir = session.run_dir(run)
+    run_dir = _require_there(session.run_dir(run))
     results = verify_mirror(session.settings.home, run_dir, clock=session.clock, reads=read)
     lost = verify_small_files(run_dir, clock=session.clock)
     if not results and not as_json:
@@ -131,13 +135,26 @@ def _runs(session: Session, run: str | None) -> list[RunDir]:
 
     if run is None:
         return [each for each in list_runs(session.settings.home) if not is_gone(each)]
-    run_dir = session.run_dir(run, newest=True)
-    if is_gone(run_dir):
+    return [_require_there(session.run_dir(run, newest=True))]
+
+
+def _require_there(run_dir: RunDir) -> RunDir:
+    """``run_dir``, where it is: what was mirrored of a run stands in it."""
+    from hpcflow.storage.runs import is_gone, is_purged
+
+    if not is_gone(run_dir):
+        return run_dir
+    run_id = run_dir.path.name
+    if is_purged(run_dir):
         raise NotFoundError(
-            f"the run directory of {run_dir.path.name} is gone",
-            next_action=f"bring it back: hpcflow restore {run_dir.path.name}",
+            f"the run directory of {run_id} is gone: it was purged",
+            next_action=f"bring it back from its mirror: hpcflow restore {run_id}",
         )
-    return [run_dir]
+    raise NotFoundError(
+        f"the run directory of {run_id} is gone, and the scratch that it was on is not there",
+        next_action="say it where that scratch is mounted; if it is lost, too: hpcflow restore "
+        f"{run_id}",
+    )
 
 
 def _say_done(done: Done, *, as_json: bool) -> None:

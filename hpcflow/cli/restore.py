@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcflow.cli.arguments import complete_run, json_option, plain_text, set_option, site_option
+from hpcflow.cli.arguments import (
+    complete_run,
+    endpoint_option,
+    json_option,
+    plain_text,
+    set_option,
+    site_option,
+)
 from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, NotFoundError, StorageError, Where
@@ -53,6 +60,7 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
     callback=_which,
     help="Which checkpoints. One that is damaged is skipped for the one before.",
 )
+@endpoint_option
 @site_option
 @set_option
 @click.option(
@@ -71,6 +79,7 @@ def command(
     run: str | None,
     url: str | None,
     which: Which,
+    endpoint_url: str | None,
     site: str | None,
     overrides: tuple[str, ...],
     working_dir: Path | None,
@@ -92,7 +101,9 @@ def command(
     session = Session()
     if unattended:
         os.nice(_NICENESS)
-    changes = Changes(site, overrides, working_dir and working_dir.absolute(), even_if_running)
+    changes = Changes(
+        site, overrides, working_dir and working_dir.absolute(), even_if_running, endpoint_url
+    )
     folder, run_id = _named(session, run, url)
     with restoring(session.settings.home, run_id, session.clock, is_kept=unattended):
         try:
@@ -150,6 +161,8 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
     except StorageError:  # neither run.json nor the ledger knows it
         site_name = None
     mirror = mirror_of_gone(session.ledger, run_dir, session.site(site_name), settings)
+    if changes.endpoint_url is not None:
+        mirror = mirror.model_copy(update={"endpoint_url": changes.endpoint_url})
     return of_this_home(run_dir, mirror, clock, site=site_name)
 
 

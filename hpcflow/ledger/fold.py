@@ -116,7 +116,9 @@ def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
     elif kind == "changed":
         journal["changed_at"] = said["at"]
     elif kind == "restored":
-        journal["restored"] = {"at": said["at"], "after": said["after"]}
+        newest = _count(said.get("newest"))  # older journals have none
+        known = {} if newest is None else {"newest": newest}
+        journal["restored"] = {"at": said["at"], "after": said["after"], **known}
     elif kind == "checkpoint_removed":
         _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
 

@@ -64,12 +64,22 @@ class Local:
         return sum(size for size, _ in self.files.values())
 
 
+class NoManifestError(DamagedError):
+    """What should be a manifest is none, or none of a format that this version knows."""
+
+    def __init__(self, message: str, sha256: str) -> None:
+        super().__init__(message)
+        #: Of its bytes.
+        self.sha256 = sha256
+
+
 def read_local(path: Path) -> Local:
     """The checkpoint in the folder ``path``; its files are not looked at.
 
     Raises:
         GoneError: it has no manifest (any more).
-        DamagedError: the manifest is none, or none of a format that this version knows.
+        NoManifestError: the manifest is none.
+        DamagedError: it cannot be read.
     """
     try:
         data = read_file(path / MANIFEST)
@@ -84,7 +94,8 @@ def read_local(path: Path) -> Local:
         if manifest["train_step"] != int(path.name) or not all(map(_is_plain, files)):
             raise ValueError("of another checkpoint")
     except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError(f"{path / MANIFEST} is no manifest: {error}") from error
+        said = f"{path / MANIFEST} is no manifest: {error}"
+        raise NoManifestError(said, hashlib.sha256(data).hexdigest()) from error
     return Local(path, int(path.name), files, data, hashlib.sha256(data).hexdigest(), made_at)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,24 +28,46 @@ _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADi
 
 
 class FsspecRemote(Remote):
-    """A folder of a store that fsspec knows; without sending in parts."""
+    """A folder of a store that fsspec knows; without sending in parts.
+
+    Where that is a plain folder, it is asked whether it is there at all before and after whatever
+    is asked of it: one of a file system that is not mounted would look like an empty store.
+    """
 
     def __init__(self, url: str, *, clock: Clock, patience_s: float) -> None:
         super().__init__(url)
         self._clock, self._patience_s = clock, patience_s
         self._fs, root = _file_system(url)
         self._root = root.rstrip("/")
+        self._folder = Path(self._root or "/")  # where it is a plain one
         protocol = self._fs.protocol
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
         self._is_atomic = not protocols.isdisjoint(_ATOMIC)
-        self._is_local = not protocols.isdisjoint(_LOCAL)
+        self.is_folder = not protocols.isdisjoint(_LOCAL)
+
+    def lacks_root(self) -> bool:
+        return self.is_folder and not os.path.lexists(self._folder)
+
+    def make_root(self) -> None:
+        if not self.lacks_root():
+            return
+        parent, doing = self._folder.parent, f"make {self.url}"
+        if not os.path.isdir(parent):  # noqa: PTH112 - also of one that nobody may look at
+            raise self._not_there(doing, parent)
+
+        def make() -> None:
+            self._folder.mkdir(exist_ok=True)
+            fsync_folder(parent)
+
+        self._once(doing, make)
 
     def names(self, prefix: str = "") -> dict[str, Entry]:
         folder, _, _ = prefix.rpartition("/")
 
         def look() -> dict[str, Any]:
             self._fs.invalidate_cache()
-            found = self._fs.find(self._path(folder), detail=True)
+            how = {"on_error": _require_missing} if self.is_folder else {}
+            found = self._fs.find(self._path(folder), detail=True, **how)
             return dict(found) if isinstance(found, dict) else {}
 
         entries = {
@@ -128,13 +152,14 @@ class FsspecRemote(Remote):
         path, doing = self._path(name), f"send {self.url_of(name)}"
         aside = path if self._is_atomic else f"{path}.{secrets.token_hex(4)}{_ASIDE}"
         folder, made = path.rpartition("/")[0], []
-        if self._is_local:
-            made = self._once(doing, lambda: _make_folders(Path(folder)))
+        if self.is_folder:
+            self._require_root(doing)
+            made = self._once(doing, lambda: _make_folders(Path(folder), self._folder))
         elif not self._is_atomic:
             self._once(doing, lambda: self._fs.makedirs(folder, exist_ok=True))
         try:
             yield aside
-            if self._is_local:
+            if self.is_folder:
                 self._once(doing, lambda: _publish(Path(aside), Path(path), made))
             elif not self._is_atomic:
                 self._once(doing, lambda: self._fs.mv(aside, path))
@@ -165,8 +190,45 @@ class FsspecRemote(Remote):
 
     def _call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"
-        return patiently(
-            lambda: self._once(what, do), clock=self._clock, patience_s=self._patience_s
+        self._require_root(what)  # without patience: nobody mounts it within a minute
+        try:
+            found = patiently(
+                lambda: self._once(what, do), clock=self._clock, patience_s=self._patience_s
+            )
+        except MissingObjectError:
+            self._require_root(what)
+            raise
+        self._require_root(what)  # else what was found may be the emptiness behind it
+        return found
+
+    def _require_root(self, doing: str) -> None:
+        """Refuse to take a folder that is not there for an empty store.
+
+        Raises:
+            MirrorUnavailable: it is not there, or is no folder.
+            MirrorError: nobody may look.
+        """
+        if not self.is_folder:
+            return
+        root = self._folder
+        try:
+            is_folder = stat.S_ISDIR(root.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._not_there(doing, root) from None
+        except OSError as error:  # a handle that is stale, a server that is gone
+            raise self._translated(error, doing) from error
+        if not is_folder:
+            raise MirrorUnavailable(
+                f"cannot {doing}: {root} is no folder",
+                next_action=f"see what it is: ls -ld {shlex.quote(str(root))}; or correct "
+                "mirror.url in the site file or the config",
+            )
+
+    def _not_there(self, doing: str, folder: Path) -> MirrorUnavailable:
+        return MirrorUnavailable(
+            f"cannot {doing}: {folder} is not there; is it mounted?",
+            next_action="have it mounted; or if it never was there, and only then, make it: "
+            f"mkdir -p {shlex.quote(str(folder))}",
         )
 
     def _once(self, doing: str, do: Callable[[], _T]) -> _T:
@@ -191,11 +253,23 @@ class FsspecRemote(Remote):
         )
 
 
-def _make_folders(folder: Path) -> list[Path]:
-    """Make ``folder``; the folders in which that is seen, and is not on the disk yet."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+def _make_folders(folder: Path, root: Path) -> list[Path]:
+    """Make ``folder`` below ``root``, which itself is never made here: it may be unmounted.
+
+    Returns:
+        The folders in which that is seen, and is not on the disk yet.
+    """
+    below = [folder, *folder.parents]
+    missing = [path for path in below[: below.index(root)] if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
     return [path.parent for path in missing]
+
+
+def _require_missing(error: OSError) -> None:
+    """A folder that is not there has nothing; of one that cannot be read nobody knows."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _publish(aside: Path, path: Path, made: list[Path]) -> None:

@@ -72,6 +72,7 @@ class Records:
         began: when the sending of those began that are neither mirrored nor failed.
         uploads: ``400/model.pt`` -> the parts of it that were begun; maybe over long ago.
         rotten: files that the store was found to have damaged, whatever it says of them.
+        is_used: whether anything was ever sent there.
     """
 
     mirrored: dict[int, Mirrored] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class Records:
     began: dict[int, datetime] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
     rotten: dict[int, set[str]] = field(default_factory=dict)
+    is_used: bool = False
 
     def add(self, said: dict[str, Any]) -> None:
         """Add one line, or nothing of it.
@@ -117,6 +119,7 @@ class Records:
             sha256 = _text(said.get("manifest_sha256", ""))
             self._forget(step)
             self.removed[step] = sha256
+        self.is_used |= what in (SENDING, BEGAN, MIRRORED, REMOVED)
 
     def _forget(self, step: int) -> None:
         """What was the last that was heard of it, before there was more."""

@@ -117,6 +117,8 @@ class Remote(ABC):
 
     #: Sending in parts; None where the store, or fsspec's view of it, has none.
     parts: Parts | None = None
+    #: Whether it is a plain folder, which may lie in a file system that is not mounted.
+    is_folder = False
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -127,6 +129,23 @@ class Remote(ABC):
     def url_of(self, name: str) -> str:
         """Where ``name`` lies, for people."""
         return f"{self.url}/{name}"
+
+    def lacks_root(self) -> bool:
+        """Whether this is a plain folder, and not there: not mounted, or not made yet.
+
+        All but :meth:`make_root` raises :class:`~hpcflow.errors.MirrorUnavailable` then.
+        """
+        return False
+
+    def make_root(self) -> None:
+        """Make the folder itself, where that is a plain one: for whoever knows that it is new.
+
+        Raises:
+            MirrorUnavailable: the folder that it is to lie in is not there either.
+            MirrorError: it cannot be made.
+        """
+        if self.lacks_root():
+            raise NotImplementedError
 
     @abstractmethod
     def names(self, prefix: str = "") -> dict[str, Entry]:

@@ -139,6 +139,11 @@ def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
         _send(run_dir, [frozen], uploader, clock=clock)
 
 
+def was_sent(run_dir: RunDir, url: str) -> bool:
+    """Whether the store at ``url`` once had any of them."""
+    return bool(_read_sent(run_dir, url))
+
+
 def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
     """Names of the files that the store has not as they were sent, sorted: they are due again.
 

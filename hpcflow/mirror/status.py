@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from hpcflow.mirror.progress import under_way
+from hpcflow.mirror.small_files import due_files
 from hpcflow.mirror.survey import Survey, survey
 from hpcflow.storage.layout import RunDir
 
@@ -21,11 +23,12 @@ class Status:
         size_bytes: of all complete checkpoints here.
         to_go_bytes: of those, what the store has not yet.
         sending: train step of the one that is being sent, if one is.
-        problem: why the newest is not there, where that was tried.
+        problem: why the newest is not there, where that was tried; or why the last pass could send
+            nothing at all.
     """
 
     run_id: str
-    url: str
+    url: str | None
     newest: int | None
     mirrored: int | None
     mirrored_at: datetime | None
@@ -36,8 +39,11 @@ class Status:
     problem: str | None
 
 
-def status_of(run_dir: RunDir, now: datetime) -> Status | None:
+def status_of(run_dir: RunDir, now: datetime, problems: Mapping[str, str]) -> Status | None:
     """How far a run is; None where it has no mirror.
+
+    Args:
+        problems: why the last pass could not send: :func:`hpcflow.mirror.known.read_problems`.
 
     Raises:
         StorageError: the run directory cannot be read.
@@ -64,7 +70,23 @@ def status_of(run_dir: RunDir, now: datetime) -> Status | None:
         size_bytes=sum(each.size_bytes for each in seen.local.values()),
         to_go_bytes=to_go_bytes,
         sending=sending,
-        problem=_problem(seen),
+        problem=(None if sending is not None else _refused(seen, problems, now)) or _problem(seen),
+    )
+
+
+def unknown_status(run_dir: RunDir, why: str) -> Status:
+    """A run of which nobody can say how far it is, or whether it has a mirror at all."""
+    return Status(
+        run_id=run_dir.path.name,
+        url=None,
+        newest=None,
+        mirrored=None,
+        mirrored_at=None,
+        lag_s=0.0,
+        size_bytes=0,
+        to_go_bytes=0,
+        sending=None,
+        problem=why,
     )
 
 
@@ -85,13 +107,24 @@ def _lag_s(seen: Survey, now: datetime) -> float:
 
 
 def _problem(seen: Survey) -> str | None:
-    for step in seen.local:  # the newest first
+    for step in sorted({*seen.local, *seen.broken}, reverse=True):
+        if step in seen.broken:
+            return f"train step {step}: {seen.broken[step].why}"
         local = seen.local[step]
         if seen.is_mirrored(local):
             return None
         why = seen.why_damaged(local) or seen.records.failed.get(step)
         if why is not None:
             return f"train step {step}: {why}"
-    for step, why in seen.broken.items():
-        return f"train step {step}: {why}"
     return None
+
+
+def _refused(seen: Survey, problems: Mapping[str, str], now: datetime) -> str | None:
+    """Why the last pass could not send what is still to be sent, where that was not about one
+    checkpoint. A store that was refusing when it was last asked may do well by now: who has
+    nothing to send is not told."""
+    why = problems.get(seen.mirror.url) or problems.get(seen.run_id)
+    if why is None:
+        return None
+    url = seen.mirror.url.rstrip("/")
+    return why if seen.due or due_files(seen.run_dir, url, now.timestamp()) else None

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import DamagedError
-from hpcflow.mirror.checkpoint import GoneError, Local, read_local
+from hpcflow.errors import DamagedError, StorageError
+from hpcflow.mirror.checkpoint import GoneError, Local, NoManifestError, read_local
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.mirror.records import Records, read_records
 from hpcflow.model.run import Mirror
-from hpcflow.storage.files import read_file
+from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 _LONGEST_NAME: Final = 18
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A manifest that says nothing; ``sha256`` of its bytes, None where it cannot be read."""
+
+    why: str
+    sha256: str | None
 
 
 @dataclass(frozen=True)
@@ -25,14 +34,14 @@ class Survey:
     Attributes:
         records: what its ``mirror.jsonl`` says of the store that it uses now.
         local: its complete checkpoints by train step, the newest first.
-        broken: train step -> what is wrong with the manifest.
+        broken: train step -> what is wrong with the manifest, the newest first.
     """
 
     run_dir: RunDir
     mirror: Mirror
     records: Records
     local: dict[int, Local]
-    broken: dict[int, str]
+    broken: dict[int, Broken]
 
     @property
     def run_id(self) -> str:
@@ -53,41 +62,70 @@ class Survey:
         sha256, why = self.records.damaged.get(local.train_step, ("", ""))
         return why if sha256 == local.manifest_sha256 else None
 
+    def is_told(self, train_step: int) -> bool:
+        """Whether nothing is left to be said of a broken manifest: it was said; or the store has
+        the checkpoint whole, and to record it as damaged would deny that."""
+        sha256, _ = self.records.damaged.get(train_step, (None, ""))
+        is_recorded = sha256 is not None and sha256 == self.broken[train_step].sha256
+        return is_recorded or train_step in self.records.mirrored
+
     def _is_due(self, local: Local) -> bool:
         return not self.is_mirrored(local) and self.why_damaged(local) is None
 
 
 def mirror_of_run(run_dir: RunDir) -> Mirror | None:
-    """Where a run is mirrored; None where it is not, or where ``run.json`` does not say.
+    """Where a run is mirrored; None where it is not, or where ``run.json`` does not say."""
+    try:
+        return read_mirror(run_dir)
+    except StorageError:
+        return None
+
+
+def read_mirror(run_dir: RunDir) -> Mirror | None:
+    """Where a run is mirrored; None where it is not, or is gone.
 
     Read without the model of a whole run, which takes longer than all the rest.
+
+    Raises:
+        StorageError: ``run.json`` cannot be read, or is damaged: nobody knows.
     """
     try:
-        said = json.loads(read_file(run_dir.run_json))["mirror"]
+        said = dict(json.loads(read_file(run_dir.run_json))).get("mirror")
         return None if said is None else Mirror.model_validate(said)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise storage_error("read", run_dir.run_json, error) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        folder = shlex.quote(str(run_dir.path))
+        raise StorageError(
+            f"{run_dir.run_json} is damaged, so nothing of the run is mirrored: "
+            f"{str(error).splitlines()[0]}",
+            next_action=f"see what happened to it: ls -la {folder}; the store may have it whole: "
+            f"hpcflow restore {run_dir.path.name}",
+        ) from error
 
 
 def survey(run_dir: RunDir) -> Survey | None:
     """What there is of a run; None where it has no mirror.
 
     Raises:
-        StorageError: the run directory cannot be read.
+        StorageError: the run directory cannot be read, or ``run.json`` is damaged.
     """
-    mirror = mirror_of_run(run_dir)
+    mirror = read_mirror(run_dir)
     if mirror is None:
         return None
     records = read_records(run_dir, mirror.url.rstrip("/"))
     local: dict[int, Local] = {}
-    broken: dict[int, str] = {}
+    broken: dict[int, Broken] = {}
     for path in _complete(run_dir):
         try:
             local[int(path.name)] = read_local(path)
         except GoneError:  # noqa: PERF203 - removed while we look
             continue
         except DamagedError as error:
-            broken[int(path.name)] = error.message
+            sha256 = error.sha256 if isinstance(error, NoManifestError) else None
+            broken[int(path.name)] = Broken(error.message, sha256)
     return Survey(run_dir, mirror, records, local, broken)
 
 

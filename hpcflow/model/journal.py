@@ -247,8 +247,10 @@ class Changed(_Record):
 class Restored(_Record):
     """What of the run was gone from scratch, or never there, was fetched from its mirror.
 
-    ``checkpoints`` are those that were fetched; none where the mirror had nothing newer. Where the
-    run went to another cluster, or place, ``site_before`` and ``run_dir_before`` say from where.
+    ``checkpoints`` are those that were fetched; none where the mirror had nothing newer. ``newest``
+    says that the mirror was searched for the newest, which is no word on what is lost later on.
+    Where the run went to another cluster, or place, ``site_before`` and ``run_dir_before`` say from
+    where.
     """
 
     record: Literal["restored"] = "restored"
@@ -258,6 +260,11 @@ class Restored(_Record):
     checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
     skipped: list[int] = Field(
         default_factory=list, description="Those that are not what was written any more."
+    )
+    newest: int | None = Field(
+        default=None,
+        description="The newest train step that could be had, here or there, 0 without one; None "
+        "where another was asked for, or where nobody wrote it down.",
     )
     site: str
     site_before: str | None = None

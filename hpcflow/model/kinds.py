@@ -76,13 +76,14 @@ class Matching:
     max_chars: int = 256
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        return no_info_after_validator_function(self._check, handler(source))
+        return no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, *_: Any) -> JsonSchemaValue:
         pattern = f"^(?:{self.pattern})$"
         return {"type": "string", "pattern": pattern, "maxLength": self.max_chars}
 
-    def _check(self, text: str) -> str:
+    def check(self, text: str) -> str:
+        """``text``; ValueError where it has another form."""
         # Compiled when it is first needed: most commands need few of these patterns.
         if len(text) <= self.max_chars and re.fullmatch(self.pattern, text, re.ASCII):
             return text
@@ -233,6 +234,20 @@ def check_store_url(url: str) -> str:
     return url
 
 
+_ENDPOINT_URL: Final = Matching(
+    r"https?://[A-Za-z0-9.:_/\[\]-]+", "not a URL such as https://s3.example.org"
+)
+
+
+def check_endpoint_url(url: str) -> str:
+    """``url`` of a server that speaks S3.
+
+    Raises:
+        ValueError: it is none; the text does not repeat it.
+    """
+    return _ENDPOINT_URL.check(url)
+
+
 _DURATION: Final = {"type": "string", "pattern": DURATION_PATTERN}
 _LIKE: Final = "30m, 4h or 1d12h"
 
@@ -272,6 +287,7 @@ StoreUrl = Annotated[
     AfterValidator(check_store_url),
     Kind("URL of a folder in a store"),
 ]
+EndpointUrl = Annotated[str, _ENDPOINT_URL, Kind("URL")]
 StoreUrlOrNever = Annotated[
     str,
     StringConstraints(min_length=1, max_length=1024),

@@ -58,9 +58,19 @@ def facts_of(
     )
 
 
-def was_looked_for(known: Known) -> bool:
-    """Whether somebody has looked into the mirror of a run since its last attempt ended."""
-    return "restored" in known.run.journal  # the next attempt's intent takes it away
+def was_looked_for(known: Known, here: int | None) -> bool:
+    """Whether the mirror of a run was searched for its newest checkpoint since its last attempt
+    ended, and has none that is newer than what is on scratch.
+
+    Whoever fetched an older one did not search. What was found and is lost again can be found
+    again; what was not found is not asked for a second time, so nobody asks for ever.
+
+    Args:
+        here: the newest that is whole on scratch; None without one.
+    """
+    # The next attempt's intent takes it away.
+    newest: int | None = known.run.journal.get("restored", {}).get("newest")
+    return newest is not None and newest <= (here or 0)
 
 
 def _attempt(row: AttemptRow) -> AttemptFacts:

@@ -88,13 +88,14 @@ class Restores:
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
         """The train step of the newest checkpoint of a run that is to be sent, where it is gone
-        from scratch and may be in its mirror; None where it is there, or was looked for.
+        from scratch and may be in its mirror; None where it is there, or the mirror was searched
+        and has nothing newer than what is there.
 
         Raises:
             LedgerError: the database does not answer.
             StorageError: the checkpoints on scratch cannot be read.
         """
-        if run.mirror is None or was_looked_for(known):
+        if run.mirror is None:
             return None
         rows = self.around.ledger.checkpoints([run.run_id])
         folder = f"{RunDir(Path()).checkpoints}/"
@@ -105,7 +106,9 @@ class Restores:
         if newest is None:
             return None
         here = newest_whole(run_dir)
-        return newest if here is None or here < newest else None
+        if (here is not None and here >= newest) or was_looked_for(known, here):
+            return None
+        return newest
 
     def begin(self, run_id: str, decision: Decision) -> None:
         """Start a process for a run, unless one is at it, or failed a moment ago.

@@ -5,11 +5,31 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hpcflow.model.run import Run
 from hpcflow.runtime.keeping import look, named
 from hpcflow.runtime.manifest import CheckpointError, verify
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.storage.files import read_file, storage_error
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import is_no_json, read_run
+
+
+def frozen(run_dir: RunDir) -> Run | None:
+    """What is frozen of a run here; None where that is gone, or cut short.
+
+    Of a file that is no JSON nothing can be said, as of none. One that is, and no run, somebody has
+    changed, or a newer hpcflow wrote it: that is for a person to judge.
+
+    Raises:
+        StorageError: it cannot be read, is no run, or of a newer hpcflow.
+    """
+    try:
+        data = read_file(run_dir.run_json)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise storage_error("read", run_dir.run_json, error) from error
+    return None if is_no_json(data) else read_run(run_dir)
 
 
 def newest_whole(run_dir: RunDir) -> int | None:

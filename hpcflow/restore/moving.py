@@ -19,12 +19,12 @@ from hpcflow.launch.plan import (
 )
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.restore.local import frozen
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.rundir import read_run
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,15 @@ def where_it_was(run: Run, linked: Path, url: str, *, site: str | None) -> Place
 
     Args:
         run: as the store has it.
-        site: where it was here, as far as anybody knows; asked where all of it is gone.
+        site: where it was here, as far as anybody knows; asked where ``run.json`` is gone, or is
+            damaged.
 
     Raises:
         InputError: the run has gone to another place since.
         StorageError: what is frozen here cannot be read.
     """
     run_dir = RunDir(linked)
-    here = read_run(run_dir) if run_dir.run_json.exists() else None
+    here = frozen(run_dir)
     if here is not None:
         is_ours = run.place_id in (here.place_id, here.place_before)
     else:

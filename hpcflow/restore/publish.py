@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hpcflow.model.journal import JournalRecord
 from hpcflow.model.run import Run
-from hpcflow.restore.local import begins_as, is_missing
+from hpcflow.restore.local import begins_as, frozen, is_missing
 from hpcflow.restore.staging import Staging
 from hpcflow.runtime.files import files_below, remove_tree, sync_folders
 from hpcflow.storage import journal
@@ -118,8 +118,9 @@ def merge(
         write_durably(run_dir.journal, lines)
     else:
         journal.append_all(run_dir, records)
+    is_anew = is_move or frozen(run_dir) is None
     for name, data in frozen_files(run).items():
-        if is_move or is_missing(run_dir, name):
+        if is_anew or is_missing(run_dir, name):
             write_durably(run_dir.path / name, data)
     return others
 

@@ -90,8 +90,10 @@ class RemoteRun:
         if RUN_JSON not in self.objects.small:
             raise NotFoundError(
                 f"{self.remote.url} has no run {self.run_id}",
-                next_action="see whether it was mirrored: hpcflow mirror status; or name another "
-                "place: hpcflow restore --from URL",
+                next_action="if it was mirrored to another place, name that: hpcflow restore "
+                f"--from s3://BUCKET/PREFIX/{self.run_id}, and its server, if that is another: "
+                "--endpoint-url URL; else no copy is left, and it has to start anew: "
+                "hpcflow run CONFIG",
             )
         where = self.remote.url_of(self.name(RUN_JSON))
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, NotFoundError, Where
 from hpcflow.launch.plan import variables
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
@@ -19,7 +19,7 @@ from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.restore.journals import records_of
-from hpcflow.restore.local import journal_of
+from hpcflow.restore.local import frozen, journal_of
 from hpcflow.restore.moving import Place, missing_environment, moved, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.signs import require_at_rest
@@ -27,7 +27,6 @@ from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, link_of
 
 
@@ -53,12 +52,14 @@ class Changes:
         overrides: as for ``--set``.
         working_dir: where its program is run; where it was if None.
         even_if_running: although it gave a sign a moment ago.
+        endpoint_url: of the store's server; see :func:`endpoint_of` if None.
     """
 
     site_reference: str | None = None
     overrides: Sequence[str] = ()
     working_dir: Path | None = None
     even_if_running: bool = False
+    endpoint_url: str | None = None
 
 
 def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
@@ -70,11 +71,13 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
         LedgerError: the database does not answer.
     """
     run_id = run_dir.path.name
-    mirror = mirror_of_run(run_dir) if run_dir.run_json.exists() else None
+    mirror = mirror_of_run(run_dir)  # None, too, where run.json is damaged
     if mirror is None:
         known = ledger.known([run_id]).get(run_id)
         url = _known_url(ledger, known) if known is not None else None
-        mirror = None if url is None else Mirror(url=url, endpoint_url=_endpoint(site))
+        # It was sent from this site, and so to this site's server, whatever the bucket.
+        endpoint_url = site.mirror.endpoint_url if site.mirror is not None else None
+        mirror = None if url is None else Mirror(url=url, endpoint_url=endpoint_url)
     if mirror is None:
         account = known.run.resources.get("account") if known is not None else None
         spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
@@ -106,7 +109,16 @@ def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock, *, site: str | N
             f"hpcflow restore --from {shlex.quote(f'{mirror.url}/{run_id}')}",
         )
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
-    there = where_it_was(remote.run, run_dir.path, remote.url, site=site)
+    try:
+        run = remote.run
+    except NotFoundError as error:
+        if frozen(run_dir) is not None:
+            error.next_action = (
+                f"what scratch has of it is all; see it: hpcflow show {run_id}; go on from it: "
+                f"hpcflow resume {run_id}"
+            )
+        raise
+    there = where_it_was(run, run_dir.path, remote.url, site=site)
     return Found(remote, _as_it_is(there))
 
 
@@ -124,13 +136,16 @@ def of_elsewhere(
         NotFoundError: the store does not have it.
         MirrorError: the store.
     """
-    mirror = Mirror(url=folder, endpoint_url=_endpoint(site))
+    endpoint_url = changes.endpoint_url or endpoint_of(folder, site, settings)
+    mirror = Mirror(url=folder, endpoint_url=endpoint_url)
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
     if remote.run.mirror is not None:  # how it is sent there stays; a partition is of a cluster
         where = mirror.model_dump(include={"url", "endpoint_url", "partition"})
         mirror = remote.run.mirror.model_copy(update=where)
     linked = _linked(settings, run_id)
-    if linked is not None and (linked.run_json.exists() or _was(linked, remote.run, site, changes)):
+    if linked is not None and (
+        frozen(linked) is not None or _was(linked, remote.run, site, changes)
+    ):
         here = _as_it_is(Place(linked, remote.run, remote.run))
         return _here(remote, here, changes, clock)
     place = place_on(
@@ -166,10 +181,8 @@ def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
 
 def _as_it_is(place: Place) -> Place:
     """The same, where a run directory is there already: it says itself what the run is here."""
-    if is_gone(place.run_dir) or not place.run_dir.run_json.exists():
-        return place
-    run = read_run(place.run_dir)
-    return Place(place.run_dir, run, run)
+    run = frozen(place.run_dir)
+    return place if run is None else Place(place.run_dir, run, run)
 
 
 def split_url(url: str, run: str | None) -> tuple[str, str]:
@@ -210,9 +223,28 @@ def _known_url(ledger: Ledger, known: Known) -> str | None:
     return next((url for url in reversed(urls) if url), None)
 
 
-def _endpoint(site: Site) -> str | None:
-    """The store of this site, where that is not Amazon's."""
-    return site.mirror.endpoint_url if site.mirror is not None else None
+def endpoint_of(url: str, site: Site | None, settings: Settings) -> str | None:
+    """The server of the store at ``url``, which somebody names without a word about its server.
+
+    That of the site, unless ``url`` is of another bucket than the site's: it may be anywhere, and
+    whoever is asked for it by mistake gets to see signed requests. Then None: the environment, or
+    ``~/.aws/config``, says it.
+    """
+    if site is None or site.mirror is None or site.mirror.endpoint_url is None:
+        return None
+    spec = RunSpec(name="any", command=["true"])
+    try:
+        of_site = mirror_of(spec, site, variables(settings), user=settings.user, account=None)
+    except InputError:  # a variable that nobody has set here
+        of_site = None
+    own = _bucket(of_site.url) if of_site is not None else None
+    return site.mirror.endpoint_url if own in (None, _bucket(url)) else None
+
+
+def _bucket(url: str) -> str | None:
+    """The bucket of a URL on S3; None where it is of another kind of store."""
+    kind, _, rest = url.partition("://")
+    return rest.partition("/")[0] if kind in ("s3", "s3a") else None
 
 
 def _linked(settings: Settings, run_id: str) -> RunDir | None:

@@ -30,6 +30,8 @@ from hpcflow.restore.objects import CLAIM, EVENTS
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
+from hpcflow.runtime.keeping import look
+from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
@@ -67,7 +69,7 @@ class Outcome:
         is_new: the run directory was made anew; else only what it lacked.
         checkpoints: train steps of the checkpoints that were fetched.
         skipped: train step -> why that checkpoint was not.
-        files: how many small files were fetched.
+        files: how many small files were fetched, or put back from what was read of them.
         left: names of files here that the mirror has otherwise; they were left.
         refused: names in the store that no file may have.
         newest: train step of the newest checkpoint that is here now; None without one.
@@ -140,6 +142,7 @@ def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: 
             by=settings.user,
             url=url,
             after=journals.last_job(journal.read(run_dir)),
+            newest=local.newest_whole(run_dir) or 0,
             site=run.site,
         )
         journal.append(run_dir, said)
@@ -161,6 +164,7 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
+        self._is_search, self._of_use = False, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
     def do(self, which: Which, *, says_so: bool) -> Outcome:
@@ -208,13 +212,14 @@ class _Restoring:
             assert isinstance(which, int)
             self._fetch_one(which)
             return
+        self._is_search = True
         newest = local.newest_whole(self._run_dir)
         wanted = [step for step in there if which == ALL or newest is None or step > newest]
         self._staged.keep_only(wanted if which == ALL else wanted[:1])
         for step in wanted:
             if which == ALL and local.is_whole(self._run_dir, step, reads_it=True):
                 continue
-            if self._fetch(step) and which == NEWEST:
+            if self._fetch(step) and which == NEWEST and self._of_use >= step:
                 break
 
     def _fetch_one(self, train_step: int) -> None:
@@ -242,11 +247,15 @@ class _Restoring:
         try:
             checkpoint = self._remote.checkpoint(train_step)
             self._progress.on_doing(f"train step {train_step}", checkpoint.size_bytes)
-            self._staged.fetch_checkpoint(self._remote, checkpoint, self._progress.on_bytes)
+            folder = self._staged.fetch_checkpoint(
+                self._remote, checkpoint, self._progress.on_bytes
+            )
         except (DamagedError, MissingObjectError) as error:
             self._outcome.skipped[train_step] = error.message
             return False
         self._outcome.checkpoints.append(train_step)
+        if look(folder, self._remote.run_id).state == COMPLETE:  # whoever resumes looks, too
+            self._of_use = max(self._of_use, train_step)
         return True
 
     def _fetch_small(self, records: list[JournalRecord]) -> None:
@@ -316,10 +325,18 @@ class _Restoring:
             after=journals.last_job([*journals.records_of(lines), *records]),
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
+            newest=self._newest_to_be_had(),
             site=run.site,
             site_before=before.site if is_move else None,
             run_dir_before=before.run_dir if is_move else None,
         )
+
+    def _newest_to_be_had(self) -> int | None:
+        """Of a search for the newest, what there is now; None where another was asked for: that
+        is no word on what else the store has."""
+        if not self._is_search:
+            return None
+        return max(self._of_use, local.newest_whole(self._run_dir) or 0)
 
     def _merge(self, records: list[JournalRecord], *, says_so: bool) -> None:
         """Add what is missing to the run directory that is there."""
@@ -328,7 +345,7 @@ class _Restoring:
             here = local.journal_of(run_dir)
             lines = self._lines()  # somebody may have added to it since
             is_less = here != lines and not here.startswith(lines)
-            lacks = local.is_missing(run_dir, run_dir.run_json.name)
+            lacks = local.frozen(run_dir) is None
             is_move = self._place.is_move
             if outcome.is_nothing and not (says_so or is_less or lacks or records or is_move):
                 self._look_for_newest()
@@ -345,6 +362,7 @@ class _Restoring:
                 lines=lines + self._text(new) if is_less else None,
                 records=new,
             )
+            outcome.files += lacks + is_less
         self._keep_cancelled(said)
         self._look_for_newest()
 

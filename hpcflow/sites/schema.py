@@ -19,6 +19,7 @@ from hpcflow.model.kinds import (
     Count,
     CountOrAll,
     CountOrNone,
+    EndpointUrl,
     Kind,
     Matching,
     Megabytes,
@@ -263,14 +264,7 @@ class SiteMirror(Section):
         description="A folder of an object store, such as `s3://bucket/$USER`, any URL that fsspec "
         "knows, or an absolute folder on another file system. Variables as in `scratch.path`."
     )
-    endpoint_url: (
-        Annotated[
-            str,
-            Matching(r"https?://[A-Za-z0-9.:_/\[\]-]+", "not a URL such as https://s3.example.org"),
-            Kind("URL"),
-        ]
-        | None
-    ) = Field(
+    endpoint_url: EndpointUrl | None = Field(
         None,
         description="Of a store that speaks S3 and is not Amazon's. Default: `AWS_ENDPOINT_URL`, "
         "or what `~/.aws/config` says.",

@@ -39,6 +39,8 @@
       restoring/<run_id>                       held by whoever restores it; how that ended
       restoring/<run_id>.cancelled             somebody said so while its directory was gone
       silent/<site>                            mark: its accounting did not answer a moment ago
+      mirror/                                  why the last pass of the mirror could not send; the
+                                               plain folders that it has sent to
       watch/<ledger>                           how long the daemon has seen no progress, of each run
       daemon/<cluster>.log                     what a daemon says that was installed
       sites/*.yaml  templates/                 the user's own
@@ -199,6 +201,11 @@ class Home:
     @property
     def silent(self) -> Path:
         return self.path / "silent"
+
+    @property
+    def mirror(self) -> Path:
+        """What is remembered of the stores."""
+        return self.path / "mirror"
 
     @property
     def watch(self) -> Path:

@@ -33,6 +33,7 @@ __all__ = [
     "discard_run",
     "find_run",
     "frozen_files",
+    "is_no_json",
     "link_run",
     "list_runs",
     "make_place",
@@ -203,8 +204,18 @@ def parse_run(data: bytes, path: str) -> Run:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StorageError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action=f"start the run anew, or restore the file in {path.rpartition('/')[0]}",
+            next_action="if the run was mirrored, that brings it back: hpcflow restore "
+            f"{PurePosixPath(path).parent.name}; else start it anew: hpcflow run CONFIG",
         ) from error
+
+
+def is_no_json(data: bytes) -> bool:
+    """Whether ``data`` was cut, or never written to the end, as by a disk that was full."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def discard_run(run_dir: RunDir, home: Home) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from hpcflow.clock import SystemClock
+from hpcflow.mirror.progress import Progress
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import list_runs
 from tests.cli.desk import Desk
+from tests.cli.test_live_view import at_a_terminal
 from tests.mirror.runs import save
 
 
@@ -98,6 +104,106 @@ def test_a_damaged_one_is_said(desk: Desk, home: Path, store: Path) -> None:
     report = desk.json("mirror", "--once")  # it is not tried again
     assert report["problems"] == {}
     assert "checksum differs" in desk.json("mirror", "status")[0]["problem"]
+
+
+def test_a_garbage_manifest_is_said_once_and_is_why(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    (save(run_dir, 400) / "manifest.json").write_bytes(b"garbage")
+    assert "is no manifest" in desk.error("mirror", "--once", code=1)
+    assert desk.json("mirror", "--once")["problems"] == {}
+    assert "is no manifest" in desk.json("mirror", "status")[0]["problem"]
+    assert "train step 400: " in desk.say("mirror", "status")
+
+
+def test_a_store_that_is_not_there_is_why(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    save(run_dir, 300)
+    desk.say("mirror", "--once")
+    store.rename(store.with_name("unmounted"))
+    save(run_dir, 400)
+    assert "is not there; is it mounted?" in desk.error("mirror", "--once", code=1)
+    for words in (["mirror", "verify"], ["restore"]):
+        assert "is it mounted?" in desk.error(*words, run_dir.path.name, code=1)
+    assert not store.exists()
+    (status,) = desk.json("mirror", "status")
+    assert (status["newest"], status["mirrored"]) == (400, 300)
+    assert "is it mounted?" in status["problem"]
+    assert "is it mounted?" in desk.say("mirror", "status")
+    store.with_name("unmounted").rename(store)
+    desk.say("mirror", "--once")
+    assert desk.json("mirror", "status")[0]["problem"] is None
+    desk.say("mirror", "verify", run_dir.path.name)
+
+
+def test_a_damaged_run_json_is_said_everywhere(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    run_dir.run_json.write_text('{"mirror": {"url": 5}}')
+    assert f"{run_dir.run_json} is damaged" in desk.error("mirror", "--once", code=1)
+    assert f"{run_dir.run_json} is damaged" in desk.error("mirror", "status", code=1)
+    assert f"{run_dir.path.name} " in desk.say("mirror", "status", code=1)
+    (status,) = desk.json("mirror", "status", code=1)
+    assert (status["run_id"], status["url"], status["newest"]) == (run_dir.path.name, None, None)
+    assert "is damaged" in status["problem"]
+    assert "is damaged" in desk.error("mirror", "verify", run_dir.path.name, code=1)
+
+
+def test_a_run_that_cannot_be_read_is_a_failure_of_status(
+    desk: Desk, home: Path, store: Path
+) -> None:
+    run_dir = run_in(desk, home, store)
+    run_dir.mirror.mkdir()
+    assert "cannot read" in desk.error("mirror", "status", code=1)
+    assert len(desk.json("mirror", "status", code=1)) == 1
+
+
+def test_what_is_purged_is_brought_back_before_it_is_verified(
+    desk: Desk, home: Path, store: Path
+) -> None:
+    run_dir = run_in(desk, home, store)
+    save(run_dir, 400)
+    desk.say("mirror", "--once")
+    shutil.rmtree(run_dir.path)
+    for command in ("verify", "status"):
+        said = desk.error("mirror", command, run_dir.path.name)
+        assert "is gone: it was purged" in said
+        assert f"hpcflow restore {run_dir.path.name}" in said
+    scratch = run_dir.path.parents[1]
+    scratch.rename(scratch.with_name("unmounted"))
+    said = desk.error("mirror", "verify", run_dir.path.name)
+    assert "the scratch that it was on is not there" in said
+    assert "purged" not in said
+
+
+def test_a_bar_on_a_terminal(desk: Desk, home: Path, store: Path) -> None:
+    run_dir = run_in(desk, home, store)
+    save(run_dir, 300)
+    desk.say("mirror", "--once")
+    save(run_dir, 400)
+    save(run_dir, 500)
+    env = {
+        **{name: os.environ[name] for name in ("PATH", "HOME", "HPCFLOW_SITE")},
+        "HPCFLOW_HOME": str(home),
+        "TERM": "xterm-256color",
+        "COLUMNS": "160",
+    }
+    assert "33 %" in desk.say("mirror", "status"), "no bar where no terminal is"
+    with Progress(run_dir, 500, 100_000, SystemClock()) as progress:
+        progress.add(50_000)
+        progress._say()
+        shown = at_a_terminal("mirror", "status", env=env, cwd=home.parent)
+    assert "being sent" in shown
+    assert f"{run_dir.path.name}" in shown
+    assert "146.5 KiB" in shown, "of two, half of one was sent"
+    assert "\x1b[" in shown
+    # Of three checkpoints the store has one, and half of another one. What is done is in a colour.
+    bar = [part for part in re.split(r"\x1b\[[0-9;]*m", shown) if set(part) & set("━╸╺")]
+    assert (bar[0], sum(map(len, bar))) == ("━" * 10, 20)
+    assert " %" not in shown
+
+    desk.say("mirror", "--once")
+    shown = at_a_terminal("mirror", "status", env=env, cwd=home.parent)
+    assert "━" * 20 in shown
+    assert "being sent" not in shown
 
 
 def test_never(desk: Desk, home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.resources import resource_dir
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.cluster import S3
@@ -69,6 +71,19 @@ def test_what_a_purge_took_of_it_is_put_back(mirrored: Mirrored, desk: Desk) -> 
     assert desk.json("restore", mirrored.run_id, "--checkpoint", "all")["checkpoints"] == []
     history = desk.say("history", mirrored.run_id)
     assert "restored" in history
+
+
+def test_a_run_json_that_was_cut_is_put_back(mirrored: Mirrored, desk: Desk) -> None:
+    whole = mirrored.dir.run_json.read_bytes()
+    mirrored.dir.run_json.write_bytes(whole[:300])
+    told = f"hpcflow restore {mirrored.run_id}"
+    assert told in desk.error("resume", mirrored.run_id, code=1)
+    assert "no checkpoint and 1 small file" in desk.say("restore", mirrored.run_id)
+    assert mirrored.dir.run_json.read_bytes() == whole
+    assert "nothing is missing" in desk.say("restore", mirrored.run_id)
+    assert desk.json("ledger", "check")["differences"] == []
+    again = desk.json("resume", mirrored.run_id, "--wait", code=1)
+    assert again["attempts"][-1]["resume_from"] == "checkpoints/000000200"
 
 
 def test_an_empty_home_gets_the_run_from_the_bucket_alone(
@@ -157,6 +172,62 @@ def test_what_the_store_does_not_have_is_said(mirrored: Mirrored, desk: Desk) ->
 def test_the_ledger_remembers_where_a_run_was_mirrored(mirrored: Mirrored, desk: Desk) -> None:
     mirrored.purge()
     assert desk.json("restore", mirrored.run_id)["checkpoints"] == [200]
+
+
+def test_a_bucket_on_another_server_is_named_with_its_server(
+    mirrored: Mirrored, desk: Desk, s3_server: S3, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    """The site's own store is elsewhere, and must not be asked for it."""
+    server = s3_server.env()["AWS_ENDPOINT_URL"]
+    for name in [name for name in s3_server.env() if "ENDPOINT" in name]:
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    site = (resource_dir("site_configs") / "local.yaml").read_text()
+    ours = "mirror: {url: 's3://ours/runs', endpoint_url: 'http://127.0.0.1:9'}\n"
+    (home / "sites").mkdir()
+    (home / "sites/ours.yaml").write_text(site.replace("name: local", "name: ours") + ours)
+    monkeypatch.setenv("HPCFLOW_SITE", "ours")
+    mirrored.purge()
+    folder = mirrored.url.rpartition("/")[0]
+    named = ("--endpoint-url", server)
+    assert desk.json("ledger", "rebuild", "--from", folder, *named)["problems"] == []
+    assert desk.json("restore", mirrored.run_id, *named)["checkpoints"] == [200]
+    mirrored.purge()
+    said = desk.json("restore", "--from", mirrored.url, *named, "--even-if-running")
+    assert said["checkpoints"] == [200]
+
+
+@pytest.mark.parametrize("word", ["s3.example.org", "ftp://x", "https://ada:secret@s3.org", ""])
+def test_a_server_that_is_none_is_refused(desk: Desk, word: str) -> None:
+    for command in (["restore"], ["ledger", "rebuild"]):
+        error = desk.error(*command, "--from", "s3://b/runs", "--endpoint-url", word)
+        assert "not a URL such as https://s3.example.org" in error
+        assert "secret" not in error
+
+
+def test_a_server_without_a_store_means_nothing(desk: Desk) -> None:
+    error = desk.error("ledger", "rebuild", "--endpoint-url", "https://s3.example.org")
+    assert "--from s3://BUCKET/PREFIX" in error
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("nowhere", "is not there"),
+        ("a file", "is no folder"),
+        ("empty", "has no run in it"),
+        ("runs/digits-20260301-abcdefgh", "has no run in it"),
+    ],
+)
+def test_a_ledger_is_not_made_from_a_folder_without_runs(desk: Desk, place: str, told: str) -> None:
+    (desk.folder / "a file").write_text("")
+    (desk.folder / "empty").mkdir()
+    (desk.folder / "runs/digits-20260301-abcdefgh/attempts").mkdir(parents=True)
+    error = desk.error("ledger", "rebuild", "--from", str(desk.folder / place))
+    assert f"--from: {desk.folder / place} {told}" in error
+    named = f"--from {shlex.quote(f'{desk.folder}/runs')}"
+    expected = named if place.startswith("runs/") else "hpcflow site show"
+    assert "name the folder of all runs" in error
+    assert expected in error
 
 
 def test_a_home_without_a_word_about_the_mirror_asks_for_the_place(desk: Desk) -> None:

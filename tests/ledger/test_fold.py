@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from hpcflow.clock import to_text
 from hpcflow.ledger.derive import derive_attempt, derive_run, money, run_row
 from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, AttemptRow, RunRow
+from hpcflow.model.journal import Restored
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
     at,
@@ -29,6 +31,7 @@ from tests.ledger.lines import (
     resumed,
     started,
     submitted,
+    text,
     withdrawn,
 )
 from tests.storage.runs import make_run
@@ -111,6 +114,24 @@ def test_what_an_end_means_for_the_run(cause: Cause, state: str) -> None:
     row = Story().journal(intended(1), submitted(1), ended(1, cause, 5)).row()
     assert (row.state, row.cause) == (state, cause.value)
     assert row.completed_at == (None if state == "waiting" else at(5))
+
+
+def test_what_was_looked_for_in_the_mirror_is_known_until_the_run_goes_on() -> None:
+    def restored(minutes: float, **more: Any) -> bytes:
+        said = Restored(at=at(minutes), by="ada", url="s3://b/r", after=1, site="x", **more)
+        return text(said)
+
+    story = Story().journal(intended(1), submitted(1), ended(1, Cause.PREEMPTED, 5))
+    story.journal(restored(6))  # as an older hpcflow wrote it
+    looked = {"at": to_text(at(6)), "after": 1}
+    assert story.fold.journal["restored"] == looked
+    story.journal(restored(7, newest=0))
+    assert story.fold.journal["restored"] == {**looked, "at": to_text(at(7)), "newest": 0}
+    story.journal(restored(8, newest=10**30))  # no number that a train step has, and no crash
+    assert story.fold.journal["restored"] == {**looked, "at": to_text(at(8))}
+    story.journal(intended(2, 9))
+    assert "restored" not in story.fold.journal
+    assert story.skipped == 0
 
 
 def test_an_end_that_was_seen_but_not_judged_yet_is_still_under_way() -> None:

@@ -53,4 +53,6 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
         url = str(tmp_path / "store")
     else:
         url = f"memory://{secrets.token_hex(6)}/runs"
-    yield open_remote(url, clock=SystemClock(), patience_s=5)
+    remote = open_remote(url, clock=SystemClock(), patience_s=5)
+    remote.make_root()
+    yield remote

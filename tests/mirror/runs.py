@@ -53,6 +53,8 @@ class Desk:
     def there(self, run_dir: RunDir) -> list[str]:
         """What the store has of a run."""
         begin = len(run_dir.path.name) + 1
+        if self.remote.lacks_root():  # nothing was ever sent there
+            return []
         return [name[begin:] for name in self.remote.names(f"{run_dir.path.name}/")]
 
 

@@ -17,6 +17,7 @@ from hpcflow.mirror import layout, passes
 from hpcflow.mirror.checkpoint import send_checkpoint
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Pass
+from hpcflow.mirror.status import status_of
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, survey
 from hpcflow.mirror.upload import Uploader
@@ -264,6 +265,58 @@ def test_a_damaged_one_is_reported_and_never_sent(desk: Desk, name: str) -> None
 
     assert desk.mirror().mirrored == []
     assert [what for what, step in said(run_dir) if step == 400] == ["began", "failed"]
+
+
+def test_what_should_be_a_manifest_and_is_none_is_reported_once(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 300)
+    manifest = save(run_dir, 400) / "manifest.json"
+    manifest.write_bytes(b"\0garbage")
+    report = desk.mirror()
+    error = report.problems[run_dir.path.name]
+    assert isinstance(error, DamagedError)
+    assert f"checkpoint 400: {manifest} is no manifest" in error.message
+    assert [done.train_step for done in report.mirrored] == [300]
+    assert unread_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
+
+    assert desk.mirror().problems == {}
+    assert [what for what, step in said(run_dir) if step == 400] == ["failed"]
+    status = status_of(run_dir, SystemClock().now(), {})
+    assert status is not None and status.problem is not None
+    assert f"train step 400: {manifest} is no manifest" in status.problem
+
+    manifest.write_bytes(b"other garbage")
+    assert list(desk.mirror().problems) == [run_dir.path.name]
+    shutil.rmtree(manifest.parent)
+    save(run_dir, 400)
+    assert [done.train_step for done in desk.mirror().mirrored] == [400]
+
+
+def test_a_manifest_that_became_garbage_takes_nothing_from_what_is_mirrored(desk: Desk) -> None:
+    run_dir = desk.make()
+    manifest = save(run_dir, 400) / "manifest.json"
+    desk.mirror()
+    manifest.write_bytes(b"garbage")
+    assert desk.mirror().problems == {}
+    status = status_of(run_dir, SystemClock().now(), {})
+    assert status is not None and status.problem is not None
+    assert status.mirrored == 400
+    assert "is no manifest" in status.problem
+    assert said(run_dir) == [("began", 400), ("mirrored", 400)]
+
+
+def test_a_run_whose_run_json_is_damaged_is_a_problem(desk: Desk) -> None:
+    bad, good = desk.make("bad"), desk.make("good")
+    for run_dir in (bad, good):
+        save(run_dir, 400)
+    bad.run_json.write_bytes(bad.run_json.read_bytes()[:100])
+    report = desk.mirror()
+    assert [done.run_id for done in report.mirrored] == [good.path.name]
+    (error,) = report.problems.values()
+    assert f"{bad.run_json} is damaged, so nothing of the run is mirrored" in error.message
+    assert error.next_action is not None and f"hpcflow restore {bad.path.name}" in error.next_action
+    shutil.rmtree(bad.path)  # a purge takes the problem with it
+    assert desk.mirror().problems == {}
 
 
 def test_a_torn_one_is_reported(desk: Desk) -> None:

@@ -21,6 +21,7 @@ SENDING = {"what": "sending", "name": "model.pt", "sha256": "0" * 64, "upload_id
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
+    (tmp_path / "store").mkdir()  # else a run that was mirrored there before says it is unmounted
     return desk_in(tmp_path, str(tmp_path / "store"))
 
 

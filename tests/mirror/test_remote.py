@@ -164,6 +164,7 @@ def test_urls_that_are_none(url: str, wrong: str) -> None:
 def test_what_a_folder_has_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirror in a folder says `mirrored` after it: no crash may take it back."""
     remote, synced = open_remote(str(tmp_path / "store")), []
+    remote.make_root()
     fsync = os.fsync
 
     def note(descriptor: int) -> None:

@@ -59,6 +59,8 @@ def test_many_folders_share_one_line_its_limit_and_threads(tmp_path: Path) -> No
     with Stores(SystemClock()) as stores, ThreadPoolExecutor(4) as senders:
         mirrors = [Mirror(url=f"{tmp_path}/{n}", bandwidth_bytes_s=bytes_s) for n in range(4)]
         opened = [each for mirror in mirrors if (each := stores.uploader(mirror))]
+        for each in opened:
+            each.remote.make_root()
         files = [Outgoing(path, "model.pt", size_bytes)]
         for _ in senders.map(lambda each: each.send(files), opened):
             pass

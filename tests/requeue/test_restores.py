@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from hpcflow.errors import MirrorError
 from hpcflow.mirror.remote import open_remote
 from hpcflow.model.journal import Decided, Held, Restored
 from hpcflow.requeue.restores import MOST_AT_ONCE
+from hpcflow.restore.restore import ALL, NEWEST, Which
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import read_mark, restoring
@@ -209,6 +211,82 @@ def test_where_the_mirror_has_no_more_the_run_goes_on_with_what_is_there(owner: 
     assert last.resume_from == "checkpoints/000000100"
 
 
+def test_who_fetched_an_older_one_has_not_looked_for_the_newest(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200, 300)
+    purge(run_dir)
+    owner.restore(run_dir, which=100)
+    report = owner.tick()
+    assert report.sent == {}
+    assert report.restores[run_dir.path.name].why == "checkpoint 300 is gone from scratch"
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000300"
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+@pytest.mark.parametrize("which", [NEWEST, ALL])
+def test_what_was_restored_and_is_lost_again_is_fetched_again(owner: Owner, which: Which) -> None:
+    run_dir = owner.mirrored(100, 200)
+    for _ in range(3):
+        shutil.rmtree(run_dir.checkpoints / "000000200")
+        owner.restore(run_dir, which=which)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    report = owner.tick()
+    assert report.sent == {}
+    assert report.restores[run_dir.path.name].rule == "only_mirrored"
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000200"
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+def test_an_older_journal_does_not_say_what_was_looked_for_and_it_is_looked_for_once(
+    owner: Owner,
+) -> None:
+    run_dir = owner.trained(100, 200)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
+    mirror(run_dir, owner.remote)
+    of_old = Restored(at=owner.clock.now(), by="ada", url="s3://b", after=1, site="devcluster")
+    assert "newest" not in of_old.to_line()
+    owner.say(run_dir.path, of_old)
+    assert owner.tick().restores.keys() == {run_dir.path.name}
+    owner.restores_for_the_daemon()
+    said = journal.read(run_dir)[-1]
+    assert isinstance(said, Restored)
+    assert said.newest == 100
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+def test_a_store_with_no_checkpoint_at_all_is_asked_once(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    shutil.rmtree(run_dir.checkpoints / "000000100")
+    mirror(run_dir, owner.remote)
+    assert owner.tick().restores.keys() == {run_dir.path.name}
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    assert owner.seen(run_dir.path.name).attempts[-1].resume_from is None
+
+
+def test_a_checkpoint_that_no_job_would_take_is_not_fetched_for_ever(owner: Owner) -> None:
+    """It is whole in the store, but its manifest does not say whose it is."""
+    run_dir = owner.trained(100, 200)
+    path = run_dir.checkpoints / "000000200" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["run_id"]
+    path.write_text(json.dumps(manifest))
+    mirror(run_dir, owner.remote)
+    for step in (100, 200):
+        shutil.rmtree(run_dir.checkpoints / f"{step:09d}")
+    assert owner.tick().restores.keys() == {run_dir.path.name}
+    owner.restores_for_the_daemon()
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    last = owner.seen(run_dir.path.name).attempts[-1]
+    assert last.resume_from == "checkpoints/000000100"
+
+
 def test_while_it_is_fetched_nothing_is_sent(owner: Owner) -> None:
     run_dir = owner.mirrored(100, 200)
     shutil.rmtree(run_dir.checkpoints / "000000200")
@@ -253,7 +331,9 @@ def test_scratch_that_is_not_mounted_is_no_purge(owner: Owner) -> None:
 def test_what_another_bucket_says_is_not_asked(owner: Owner, tmp_path: Path) -> None:
     """The run's own mirror counts, not that of its site, as long as run.json is there."""
     run_dir = owner.mirrored(100, 200)
+    (tmp_path / "other").mkdir()
     other = open_remote(str(tmp_path / "other"))
+    other.make_root()
     mirror(run_dir, other)
     shutil.rmtree(RunDir(run_dir.path).checkpoints / "000000200")
     assert owner.tick().restores.keys() == {run_dir.path.name}

@@ -263,7 +263,10 @@ def test_what_only_a_person_can_mend_is_said_with_what_to_type(desk: Watched) ->
     whole = run_json.read_text()
     run_json.write_text("{")
     said = desk.tick().problems[launched.run_id]
-    assert said.endswith(f" → start the run anew, or restore the file in {launched.run_dir}")
+    assert said.endswith(
+        f" → if the run was mirrored, that brings it back: hpcflow restore {launched.run_id}; "
+        "else start it anew: hpcflow run CONFIG"
+    )
     run_json.write_text(whole)
     desk.slurm.faults.append(Fault.UNAVAILABLE)
     assert "→" not in str(desk.tick()), "the next round tries again by itself"

@@ -26,6 +26,7 @@ class Owner(Watched):
     def __post_init__(self) -> None:
         super().__post_init__()
         url = str(self.folder / "bucket")
+        Path(url).mkdir(exist_ok=True)
         self.remote: Remote = open_remote(url)
         self.site = self.site.model_copy(update={"mirror": SiteMirror(url=url)})
 

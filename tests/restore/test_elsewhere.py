@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hpcflow.errors import InputError, SpecError, StorageError
 from hpcflow.model.journal import Ended, Held, Restored, Submitted, Withdrawn
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
-from hpcflow.restore.request import Changes, of_elsewhere
+from hpcflow.restore.request import Changes, endpoint_of, of_elsewhere
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -297,6 +298,44 @@ def test_how_it_is_mirrored_goes_along_where_the_site_says_nothing(
     assert before is not None
     after = read_run(_take(other, run_dir.path.name)).mirror
     assert after == before.model_copy(update={"partition": None}), "that is of a cluster"
+
+
+HERE = "https://s3.here.example.org"
+
+
+@pytest.mark.parametrize(
+    ("of_site", "url", "asked"),
+    [
+        ({"url": "s3://ours/$USER"}, "s3://ours/somebody/else", HERE),
+        ({"url": "s3://ours"}, "s3a://ours/runs", HERE),
+        ({"url": "s3://$LAB"}, "s3://physics/runs", HERE),
+        ({"url": "s3://$LAB"}, "s3://theirs/runs", None),
+        ({"url": "s3://ours/$USER"}, "s3://theirs/runs", None),
+        ({"url": "s3://ours/$USER"}, "s3://ours-too/runs", None),
+        ({"url": "s3://ours/$USER"}, "/a/folder", None),
+        ({"url": "s3://$NOBODY_KNOWS"}, "s3://theirs/runs", HERE),
+        ({"url": "/a/folder"}, "s3://theirs/runs", HERE),
+    ],
+)
+def test_the_server_of_the_site_is_asked_for_the_sites_bucket_alone(
+    owner: Owner, of_site: dict[str, str], url: str, asked: str | None
+) -> None:
+    mirrored = SiteMirror.model_validate({**of_site, "endpoint_url": HERE})
+    site = owner.site.model_copy(update={"mirror": mirrored})
+    settings = replace(owner.settings, environ={**owner.settings.environ, "LAB": "physics"})
+    assert endpoint_of(url, site, settings) == asked
+    assert endpoint_of(url, None, settings) is None
+    silent = owner.site.model_copy(update={"mirror": SiteMirror(url=of_site["url"])})
+    assert endpoint_of(url, silent, settings) is None
+
+
+def test_the_server_that_was_named_is_the_one_it_is_mirrored_to_from_now_on(
+    owner: Owner, other: Owner
+) -> None:
+    run_dir = owner.mirrored(100)
+    there = _take(other, run_dir.path.name, endpoint_url="https://s3.there.example.org")
+    mirror_there = read_run(there).mirror
+    assert mirror_there == Mirror(url=owner.remote.url, endpoint_url="https://s3.there.example.org")
 
 
 def test_who_wants_no_mirror_at_the_new_place_gets_none(owner: Owner, other: Owner) -> None:

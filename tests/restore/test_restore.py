@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import MirrorError, NotFoundError, ScratchError, StorageError
+from hpcflow.errors import InputError, MirrorError, NotFoundError, ScratchError, StorageError
 from hpcflow.model.journal import CancelRequested, Ended, Held, Restored, Submitted
+from hpcflow.model.run import Mirror
 from hpcflow.model.state import RunState
 from hpcflow.restore.local import newest_whole
+from hpcflow.restore.request import of_this_home
 from hpcflow.restore.restore import ALL
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -214,6 +217,72 @@ def test_what_was_cancelled_while_it_was_gone_comes_back_cancelled(owner: Owner)
     assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
     assert any(isinstance(each, CancelRequested) for each in journal.read(run_dir))
     assert list(owner.settings.home.restoring.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["", "cut", "zeros"])
+def test_a_run_json_that_was_cut_is_taken_from_the_mirror(owner: Owner, left: str) -> None:
+    """So it is after a crash, or on a disk that was full."""
+    run_dir = owner.mirrored(100, 200)
+    whole = run_dir.run_json.read_bytes()
+    kept = {"": b"", "cut": whole[:300], "zeros": b"\0" * len(whole)}
+    run_dir.run_json.write_bytes(kept[left])
+    before = contents(run_dir.path)
+    outcome = owner.restore(run_dir)
+    assert (outcome.files, outcome.checkpoints) == (1, [])
+    assert run_dir.run_json.read_bytes() == whole
+    after = contents(run_dir.path)
+    assert after.pop("journal.jsonl").startswith(before.pop("journal.jsonl"))
+    assert {**before, "run.json": whole} == after
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+
+
+def test_a_run_json_that_was_cut_is_not_taken_from_a_run_that_went_elsewhere(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    cut = run_dir.run_json.read_bytes()[:300]
+    name = f"{run_dir.path.name}/run.json"
+    there = json.loads(owner.remote.read(name))
+    for changed in ({"run_dir": "/scratch/of/others"}, {"site": "elsewhere"}):
+        owner.remote.put_bytes(json.dumps({**there, **changed}).encode(), name)
+        run_dir.run_json.write_bytes(cut)
+        with pytest.raises(InputError, match="is not of this place any more"):
+            owner.restore(run_dir)
+        assert run_dir.run_json.read_bytes() == cut
+
+
+@pytest.mark.parametrize("said", [b"{}", b"[]", b'{"format": 99}'])
+def test_a_run_json_that_somebody_changed_is_for_a_person_to_judge(
+    owner: Owner, said: bytes
+) -> None:
+    run_dir = owner.mirrored(100)
+    run_dir.run_json.write_bytes(said)
+    with pytest.raises(StorageError, match=r"run\.json (is damaged|was written by a newer)"):
+        owner.restore(run_dir)
+    assert run_dir.run_json.read_bytes() == said
+
+
+def test_who_reads_a_damaged_run_json_is_told_what_brings_it_back(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    run_dir.run_json.write_bytes(run_dir.run_json.read_bytes()[:300])
+    with pytest.raises(StorageError, match="is damaged") as caught:
+        read_run(run_dir)
+    assert f"hpcflow restore {run_dir.path.name};" in (caught.value.next_action or "")
+
+
+def test_a_run_that_the_store_does_not_have_is_no_errand_in_a_circle(owner: Owner) -> None:
+    """`mirror status` sends people to `restore`, so that must not send them back."""
+    run_dir = owner.trained(100)
+    mirror_there = Mirror(url=owner.remote.url)
+    with pytest.raises(NotFoundError, match="has no run") as caught:
+        of_this_home(run_dir, mirror_there, owner.clock, site=owner.site.name)
+    on_scratch = caught.value.next_action or ""
+    assert f"hpcflow resume {run_dir.path.name}" in on_scratch
+    purge(run_dir)
+    with pytest.raises(NotFoundError, match="has no run") as caught:
+        of_this_home(run_dir, mirror_there, owner.clock, site=owner.site.name)
+    gone = caught.value.next_action or ""
+    assert f"--from s3://BUCKET/PREFIX/{run_dir.path.name}" in gone
+    assert gone.endswith("it has to start anew: hpcflow run CONFIG")
+    assert "mirror status" not in on_scratch + gone
 
 
 def test_a_run_that_was_never_mirrored_is_said_to_be_none(owner: Owner) -> None:
