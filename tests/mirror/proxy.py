@@ -116,7 +116,10 @@ def _request_line(data: bytes) -> bytes:
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
+    try:
         while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
+    except OSError:  # a server that was killed: who waits for its answer hears of it
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)

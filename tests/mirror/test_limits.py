@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror.limits import MEMORY_BYTES, Bandwidth, Line, Memory
-from hpcflow.mirror.remote import open_remote
+from hpcflow.mirror.remote import Part, open_remote
+from hpcflow.mirror.s3_remote import S3Parts
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader
 
 
@@ -52,16 +54,24 @@ def test_where_threads_cannot_be_started_no_memory_is_used_by_two(
     paths = [tmp_path / "first", tmp_path / "second"]
     for path in paths:
         path.write_bytes(secrets.token_bytes(4 * PART_BYTES))
-    start, left = threading.Thread.start, [3]
+    start, put = threading.Thread.start, S3Parts.put
+    begun: list[threading.Thread] = []
+    has_failed = threading.Event()
 
     def refused(thread: threading.Thread) -> None:
         if thread.name.startswith("part"):
-            left[0] -= 1
-            if left[0] == 0:
+            begun.append(thread)
+            if len(begun) == 2:
+                has_failed.set()
                 raise RuntimeError("can't start new thread")
         start(thread)
 
+    def busy(*args: Any, **known: Any) -> Part:
+        assert has_failed.wait(30), "until then no thread is idle, so that another one is wanted"
+        return put(*args, **known)
+
     monkeypatch.setattr(threading.Thread, "start", refused)
+    monkeypatch.setattr(S3Parts, "put", busy)
     remote = open_remote(bucket_url, patience_s=5)
     memory = Memory(MEMORY_BYTES)
     with Line(Bandwidth(None, SystemClock()), memory) as line:

@@ -78,7 +78,7 @@ _SCHEDULING = [
     "MailProg=/bin/true",
     "ReturnToService=2",
     # Between SIGTERM and SIGKILL at the time limit and on scancel; the default is 30.
-    "KillWait=10",
+    "KillWait=5",
     "MinJobAge=300",
     "SlurmctldTimeout=30",
     # A node whose slurmd is gone goes DOWN, and its jobs to NODE_FAIL, after this long. Shorter
