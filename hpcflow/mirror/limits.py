@@ -43,10 +43,7 @@ class Memory:
     def take(self, size_bytes: int) -> None:
         """Return when ``size_bytes`` are ours."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._limit_bytes
-            )
-            self._held_bytes += size_bytes
+            self._wait_for(size_bytes)
             self._drop_spare()
 
     def give(self, size_bytes: int) -> None:
@@ -60,12 +57,13 @@ class Memory:
 
         To get it anew from the system each time takes as long as to send what is in it.
         """
-        self.take(size_bytes)
+        with self._changed:
+            self._wait_for(size_bytes)
+            for index, spare in enumerate(self._spare):
+                if len(spare) == size_bytes:
+                    return Loan(self._spare.pop(index))
+            self._drop_spare()
         try:
-            with self._changed:
-                for index, spare in enumerate(self._spare):
-                    if len(spare) == size_bytes:
-                        return Loan(self._spare.pop(index))
             return Loan(bytearray(size_bytes))
         except BaseException:
             self.give(size_bytes)
@@ -78,6 +76,12 @@ class Memory:
             self._held_bytes -= len(lent.data)
             self._drop_spare()
             self._changed.notify_all()
+
+    def _wait_for(self, size_bytes: int) -> None:
+        self._changed.wait_for(
+            lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._limit_bytes
+        )
+        self._held_bytes += size_bytes
 
     def _drop_spare(self) -> None:
         """What nobody uses is within the limit, too."""

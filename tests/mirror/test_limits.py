@@ -25,6 +25,15 @@ def test_what_was_handed_back_is_lent_again() -> None:
     assert len(memory.lend(20).data) == 20
 
 
+def test_it_is_lent_again_also_where_all_is_in_use() -> None:
+    memory = Memory(80)
+    first, second = memory.lend(40), memory.lend(40)
+    memory.hand_back(first)
+    assert memory.lend(40).data is first.data
+    memory.hand_back(second)
+    assert memory.lend(40).data is second.data
+
+
 def test_what_nobody_uses_is_within_the_limit_too() -> None:
     memory = Memory(100)
     for lent in [memory.lend(40), memory.lend(40)]:
