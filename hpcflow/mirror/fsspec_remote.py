@@ -52,14 +52,15 @@ class FsspecRemote(Remote):
         if not self.lacks_root():
             return
         parent, doing = self._folder.parent, f"make {self.url}"
-        if not os.path.isdir(parent):  # noqa: PTH112 - also of one that nobody may look at
-            raise self._not_there(doing, parent)
 
         def make() -> None:
             self._folder.mkdir(exist_ok=True)
             fsync_folder(parent)
 
-        self._once(doing, make)
+        try:
+            self._once(doing, make)
+        except MissingObjectError:
+            raise self._not_there(doing, parent) from None
 
     def names(self, prefix: str = "") -> dict[str, Entry]:
         folder, _, _ = prefix.rpartition("/")

@@ -144,8 +144,7 @@ class Remote(ABC):
             MirrorUnavailable: the folder that it is to lie in is not there either.
             MirrorError: it cannot be made.
         """
-        if self.lacks_root():
-            raise NotImplementedError
+        return
 
     @abstractmethod
     def names(self, prefix: str = "") -> dict[str, Entry]:

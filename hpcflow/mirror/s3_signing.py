@@ -29,7 +29,7 @@ def let_sha256_be_told(client: Any) -> None:
     client.meta.events.register("before-call.s3.UploadPart", _ask_first)
 
 
-class _KnowingAuth(S3SigV4Auth):  # type: ignore[misc]
+class _KnowingAuth(S3SigV4Auth):  # type: ignore[misc]  # botocore has no types
     def payload(self, request: Any) -> Any:
         if self._should_sha256_sign_payload(request):  # it can be configured otherwise
             return request.context[KNOWN_SHA256]

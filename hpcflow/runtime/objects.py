@@ -112,7 +112,7 @@ class Create(Protocol):
 class Part(Protocol):
     """One object of a checkpoint, as it was when it was captured."""
 
-    def write(self, folder: Path, create: Create) -> dict[str, Written]:
+    def write(self, folder: Path, create: Create, /) -> dict[str, Written]:
         """Write it into ``folder``; returns its files, on disk, by their names below ``folder``.
 
         Args:
@@ -168,7 +168,7 @@ class FolderPart:
 
     name: str
 
-    def write(self, folder: Path, create: Create) -> dict[str, Written]:  # noqa: ARG002
+    def write(self, folder: Path, _create: Create, /) -> dict[str, Written]:
         files = {}
         for name, path in files_below(folder / self.name):
             sync(path)

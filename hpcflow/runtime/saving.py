@@ -406,7 +406,7 @@ class _Refused:
 
     reason: str
 
-    def write(self, folder: Path, create: Create) -> dict[str, Written]:  # noqa: ARG002
+    def write(self, _folder: Path, _create: Create, /) -> dict[str, Written]:
         raise OSError(self.reason)
 
 

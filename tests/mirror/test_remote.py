@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from hpcflow.errors import InputError, MirrorError, MissingObjectError
+from hpcflow.mirror.fsspec_remote import FsspecRemote
 from hpcflow.mirror.remote import Entry, Remote, open_remote
 
 
@@ -189,7 +190,8 @@ def test_a_store_that_loses_bytes_and_says_nothing_of_it_is_found_out(
 ) -> None:
     """Closing a file over some protocols tells no errors."""
     remote = open_remote(f"memory://{secrets.token_hex(6)}/runs", patience_s=0)
-    fs = remote._fs  # type: ignore[attr-defined]
+    assert isinstance(remote, FsspecRemote)
+    fs = remote._fs
     write, open_there = fs.pipe_file, fs.open
     monkeypatch.setattr(fs, "pipe_file", lambda path, data: write(path, data[:-1]))
     with pytest.raises(MirrorError, match="9 bytes were sent, and 8 are there"):

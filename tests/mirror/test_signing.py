@@ -10,7 +10,7 @@ from typing import Any
 import botocore.auth
 import pytest
 
-from hpcflow.mirror.remote import open_remote
+from hpcflow.mirror.remote import Parts, open_remote
 from hpcflow.mirror.upload import PART_BYTES
 from tests.mirror.proxy import Proxy
 from tests.mirror.runs import desk_in, save
@@ -31,40 +31,43 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def parts_in(url: str) -> Parts:
+    parts = open_remote(url, patience_s=5).parts
+    assert parts is not None
+    return parts
+
+
 def test_a_part_is_signed_with_the_checksum_that_is_known(
     bucket_url: str, proxy: Proxy, hashed: list[int]
 ) -> None:
-    remote = open_remote(bucket_url, patience_s=5)
-    assert remote.parts is not None
+    parts = parts_in(bucket_url)
     data = bytearray(secrets.token_bytes(5 * MIB))
     sha256 = hashlib.sha256(data).hexdigest()
-    upload_id = remote.parts.begin("big")
-    part = remote.parts.put("big", upload_id, 1, data, sha256=sha256)
+    upload_id = parts.begin("big")
+    part = parts.put("big", upload_id, 1, data, sha256=sha256)
     assert max(hashed) < MIB
     assert f"x-amz-content-sha256: {sha256}" in proxy.headers
-    remote.parts.finish("big", upload_id, [part])
-    assert remote.read("big") == data
+    parts.finish("big", upload_id, [part])
+    assert open_remote(bucket_url).read("big") == data
 
 
 def test_where_nobody_knows_it_botocore_computes_it(
     bucket_url: str, proxy: Proxy, hashed: list[int]
 ) -> None:
-    remote = open_remote(bucket_url, patience_s=5)
-    assert remote.parts is not None
+    parts = parts_in(bucket_url)
     data = bytearray(secrets.token_bytes(5 * MIB))
-    remote.parts.put("big", remote.parts.begin("big"), 1, data)
+    parts.put("big", parts.begin("big"), 1, data)
     assert max(hashed) == 5 * MIB
     assert f"x-amz-content-sha256: {hashlib.sha256(data).hexdigest()}" in proxy.headers
 
 
 def test_the_store_is_asked_whether_it_wants_a_part(bucket_url: str, proxy: Proxy) -> None:
     """Or its refusal would be lost while 16 MiB are on their way to it."""
-    remote = open_remote(bucket_url, patience_s=5)
-    assert remote.parts is not None
+    parts = parts_in(bucket_url)
     data = bytearray(5 * MIB)
-    upload_id = remote.parts.begin("big")
+    upload_id = parts.begin("big")
     assert "expect: 100-continue" not in proxy.headers
-    remote.parts.put("big", upload_id, 1, data, sha256=hashlib.sha256(data).hexdigest())
+    parts.put("big", upload_id, 1, data, sha256=hashlib.sha256(data).hexdigest())
     assert "expect: 100-continue" in proxy.headers
 
 
@@ -74,11 +77,10 @@ def test_who_signs_no_payloads_has_that_respected(
     config = tmp_path / "config"
     config.write_text("[default]\ns3 =\n    payload_signing_enabled = false\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    remote = open_remote(bucket_url, patience_s=5)
-    assert remote.parts is not None
+    parts = parts_in(bucket_url)
     data = bytearray(secrets.token_bytes(5 * MIB))
     sha256 = hashlib.sha256(data).hexdigest()
-    remote.parts.put("big", remote.parts.begin("big"), 1, data, sha256=sha256)
+    parts.put("big", parts.begin("big"), 1, data, sha256=sha256)
     assert f"x-amz-content-sha256: {sha256}" not in proxy.headers
     assert "x-amz-content-sha256: unsigned-payload" in proxy.headers
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from hpcflow.errors import MirrorError, MirrorUnavailable
+from hpcflow.mirror.fsspec_remote import FsspecRemote
 from hpcflow.mirror.remote import Remote, open_remote
 from hpcflow.mirror.verify import verify_mirror, verify_small_files
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
@@ -79,13 +80,14 @@ def test_a_folder_that_goes_while_it_is_looked_at_was_not_empty(
 ) -> None:
     (archive / "ada").mkdir()
     remote = open_remote(f"{archive}/ada", patience_s=30)
-    find = remote._fs.find  # type: ignore[attr-defined]
+    assert isinstance(remote, FsspecRemote)
+    find = remote._fs.find
 
     def find_too_late(path: str, **how: Any) -> Any:
         (archive / "ada").rmdir()
         return find(path, **how)
 
-    monkeypatch.setattr(remote._fs, "find", find_too_late)  # type: ignore[attr-defined]
+    monkeypatch.setattr(remote._fs, "find", find_too_late)
     with pytest.raises(MirrorUnavailable, match="is not there"):
         remote.names()
 
@@ -100,7 +102,8 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(
     def stale(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    monkeypatch.setattr(remote._fs, "ls", stale)  # type: ignore[attr-defined]
+    assert isinstance(remote, FsspecRemote)
+    monkeypatch.setattr(remote._fs, "ls", stale)
     with pytest.raises(MirrorUnavailable, match="Stale file handle"):
         remote.names("run-1/")
 

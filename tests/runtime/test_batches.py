@@ -24,7 +24,7 @@ def test_batches_that_are_given_out_twice_are_an_error() -> None:
 def test_a_stream_that_does_not_know_its_length_gives_its_batches() -> None:
     """torch's DataLoader has a length, and raises when it is asked for that of a stream."""
 
-    class Stream(torch.utils.data.IterableDataset[int]):  # type: ignore[misc]
+    class Stream(torch.utils.data.IterableDataset[int]):  # type: ignore[misc]  # not typed here
         def __iter__(self) -> Iterator[int]:
             return iter(range(5))
 
