@@ -32,7 +32,6 @@ from hpcflow.storage.layout import RunDir
 
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
 _SAID_AGAIN_S: Final = 3600.0
-_PIECE_BYTES: Final = 1 << 20
 _LOOKS_AT_ONCE: Final = 16
 _GONE: Final = "it was removed here while it was being sent"
 

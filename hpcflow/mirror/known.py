@@ -9,13 +9,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from hpcflow.errors import StorageError
+from hpcflow.errors import HpcflowError, StorageError, next_step
+from hpcflow.mirror.records import read_records
+from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.small_files import was_sent
+from hpcflow.model.ids import is_run_id
 from hpcflow.storage.files import FOLDER_MODE, append_line_durably, read_file, write_durably
-from hpcflow.storage.layout import Home
+from hpcflow.storage.layout import Home, RunDir
 
 _PROBLEMS: Final = "problems.json"
 _FOLDERS: Final = "folders.jsonl"
@@ -32,34 +37,85 @@ def read_problems(home: Home) -> dict[str, str]:
     return {what: why for what, why in said.items() if isinstance(why, str)}
 
 
-def write_problems(home: Home, problems: Mapping[str, str]) -> None:
-    """Keep these from now on. A home that cannot be written keeps no mirror from its work."""
-    if problems == read_problems(home):
-        return
-    with suppress(OSError, StorageError):
-        home.mirror.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        write_durably(home.mirror / _PROBLEMS, json.dumps(problems))
+class Known:
+    """The same for a pass, which changes it. A home that cannot be written keeps nobody from work;
+    several threads may ask."""
 
+    def __init__(self, home: Home) -> None:
+        self._home, self._lock = home, threading.Lock()
+        self._reached: set[str] = set()
 
-def read_folders(home: Home) -> set[str]:
-    """URLs of the plain folders that were sent to from this home.
+    def make_if_new(self, remote: Remote, run_dirs: Iterable[RunDir]) -> None:
+        """Make a plain folder where it is new. One that was used before, and is not there now, is
+        not mounted: made anew, it would take the runs' last copies onto the disk below.
 
-    Raises:
-        OSError: nobody knows.
-    """
-    try:
-        lines = read_file(home.mirror / _FOLDERS).split(b"\n")[:-1]
-    except FileNotFoundError:
-        return set()
-    return {url for line in lines if isinstance(url := _parsed(line), str)}
+        Args:
+            run_dirs: runs that may have been sent there.
 
+        Raises:
+            MirrorError: it cannot be made.
+        """
+        if remote.lacks_root() and not self._was_used(remote.url, run_dirs):
+            remote.make_root()
 
-def add_folder(home: Home, url: str) -> None:
-    """The plain folder ``url`` is there, and is not to be made again."""
-    with suppress(OSError, StorageError):
-        if url not in read_folders(home):
-            home.mirror.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            append_line_durably(home.mirror / _FOLDERS, json.dumps(url))
+    def reached(self, url: str, remote: Remote) -> None:
+        """The store at ``url`` does what it is asked: what it refused before is over."""
+        with self._lock:
+            if url in self._reached:
+                return
+            self._reached.add(url)
+            known = read_problems(self._home)
+            if known.pop(url, None) is not None:
+                self._write(known)
+            with suppress(OSError, StorageError):
+                if remote.is_folder and remote.url not in self._folders():
+                    self._home.mirror.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                    append_line_durably(self._home.mirror / _FOLDERS, json.dumps(remote.url))
+
+    def end(self, problems: Mapping[str, HpcflowError], had_no_turn: Container[str]) -> None:
+        """Keep what went wrong, and of the pass before what is known no better.
+
+        Args:
+            problems: by run id, or URL.
+            had_no_turn: ids of such runs.
+        """
+        before = read_problems(self._home)
+        kept = {
+            what: why for what, why in before.items() if what in had_no_turn or not is_run_id(what)
+        }
+        now = {what: error.message + next_step(error) for what, error in problems.items()}
+        if (after := {**kept, **now}) != before:
+            self._write(after)
+
+    def _was_used(self, url: str, run_dirs: Iterable[RunDir]) -> bool:
+        """Whether anything was ever sent to a plain folder, as far as this home knows."""
+        try:
+            if url in self._folders():
+                return True
+        except OSError:  # who does not know makes nothing
+            return True
+        for run_dir in run_dirs:
+            with suppress(StorageError):
+                if was_sent(run_dir, url) or read_records(run_dir, url).is_used:
+                    return True
+        return False
+
+    def _folders(self) -> set[str]:
+        """URLs of the plain folders that were sent to.
+
+        Raises:
+            OSError: nobody knows.
+        """
+        try:
+            lines = read_file(self._home.mirror / _FOLDERS).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return set()
+        return {url for line in lines if isinstance(url := _parsed(line), str)}
+
+    def _write(self, problems: Mapping[str, str]) -> None:
+        with suppress(OSError, StorageError):
+            self._home.mirror.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            write_durably(self._home.mirror / _PROBLEMS, json.dumps(problems))
 
 
 def _parsed(line: bytes) -> Any:

@@ -9,7 +9,6 @@ next one goes on.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -19,18 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import DamagedError, HpcflowError, MirrorError, StorageError, next_step
+from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint, take_back_forgotten
-from hpcflow.mirror.known import add_folder, read_folders, read_problems, write_problems
+from hpcflow.mirror.known import Known
 from hpcflow.mirror.progress import Progress
-from hpcflow.mirror.records import FAILED, REMOVED, read_records, record
-from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.records import FAILED, REMOVED, record
 from hpcflow.mirror.retention import remove, to_remove
-from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files, was_sent
+from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
-from hpcflow.model.ids import is_run_id
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
@@ -129,8 +126,7 @@ class Pass:
         self._home, self._clock, self._stores, self._on_done = home, clock, stores, on_done
         self._report = Report()
         self._runs: dict[Path, _Run] = {}
-        self._reached: set[str] = set()
-        self._noting = threading.Lock()
+        self._known = Known(home)
 
     def run(self, list_runs: Callable[[], Iterable[RunDir]]) -> Report:
         """Send all that is due of these runs. What goes wrong with one keeps no other waiting.
@@ -163,7 +159,7 @@ class Pass:
                     is_sending = any(is_sending for _, is_sending in under_way.values())
                     sending_since_s = now_s if is_sending else None
         self._report.problems.update(self._stores.refused)
-        self._note_problems()
+        self._known.end(self._report.problems, self._had_no_turn())
         return self._report
 
     def _look(
@@ -238,7 +234,7 @@ class Pass:
             run.refusals = _MOST_REFUSALS  # else each of its checkpoints had a turn for nothing
             return
         send_run_json(seen.run_dir, uploader, clock=self._clock)
-        self._note_reached(seen, uploader.remote)
+        self._known.reached(seen.mirror.url, uploader.remote)
         with suppress(GoneError):  # it was removed, by its rule or a purge: nothing is wrong
             self._send(seen, local, uploader)
 
@@ -287,7 +283,7 @@ class Pass:
                 record(seen.run_dir, self._clock, FAILED, **facts, why=why)
         sent = send_small_files(seen.run_dir, files, uploader, clock=self._clock)
         self._report.small_files += sent
-        self._note_reached(seen, uploader.remote)
+        self._known.reached(seen.mirror.url, uploader.remote)
 
     def _say_broken(self, seen: Survey) -> None:
         """What should be a manifest and is none: once, as it is with all that is damaged."""
@@ -303,60 +299,21 @@ class Pass:
                 record(seen.run_dir, self._clock, FAILED, **facts)
 
     def _open(self, seen: Survey) -> Uploader | None:
-        """What sends to the store of a run; None where the store has refused.
-
-        A plain folder is made where it is new. One that was used before, and is not there now, is
-        not mounted: made anew, it would take the runs' last copies onto the disk below.
-        """
+        """What sends to the store of a run; None where the store has refused."""
         uploader = self._stores.uploader(seen.mirror)
-        remote = None if uploader is None else uploader.remote
-        if remote is not None and remote.lacks_root() and not self._was_used(remote.url):
-            remote.make_root()
+        if uploader is not None:
+            run_dirs = [run.run_dir for run in list(self._runs.values())]
+            self._known.make_if_new(uploader.remote, run_dirs)
         return uploader
 
-    def _was_used(self, url: str) -> bool:
-        """Whether anything was ever sent to a plain folder, as far as this home knows."""
-        try:
-            if url in read_folders(self._home):
-                return True
-        except OSError:  # who does not know makes nothing
-            return True
-        for run in list(self._runs.values()):
-            with suppress(StorageError):
-                if was_sent(run.run_dir, url) or read_records(run.run_dir, url).is_used:
-                    return True
-        return False
-
-    def _note_reached(self, seen: Survey, remote: Remote) -> None:
-        """The store does what it is asked: what it refused before is over."""
-        with self._noting:
-            if seen.mirror.url in self._reached:
-                return
-            self._reached.add(seen.mirror.url)
-            known = read_problems(self._home)
-            if known.pop(seen.mirror.url, None) is not None:
-                write_problems(self._home, known)
-            if remote.is_folder:
-                add_folder(self._home, remote.url)
-
-    def _note_problems(self) -> None:
-        """Keep what went wrong for `hpcflow mirror status`, and what was wrong with what had no
-        turn in this pass."""
-        by_id = {run.run_dir.path.name: run.run_dir for run in self._runs.values()}
-        kept = {
-            what: why
-            for what, why in read_problems(self._home).items()
-            if (self._had_no_turn(by_id[what]) if what in by_id else not is_run_id(what))
-        }
-        now = {
-            what: error.message + next_step(error) for what, error in self._report.problems.items()
-        }
-        write_problems(self._home, {**kept, **now})
-
-    def _had_no_turn(self, run_dir: RunDir) -> bool:
-        mirror = mirror_of_run(run_dir)
-        is_refused = mirror is not None and mirror.url in self._stores.refused
-        return is_refused or run_dir.path.name in self._report.busy
+    def _had_no_turn(self) -> set[str]:
+        """Ids of the runs of which nobody knows more than before this pass."""
+        ids = set(self._report.busy)
+        for run in self._runs.values():
+            mirror = mirror_of_run(run.run_dir)
+            if mirror is not None and mirror.url in self._stores.refused:
+                ids.add(run.run_dir.path.name)
+        return ids
 
     def _say_unexpected(self, run: _Run, error: Exception) -> None:
         """A run's files may have come from anywhere: whatever they do, other runs are mirrored."""

@@ -6,7 +6,6 @@ are the same. No checkpoint is fetched.
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,14 +82,13 @@ def rebuild_from(
         on_run: told how many of how many runs are done.
 
     Raises:
-        InputError: there is no such folder, or no run in it.
+        InputError: there is no run in it.
         LedgerError: the database failed.
         MirrorError: the store does not answer, or refuses.
     """
-    _require_folder(remote.url)
     found, ids = FromStore(), run_ids(remote)
     if not ids:
-        raise _no_runs(remote.url, "has no run in it")
+        raise _no_runs(remote.url)
     for begin in range(0, len(ids), _BATCH):
         with TemporaryDirectory(prefix="hpcflow-") as folder:
             batch = _Batch(ledger, remote, settings, site, found, Path(folder))
@@ -99,24 +97,7 @@ def rebuild_from(
     return found
 
 
-def _require_folder(url: str) -> None:
-    """InputError where ``url`` is of this machine's files, and no folder. A store has no folders:
-    there, one without anything in it is not there."""
-    kind, separator, rest = url.partition("://")
-    if separator and kind not in ("file", "local"):
-        return
-    folder = Path(rest if separator else url)
-    try:
-        is_folder = stat.S_ISDIR(folder.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        raise _no_runs(url, "is not there") from None
-    except OSError:
-        return  # whoever reads it says why it cannot be read
-    if not is_folder:
-        raise _no_runs(url, "is no folder")
-
-
-def _no_runs(url: str, what: str) -> InputError:
+def _no_runs(url: str) -> InputError:
     folder, _, name = url.rstrip("/").rpartition("/")
     if is_run_id(name):
         next_action = "name the folder of all runs: hpcflow ledger rebuild --from " + quote(folder)
@@ -125,7 +106,7 @@ def _no_runs(url: str, what: str) -> InputError:
             "name the folder of all runs, where mirror.url of your site says; see it: hpcflow site "
             "show; if its server is another: hpcflow ledger rebuild --from URL --endpoint-url URL"
         )
-    return InputError(f"{url} {what}", where=Where(key="--from"), next_action=next_action)
+    return InputError(f"{url} has no run in it", where=Where(key="--from"), next_action=next_action)
 
 
 class _Batch:

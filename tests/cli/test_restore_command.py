@@ -210,20 +210,20 @@ def test_a_server_without_a_store_means_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
-    [
-        ("nowhere", "is not there"),
-        ("a file", "is no folder"),
-        ("empty", "has no run in it"),
-        ("runs/digits-20260301-abcdefgh", "has no run in it"),
-    ],
+    ("place", "told"), [("nowhere", "is not there; is it mounted?"), ("a file", "is no folder")]
 )
-def test_a_ledger_is_not_made_from_a_folder_without_runs(desk: Desk, place: str, told: str) -> None:
+def test_a_ledger_is_not_made_from_what_is_no_folder(desk: Desk, place: str, told: str) -> None:
     (desk.folder / "a file").write_text("")
+    error = desk.error("ledger", "rebuild", "--from", str(desk.folder / place), code=1)
+    assert f"{desk.folder / place} {told}" in error
+
+
+@pytest.mark.parametrize("place", ["empty", "runs/digits-20260301-abcdefgh"])
+def test_a_ledger_is_not_made_from_a_folder_without_runs(desk: Desk, place: str) -> None:
     (desk.folder / "empty").mkdir()
     (desk.folder / "runs/digits-20260301-abcdefgh/attempts").mkdir(parents=True)
     error = desk.error("ledger", "rebuild", "--from", str(desk.folder / place))
-    assert f"--from: {desk.folder / place} {told}" in error
+    assert f"--from: {desk.folder / place} has no run in it" in error
     named = f"--from {shlex.quote(f'{desk.folder}/runs')}"
     expected = named if place.startswith("runs/") else "hpcflow site show"
     assert "name the folder of all runs" in error

@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from hpcflow.clock import SystemClock, to_text
-from hpcflow.errors import DamagedError
 from hpcflow.mirror import layout, passes
 from hpcflow.mirror.checkpoint import send_checkpoint
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.passes import Pass
-from hpcflow.mirror.status import status_of
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, survey
 from hpcflow.mirror.upload import Uploader
@@ -26,7 +23,6 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.runs import list_runs
 from hpcflow.storage.unread import unread_runs
-from hpcflow.testing.clock import FakeClock
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 
 
@@ -239,109 +235,6 @@ def test_what_another_cluster_sends_is_not_mixed_with_ours(desk: Desk) -> None:
     assert desk.there(run_dir) == before
 
 
-def test_what_is_not_complete_is_not_sent(desk: Desk) -> None:
-    run_dir = desk.make()
-    path = save(run_dir, 400)
-    (path / "manifest.json").unlink()
-    (run_dir.checkpoints / ".000000500.0123456789abcdef.tmp").mkdir()
-    desk.mirror()
-    assert not any(name.startswith("checkpoints/") for name in desk.there(run_dir))
-
-
-@pytest.mark.parametrize("name", ["model.pt", "sub folder/optimizer ü.pt"])
-def test_a_damaged_one_is_reported_and_never_sent(desk: Desk, name: str) -> None:
-    run_dir = desk.make()
-    save(run_dir, 300)
-    path = save(run_dir, 400)
-    data = bytearray((path / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (path / name).write_bytes(data)
-    report = desk.mirror()
-    assert [done.train_step for done in report.mirrored] == [300]
-    error = report.problems[run_dir.path.name]
-    assert isinstance(error, DamagedError)
-    assert f"{path / name} is not what was written: its checksum differs" in error.message
-    assert list(layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))) == [300]
-
-    assert desk.mirror().mirrored == []
-    assert [what for what, step in said(run_dir) if step == 400] == ["began", "failed"]
-
-
-def test_what_should_be_a_manifest_and_is_none_is_reported_once(desk: Desk) -> None:
-    run_dir = desk.make()
-    save(run_dir, 300)
-    manifest = save(run_dir, 400) / "manifest.json"
-    manifest.write_bytes(b"\0garbage")
-    report = desk.mirror()
-    error = report.problems[run_dir.path.name]
-    assert isinstance(error, DamagedError)
-    assert f"checkpoint 400: {manifest} is no manifest" in error.message
-    assert [done.train_step for done in report.mirrored] == [300]
-    assert unread_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
-
-    assert desk.mirror().problems == {}
-    assert [what for what, step in said(run_dir) if step == 400] == ["failed"]
-    status = status_of(run_dir, SystemClock().now(), {})
-    assert status is not None and status.problem is not None
-    assert f"train step 400: {manifest} is no manifest" in status.problem
-
-    manifest.write_bytes(b"other garbage")
-    assert list(desk.mirror().problems) == [run_dir.path.name]
-    shutil.rmtree(manifest.parent)
-    save(run_dir, 400)
-    assert [done.train_step for done in desk.mirror().mirrored] == [400]
-
-
-def test_a_manifest_that_became_garbage_takes_nothing_from_what_is_mirrored(desk: Desk) -> None:
-    run_dir = desk.make()
-    manifest = save(run_dir, 400) / "manifest.json"
-    desk.mirror()
-    manifest.write_bytes(b"garbage")
-    assert desk.mirror().problems == {}
-    status = status_of(run_dir, SystemClock().now(), {})
-    assert status is not None and status.problem is not None
-    assert status.mirrored == 400
-    assert "is no manifest" in status.problem
-    assert said(run_dir) == [("began", 400), ("mirrored", 400)]
-
-
-def test_a_run_whose_run_json_is_damaged_is_a_problem(desk: Desk) -> None:
-    bad, good = desk.make("bad"), desk.make("good")
-    for run_dir in (bad, good):
-        save(run_dir, 400)
-    bad.run_json.write_bytes(bad.run_json.read_bytes()[:100])
-    report = desk.mirror()
-    assert [done.run_id for done in report.mirrored] == [good.path.name]
-    (error,) = report.problems.values()
-    assert f"{bad.run_json} is damaged, so nothing of the run is mirrored" in error.message
-    assert error.next_action is not None and f"hpcflow restore {bad.path.name}" in error.next_action
-    shutil.rmtree(bad.path)  # a purge takes the problem with it
-    assert desk.mirror().problems == {}
-
-
-def test_a_torn_one_is_reported(desk: Desk) -> None:
-    run_dir = desk.make()
-    path = save(run_dir, 400)
-    (path / "model.pt").write_bytes(b"short")
-    report = desk.mirror()
-    assert "is shorter than it should be" in str(report.problems[run_dir.path.name])
-
-
-def test_one_that_cannot_be_read_is_tried_again_in_the_next_pass(desk: Desk) -> None:
-    run_dir = desk.make()
-    save(run_dir, 300)
-    path = save(run_dir, 400)
-    data = (path / "model.pt").read_bytes()
-    (path / "model.pt").unlink()
-    os.mkfifo(path / "model.pt")  # whoever opens it as a file waits for ever
-    report = desk.mirror()
-    assert "it is no regular file" in str(report.problems[run_dir.path.name])
-    assert [done.train_step for done in report.mirrored] == [300]  # it keeps no older one back
-    (path / "model.pt").unlink()
-    (path / "model.pt").write_bytes(data)
-    assert [done.train_step for done in desk.mirror().mirrored] == [400]
-
-
 def test_a_checkpoint_that_was_made_again_takes_the_place_of_the_old_one(desk: Desk) -> None:
     run_dir = desk.make()
     path = save(run_dir, 400, {"model.pt": 1000, "only in the first": 10})
@@ -388,63 +281,6 @@ def test_a_run_without_a_mirror_is_left_alone(desk: Desk) -> None:
     assert not run_dir.mirror_lock.exists()
 
 
-def let_go(run_dir: RunDir, *train_steps: int) -> None:
-    """What a job says when it has removed checkpoints by its rule."""
-    attempt = run_dir.attempt(1)
-    attempt.path.mkdir(parents=True, exist_ok=True)
-    with attempt.events.open("a") as file:
-        for train_step in train_steps:
-            said = {"at": to_text(SystemClock().now()), "event": "checkpoint_removed"}
-            path = f"checkpoints/{train_step:09d}"
-            size = {"train_step": train_step, "path": path, "size_bytes": 1}
-            file.write(json.dumps({**said, **size}) + "\n")
-
-
-def test_one_that_was_made_again_after_it_was_let_go_stays(desk: Desk) -> None:
-    run_dir = desk.make(keep_last=1)
-    let_go(run_dir, 100)
-    for train_step in (100, 200):
-        save(run_dir, train_step)
-    desk.mirror()
-    for train_step in (100, 200):
-        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
-    assert desk.mirror().removed == []
-
-
-def test_the_rule_for_keeping_there(desk: Desk) -> None:
-    run_dir = desk.make(keep_last=2)
-    for train_step in (100, 200, 300, 400):
-        save(run_dir, train_step)
-    desk.mirror()
-    assert desk.mirror().removed == []  # the run directory has them all
-
-    for train_step in (100, 200, 300, 400):
-        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
-    assert desk.mirror().removed == []  # a purge took them, no rule
-    let_go(run_dir, 100, 200, 300, 400)
-    assert [step for _, step in desk.mirror().removed] == [100, 200]
-    files = layout.run_files(desk.remote, run_dir.path.name)
-    assert list(layout.checkpoints(files)) == [400, 300]
-    assert not any("000000100" in name for name in files)
-    assert desk.mirror().removed == []
-
-
-def test_the_newest_stays_however_old(desk: Desk) -> None:
-    run_dir = desk.make(keep_for_s=3600)
-    for train_step in (100, 200):
-        save(run_dir, train_step)
-        desk.mirror()
-        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
-        let_go(run_dir, train_step)
-    assert desk.mirror().removed == []
-    later = FakeClock(SystemClock().now())
-    later.advance(7200)
-    with Stores(later) as stores:
-        report = Pass(desk.home, later, stores).run(lambda: [run_dir])
-    assert [step for _, step in report.removed] == [100]
-    assert desk.mirror().removed == []
-
-
 def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
     run_dir = desk.make()
     save(run_dir, 400, {"model.pt": 17 << 20})
@@ -458,20 +294,6 @@ def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
     assert len(parts.unfinished(run_dir.path.name)) == 2
     assert desk.mirror().problems == {}
     assert parts.unfinished(run_dir.path.name) == []
-
-
-def test_no_parts_stay_of_a_damaged_one(desk: Desk) -> None:
-    run_dir = desk.make()
-    torn, other = save(run_dir, 300, {"a.pt": 20 << 20}), save(run_dir, 400, {"b.pt": 20 << 20})
-    with (torn / "a.pt").open("r+b") as file:
-        file.truncate(18 << 20)
-    with (other / "b.pt").open("r+b") as file:
-        file.write(b"another beginning")
-    report = desk.mirror()
-    assert report.mirrored == []
-    assert desk.remote.parts is not None
-    assert desk.remote.parts.unfinished(run_dir.path.name) == []
-    assert [name for name in desk.there(run_dir) if name.startswith("checkpoints/")] == []
 
 
 def test_a_bucket_that_was_made_anew_gets_all_small_files_again(desk: Desk) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -13,60 +12,28 @@ import pytest
 
 from hpcflow.runtime import keeping
 from hpcflow.runtime.__main__ import main
-from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.job import Job, job_from
+from hpcflow.runtime.job import job_from
 from hpcflow.runtime.keeping import Keeper, find, half_removed
-from hpcflow.runtime.manifest import manifest_bytes, now_text, verify
+from hpcflow.runtime.manifest import now_text, verify
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.rule import judge as rule_judge
 from tests.runtime.harness import RunFolder, context, die_at_call, run, start
+from tests.runtime.kept import (
+    RUN_ID,
+    a_link,
+    a_note,
+    changed_manifest,
+    claimed,
+    job_in,
+    removed,
+    save,
+    save_and_tidy,
+    there,
+)
 from tests.runtime.program import BATCHES, EPOCHS
-from tests.runtime.published import publish
 
-RUN_ID = "digits-20260101-aaaaaaaa"
 LAST = EPOCHS * BATCHES
-ONE = Rule(1)
-
-
-def job_in(folder: Path, rule: Rule = ONE, **facts: Any) -> Job:
-    """A job whose run directory is ``folder``."""
-    (folder / "checkpoints").mkdir(exist_ok=True)
-    return Job(
-        run_id=RUN_ID,
-        attempt=2,
-        run_dir=folder,
-        events=folder / "events.jsonl",
-        checkpoint_dir=folder / "checkpoints",
-        keep=rule,
-        **facts,
-    )
-
-
-def save(folder: Path, train_step: int, **metrics: float) -> Path:
-    """Publish a checkpoint, as rank 0 does."""
-    files = dict.fromkeys(("model.pt", "sub/optimizer.pt"), b"weights " * 100)
-    facts = {"run_id": RUN_ID, "attempt": 1, "world_size": 4, "epoch": 1.5, "metrics": metrics}
-    return publish(folder / "checkpoints", train_step, files, **facts).path
-
-
-def save_and_tidy(job: Job, train_step: int, keeper: Keeper | None = None) -> None:
-    assert job.run_dir is not None
-    save(job.run_dir, train_step)
-    keeper = keeper or Keeper(job, EventLog(job.events))
-    keeper.tidy(train_step)
-    keeper.say()
-
-
-def there(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in (folder / "checkpoints").glob("[0-9]*"))
-
-
-def removed(folder: Path) -> list[int]:
-    """Train steps of the events that say so."""
-    events = folder / "events.jsonl"
-    lines = events.read_text().splitlines() if events.exists() else []
-    return [json.loads(line)["train_step"] for line in lines if "checkpoint_removed" in line]
 
 
 def test_a_training_keeps_what_its_rule_says(folder: RunFolder) -> None:
@@ -176,22 +143,8 @@ def no_manifest(path: Path) -> None:
     (path / "manifest.json").unlink()
 
 
-def changed_manifest(**facts: Any) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        manifest = json.loads((path / "manifest.json").read_text())
-        (path / "manifest.json").write_bytes(manifest_bytes({**manifest, **facts}))
-
-    return change
-
-
 def garbage(path: Path) -> None:
     (path / "manifest.json").write_text("{")
-
-
-def a_link(path: Path) -> None:
-    elsewhere = path.parent.parent / "elsewhere"
-    path.rename(elsewhere)
-    path.symlink_to(elsewhere)
 
 
 def a_link_inside(path: Path) -> None:
@@ -201,10 +154,6 @@ def a_link_inside(path: Path) -> None:
 def a_file(path: Path) -> None:
     shutil.rmtree(path)
     path.write_text("mine")
-
-
-def a_note(path: Path) -> None:
-    (path / "KEEP").touch()
 
 
 NOT_OURS: dict[str, Callable[[Path], None]] = {
@@ -265,120 +214,6 @@ def test_a_newer_one_that_the_training_did_not_go_on_from_costs_no_good_one(tmp_
     save_and_tidy(job_in(tmp_path, Rule(1)), 350)
     assert there(tmp_path) == [350, 400]
     assert removed(tmp_path) == [300]
-
-
-def flip(path: Path) -> None:
-    """Change a bit of a file, and not its size."""
-    file = path / "model.pt"
-    file.write_bytes(b"W" + file.read_bytes()[1:])
-
-
-def saves_until_650(folder: Path, rule: Rule) -> None:
-    """By the clock, so that no train step is one of those before."""
-    job = job_in(folder, rule)
-    keeper = Keeper(job, EventLog(job.events))
-    for train_step in (450, 550, 650):
-        save(folder, train_step, loss=2)
-        keeper.tidy(train_step)
-        keeper.say()
-
-
-def test_what_was_skipped_as_damaged_costs_no_good_one_in_any_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    save(tmp_path, 400, loss=3)
-    flip(save(tmp_path, 500, loss=1))
-    flip(save(tmp_path, 600, loss=2))
-    monkeypatch.setenv("HPCFLOW_RUN_ID", RUN_ID)
-    monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
-
-    assert main(["resume-path"]) == 0
-
-    said = capfd.readouterr()
-    assert said.out.endswith("000000400\n")
-    assert said.err.count("was set aside as .000000") == 2
-    saves_until_650(tmp_path, Rule(2, 1, "loss"))
-    assert there(tmp_path) == [450, 550, 650]
-    for path in (tmp_path / "checkpoints").glob("[0-9]*"):
-        verify(path)
-
-
-def test_a_training_sets_aside_what_any_of_its_ranks_found_damaged(folder: RunFolder) -> None:
-    """The second rank reads the file that is damaged, and the first one is told."""
-    environ: dict[str, Any] = {"HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS": 10}
-    run(folder, 2, HURT="0:25:KILL", PATIENT=1, **environ)
-    damaged = folder.checkpoint(20) / "rank-00001.json"
-    damaged.write_bytes(damaged.read_bytes().replace(b"1", b"2", 1))
-
-    training = start(folder, 2, HURT="0:15:KILL", PATIENT=1, **environ)
-
-    training.exit_codes()
-    assert training.log().count("set aside as .000000020") == 1
-    assert folder.complete() == [10]
-    assert len(list(folder.checkpoints.glob(".000000020.*.broken"))) == 1
-
-
-def resume_path_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **facts: Any) -> int:
-    monkeypatch.setenv("HPCFLOW_RUN_ID", RUN_ID)
-    for name, value in {"CHECKPOINT_DIR": folder / "checkpoints", **facts}.items():
-        monkeypatch.setenv(f"HPCFLOW_{name}", str(value))
-    return main(["resume-path"])
-
-
-def test_nothing_is_set_aside_where_none_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be this node that reads wrongly."""
-    flip(save(tmp_path, 400))
-    assert resume_path_in(tmp_path, monkeypatch) == 3
-    assert there(tmp_path) == [400]
-
-
-def test_nor_what_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, 400)
-    save(tmp_path, 500)
-    save(tmp_path, 600)
-
-    def fails(path: Path, *how: Any) -> str:
-        if "000000500" in str(path):
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        if "000000600" in str(path):
-            raise FileNotFoundError(errno.ENOENT, "not seen here", str(path))
-        return sha256_of(path, *how)
-
-    monkeypatch.setattr("hpcflow.runtime.manifest.sha256_of", fails)
-    assert resume_path_in(tmp_path, monkeypatch) == 0
-    assert there(tmp_path) == [400, 500, 600]
-
-
-def test_nor_what_is_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, 400)
-    for number, make in enumerate((a_note, a_link, changed_manifest(run_id="other"))):
-        path = save(tmp_path, 500 + number)
-        flip(path)
-        make(path)
-    assert resume_path_in(tmp_path, monkeypatch) == 0
-    assert there(tmp_path) == [400, 500, 501, 502]
-
-
-def test_nor_by_an_attempt_that_should_be_over_or_another_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(tmp_path, 400)
-    flip(save(tmp_path, 500))
-    monkeypatch.setenv("RANK", "1")
-    assert resume_path_in(tmp_path, monkeypatch) == 0
-    monkeypatch.delenv("RANK")
-    claimed(tmp_path, 3)
-    facts = {"ATTEMPT": 2, "ATTEMPT_DIR": tmp_path / "attempts" / "0002"}
-    assert resume_path_in(tmp_path, monkeypatch, **facts) == 0
-    assert there(tmp_path) == [400, 500]
-
-
-def claimed(folder: Path, attempt: int) -> None:
-    path = folder / "attempts" / f"{attempt:04d}"
-    path.mkdir(parents=True)
-    (path / "claim").write_text("7\n")
 
 
 def test_an_attempt_that_should_be_over_removes_nothing(

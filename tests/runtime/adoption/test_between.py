@@ -12,8 +12,6 @@ import pytest
 from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
 from tests.runtime.adoption.bench import Bench, archive
 
-LONG_AGO_S = 3600.0
-
 
 @pytest.mark.parametrize("code", [0, 75])
 def test_a_program_that_left_by_itself_has_finished_what_it_wrote(bench: Bench, code: int) -> None:

@@ -1,0 +1,79 @@
+"""Which checkpoints the store keeps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock, to_text
+from hpcflow.mirror import layout
+from hpcflow.mirror.passes import Pass
+from hpcflow.mirror.stores import Stores
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.clock import FakeClock
+from tests.mirror.runs import Desk, desk_in, save
+
+
+@pytest.fixture
+def desk(bucket_url: str, tmp_path: Path) -> Desk:
+    return desk_in(tmp_path, bucket_url)
+
+
+def let_go(run_dir: RunDir, *train_steps: int) -> None:
+    """What a job says when it has removed checkpoints by its rule."""
+    attempt = run_dir.attempt(1)
+    attempt.path.mkdir(parents=True, exist_ok=True)
+    with attempt.events.open("a") as file:
+        for train_step in train_steps:
+            said = {"at": to_text(SystemClock().now()), "event": "checkpoint_removed"}
+            path = f"checkpoints/{train_step:09d}"
+            size = {"train_step": train_step, "path": path, "size_bytes": 1}
+            file.write(json.dumps({**said, **size}) + "\n")
+
+
+def test_one_that_was_made_again_after_it_was_let_go_stays(desk: Desk) -> None:
+    run_dir = desk.make(keep_last=1)
+    let_go(run_dir, 100)
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+    desk.mirror()
+    for train_step in (100, 200):
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    assert desk.mirror().removed == []
+
+
+def test_the_rule_for_keeping_there(desk: Desk) -> None:
+    run_dir = desk.make(keep_last=2)
+    for train_step in (100, 200, 300, 400):
+        save(run_dir, train_step)
+    desk.mirror()
+    assert desk.mirror().removed == []  # the run directory has them all
+
+    for train_step in (100, 200, 300, 400):
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    assert desk.mirror().removed == []  # a purge took them, no rule
+    let_go(run_dir, 100, 200, 300, 400)
+    assert [step for _, step in desk.mirror().removed] == [100, 200]
+    files = layout.run_files(desk.remote, run_dir.path.name)
+    assert list(layout.checkpoints(files)) == [400, 300]
+    assert not any("000000100" in name for name in files)
+    assert desk.mirror().removed == []
+
+
+def test_the_newest_stays_however_old(desk: Desk) -> None:
+    run_dir = desk.make(keep_for_s=3600)
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+        desk.mirror()
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+        let_go(run_dir, train_step)
+    assert desk.mirror().removed == []
+    later = FakeClock(SystemClock().now())
+    later.advance(7200)
+    with Stores(later) as stores:
+        report = Pass(desk.home, later, stores).run(lambda: [run_dir])
+    assert [step for _, step in report.removed] == [100]
+    assert desk.mirror().removed == []
