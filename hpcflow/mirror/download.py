@@ -1,30 +1,31 @@
-"""Objects -> files: many at once, large ones in ranges, checksums while they arrive.
+"""Objects -> files: many at once, large ones in pieces, checksums while they arrive.
 
-Nothing is read twice: each range is hashed in its order when it was received, and written where it
-belongs. What is in memory at any moment is bounded, whatever the sizes of the objects.
+What arrives is hashed and written where it belongs while the processor's cache still has it, so
+that nothing is read twice, and hardly anything is in memory, whatever the sizes of the objects.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, Final
 
 from hpcflow.errors import DamagedError
-from hpcflow.mirror.remote import Remote
-from hpcflow.runtime.checksum import Checksum
+from hpcflow.mirror.remote import Remote, Sink
+from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole, sha256_of_open
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
 
-_RANGE_BYTES: Final = 8 << 20
-#: Files at once, and ranges ahead of what is hashed in each: 8 x 4 x 8 MiB is the most in memory.
-_FILES: Final = 8
-_AHEAD: Final = 3
 _REQUESTS: Final = 16
+#: That are begun at once, where they are large: threads that write to one file wait for each other,
+#: and while the last pieces of one come, another is put on the disk.
+_FILES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -62,76 +63,199 @@ def download(
         StorageError: the disk.
     """
     # The largest first: one that begins last would keep all others waiting.
-    todo = sorted(wanted, key=lambda each: -each.size_bytes)
-    with (
-        ThreadPoolExecutor(_REQUESTS, "range") as requests,
-        ThreadPoolExecutor(_FILES, "file") as files,
-    ):
-        fetching = _Fetching(remote, requests, on_bytes or (lambda _: None))
-        results = [files.submit(fetching.fetch, each) for each in todo]
+    files = [_File(remote, each) for each in sorted(wanted, key=lambda each: -each.size_bytes)]
+    fetching = _Fetching(remote, files, on_bytes or (lambda _: None))
+    with ThreadPoolExecutor(_REQUESTS, "fetch") as threads:
+        workers = [threads.submit(fetching.work) for _ in range(_REQUESTS)]
         try:
-            for result in results:
-                result.result()
-        except BaseException:
-            fetching.stopped.set()
-            for pool in (files, requests):
-                pool.shutdown(wait=True, cancel_futures=True)
-            raise
+            wait(workers)
+        finally:
+            fetching.stop()  # where this thread was interrupted
+    fetching.end()
+
+
+class _File:
+    """An object on its way into a file; several threads write, each a piece.
+
+    Attributes:
+        pieces: how many it has; an empty one has one.
+        begun: how many of them somebody has begun.
+        writing: how many threads are at it.
+    """
+
+    def __init__(self, remote: Remote, wanted: Wanted) -> None:
+        self.wanted, self.url = wanted, remote.url_of(wanted.name)
+        self.pieces = max(1, -(-wanted.size_bytes // PIECE_BYTES))
+        self.begun = self.writing = 0
+        # A large file of an older manifest has a checksum that pieces are no use for.
+        self.hashes_pieces = wanted.sha256 is not None and not (
+            self.pieces > 1 and is_of_whole(wanted.sha256)
+        )
+        self._digests: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+
+    def open(self) -> int:
+        """Its descriptor; the first who asks makes the file.
+
+        Raises:
+            StorageError: the disk; or it exists.
+        """
+        with self._lock:
+            if self._descriptor is None:
+                path = self.wanted.path
+                try:
+                    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                    self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+                except OSError as error:
+                    raise storage_error("write", path, error) from error
+            return self._descriptor
+
+    def finish(self, index: int, digest: Any) -> None:
+        """A piece is written; with the last one all is compared, and put on the disk.
+
+        Raises:
+            DamagedError: it has another checksum than it should.
+            StorageError: the disk.
+        """
+        with self._lock:
+            self._digests[index] = digest
+            if len(self._digests) < self.pieces or self._descriptor is None:
+                return
+        if self.wanted.sha256 not in (None, self._checksum(self._descriptor)):
+            raise DamagedError(f"{self.url} is not what was sent: its checksum differs")
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise storage_error("write", self.wanted.path, error) from error
+        self.close()
+
+    def close(self) -> None:
+        """Nobody writes to it any more."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+            self._descriptor = None
+
+    def _checksum(self, descriptor: int) -> str | None:
+        if self.wanted.sha256 is None:
+            return None
+        if not self.hashes_pieces:
+            return sha256_of_open(descriptor, self.wanted.sha256)
+        checksum = Checksum(self.wanted.sha256)
+        for index in range(self.pieces):
+            checksum.add_piece(self._digests[index])
+        return checksum.text()
 
 
 class _Fetching:
-    """What all files of one download share."""
+    """What all threads of one download share: what is left to do, and whether to go on."""
 
     def __init__(
-        self, remote: Remote, requests: ThreadPoolExecutor, on_bytes: Callable[[int], object]
+        self, remote: Remote, files: list[_File], on_bytes: Callable[[int], object]
     ) -> None:
-        self._remote, self._requests, self._on_bytes = remote, requests, on_bytes
-        self._telling = threading.Lock()
-        self.stopped = threading.Event()
+        self._remote, self._files, self._on_bytes = remote, files, on_bytes
+        self._todo = deque(files)
+        self._choosing, self._telling = threading.Lock(), threading.Lock()
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
 
-    def fetch(self, wanted: Wanted) -> None:
-        """One file, unless somebody else failed meanwhile."""
-        if self.stopped.is_set():
-            return
-        try:
-            wanted.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(wanted.path, flags, FILE_MODE), "wb", buffering=0) as file:
-                self._write(wanted, file)
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise storage_error("write", wanted.path, error) from error
-
-    def _write(self, wanted: Wanted, file: BinaryIO) -> None:
-        checksum, size_bytes = Checksum(wanted.sha256), 0
-        for data in self._ranges(wanted):
-            if self.stopped.is_set():
+    def work(self) -> None:
+        """Fetch one piece after the other, until there is none, or somebody failed."""
+        while not self._stopped.is_set():
+            chosen = self._choose()
+            if chosen is None:
                 return
-            checksum.update(data)
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-            size_bytes += len(data)
-            with self._telling:
-                self._on_bytes(len(data))
-        url = self._remote.url_of(wanted.name)
-        if size_bytes != wanted.size_bytes:
-            raise DamagedError(f"{url} has {size_bytes} bytes or more, not {wanted.size_bytes}")
-        if wanted.sha256 is not None and checksum.text() != wanted.sha256:
-            raise DamagedError(f"{url} is not what was sent: its checksum differs")
+            try:
+                self._fetch(*chosen)
+            except BaseException as error:
+                with self._choosing:
+                    self._error = self._error or error
+                self.stop()
 
-    def _ranges(self, wanted: Wanted) -> Iterator[bytes]:
-        """The object in order. One byte more is asked for than there should be: is it longer?"""
-        size_bytes = wanted.size_bytes
-        if size_bytes <= _RANGE_BYTES:
-            yield self._remote.read_range(wanted.name, 0, size_bytes + 1)
-            return
-        ahead: deque[Future[bytes]] = deque()
-        for begin in range(0, size_bytes, _RANGE_BYTES):
-            is_last = begin + _RANGE_BYTES >= size_bytes
-            stop = size_bytes + 1 if is_last else begin + _RANGE_BYTES
-            ahead.append(self._requests.submit(self._remote.read_range, wanted.name, begin, stop))
-            if len(ahead) > _AHEAD:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+    def _choose(self) -> tuple[_File, int] | None:
+        """The next piece: of the file among the first ones that the fewest write to."""
+        with self._choosing:
+            file = min(islice(self._todo, _FILES), key=lambda each: each.writing, default=None)
+            if file is None:
+                return None
+            index = file.begun
+            file.begun += 1
+            file.writing += 1
+            if file.begun == file.pieces:
+                self._todo.remove(file)
+            return file, index
+
+    def stop(self) -> None:
+        """Let nobody go on."""
+        self._stopped.set()
+
+    def end(self) -> None:
+        """All threads have ended.
+
+        Raises:
+            BaseException: what the first that failed has raised.
+        """
+        for file in self._files:
+            file.close()
+        if self._error is not None:
+            raise self._error
+
+    def _fetch(self, file: _File, index: int) -> None:
+        size_bytes, begin = file.wanted.size_bytes, index * PIECE_BYTES
+        end = min(begin + PIECE_BYTES, size_bytes)
+        piece = _Piece(file, begin, end, self._stopped)
+        # One byte more is asked for than there should be: is it longer?
+        self._remote.stream_range(
+            file.wanted.name, begin, end + 1 if end == size_bytes else end, piece
+        )
+        piece.require_all()
+        file.finish(index, piece.digest)
+        with self._choosing:
+            file.writing -= 1
+        with self._telling:
+            self._on_bytes(end - begin)
+
+
+class _StoppedError(Exception):
+    """Somebody else failed; nobody sees this."""
+
+
+class _Piece(Sink):
+    """Where the bytes of a piece go: through its hash into its place."""
+
+    def __init__(self, file: _File, begin: int, end: int, stopped: threading.Event) -> None:
+        self._file, self._begin, self._end = file, begin, end
+        self._stopped, self._descriptor = stopped, file.open()
+        self.begin()
+
+    def begin(self) -> None:
+        self._at, self.digest = self._begin, hashlib.sha256()
+
+    def take(self, data: bytes) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+        if self._at + len(data) > self._end:
+            raise DamagedError(f"{self._file.url} has more than {self._size_bytes} bytes")
+        if self._file.hashes_pieces:
+            self.digest.update(data)
+        view = memoryview(data)
+        while view:
+            try:
+                count = os.pwrite(self._descriptor, view, self._at)
+            except OSError as error:
+                raise storage_error("write", self._file.wanted.path, error) from error
+            view, self._at = view[count:], self._at + count
+
+    def require_all(self) -> None:
+        """Nothing more will come.
+
+        Raises:
+            DamagedError: that is too little.
+        """
+        if self._at < self._end:
+            raise DamagedError(f"{self._file.url} has fewer than {self._size_bytes} bytes")
+
+    @property
+    def _size_bytes(self) -> int:
+        return self._file.wanted.size_bytes

@@ -107,6 +107,18 @@ class Parts(ABC):
         """Name and upload id of all objects below ``prefix`` that somebody began to send."""
 
 
+class Sink(ABC):
+    """What takes bytes as they come."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """They come, or come anew: forget what came before."""
+
+    @abstractmethod
+    def take(self, data: bytes) -> None:
+        """The next ones. What it raises is no OSError: that would be taken for the store's."""
+
+
 class Remote(ABC):
     """A folder of a store. Names are relative to it, with ``/`` between their parts.
 
@@ -171,6 +183,16 @@ class Remote(ABC):
         Raises:
             MissingObjectError: it does not exist.
         """
+
+    def stream_range(self, name: str, begin: int, end: int, sink: Sink) -> None:
+        """As :meth:`read_range`, but ``sink`` gets the bytes, where it can be while they come.
+
+        Raises:
+            MissingObjectError: it does not exist.
+        """
+        data = self.read_range(name, begin, end)
+        sink.begin()
+        sink.take(data)
 
     @abstractmethod
     def put_bytes(

@@ -1,4 +1,4 @@
-"""Whole objects and ranges through obstore, which needs a tenth of botocore's time for each.
+"""Whole objects through obstore, which needs a tenth of botocore's time for each.
 
 Only its synchronous functions are used, from threads of our own. Its asynchronous ones end a
 process with SIGABRT now and then, after all went well: a thread of their runtime asks for the
@@ -73,27 +73,21 @@ class FastObjects:
         self._failures = 0
         return str(said["e_tag"] or "")
 
-    def read_range(self, key: str, begin: int, end: int) -> bytes | None:
-        """Bytes of an object; None where that did not work."""
+    def read_whole(self, key: str, most_bytes: int) -> bytes | None:
+        """An object of up to ``most_bytes``; None where it is larger, or that did not work.
+
+        Not ranges: servers that answer them as if all were sent (200, not 206) are refused.
+        """
         if not self._is_usable:
             return None
         try:
-            data = bytes(self._found(key, begin, end).bytes())
+            found = self._obstore.get(self._store, key)
+            data = bytes(found.bytes()) if found.meta["size"] <= most_bytes else None
         except Exception:  # whatever it is, botocore tries the same, and says what is wrong
             self._failures += 1
             return None
         self._failures = 0
         return data
-
-    def _found(self, key: str, begin: int, end: int) -> Any:
-        if begin == 0:
-            # Where a range is all of the object, some servers send it as such, which obstore
-            # refuses. Nothing but its size has been read here.
-            whole = self._obstore.get(self._store, key)
-            if whole.meta["size"] <= end:
-                return whole
-        # Not get_range: that fails where the object ends before the range does.
-        return self._obstore.get(self._store, key, options={"range": (begin, end)})
 
     @property
     def _is_usable(self) -> bool:

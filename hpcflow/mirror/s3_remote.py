@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, MirrorError, MissingObjectError
 from hpcflow.mirror.patience import patiently
-from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote
+from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote, Sink
 from hpcflow.mirror.s3_fast import FastObjects
 
 try:
@@ -40,6 +40,10 @@ _CONNECT_TIMEOUT_S: Final = 10
 #: Between two bytes, not for a whole request: a slow line is no fault.
 _READ_TIMEOUT_S: Final = 60
 _DELETED_AT_ONCE: Final = 1000
+#: What is read at once: the processor's cache still has it when it is hashed and written.
+_CHUNK_BYTES: Final = 256 << 10
+#: Up to here obstore is faster.
+_SMALL_BYTES: Final = 1 << 20
 
 
 class S3Remote(Remote):
@@ -120,21 +124,38 @@ class S3Remote(Remote):
 
     def read_range(self, name: str, begin: int, end: int) -> bytes:
         def read() -> bytes:
-            fast = self._fast.read_range(self.key(name), begin, end)
-            if fast is not None:
-                return fast
-            try:
-                answer = self._client.get_object(
-                    Bucket=self.bucket, Key=self.key(name), Range=f"bytes={begin}-{end - 1}"
-                )
-            except exceptions.ClientError as error:
-                if error.response.get("Error", {}).get("Code") == "InvalidRange":
-                    return b""  # an empty object, or the end of one
-                raise
-            with answer["Body"] as body:
-                return bytes(body.read())
+            if begin == 0:
+                fast = self._fast.read_whole(self.key(name), end)
+                if fast is not None:
+                    return fast
+            return b"".join(self._chunks(name, begin, end))
 
         return self.call("read", name, read) if end > begin else b""
+
+    def stream_range(self, name: str, begin: int, end: int, sink: Sink) -> None:
+        if end - begin <= _SMALL_BYTES:
+            super().stream_range(name, begin, end, sink)
+            return
+
+        def stream() -> None:
+            sink.begin()
+            for chunk in self._chunks(name, begin, end):
+                sink.take(chunk)
+
+        self.call("read", name, stream)
+
+    def _chunks(self, name: str, begin: int, end: int) -> Iterator[bytes]:
+        try:
+            answer = self._client.get_object(
+                Bucket=self.bucket, Key=self.key(name), Range=f"bytes={begin}-{end - 1}"
+            )
+        except exceptions.ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "InvalidRange":
+                return  # an empty object, or the end of one
+            raise
+        with closing(answer["Body"]) as body:  # its own `with` gives what does not translate errors
+            while chunk := body.read(_CHUNK_BYTES):
+                yield chunk
 
     def put_bytes(
         self, data: bytes | memoryview, name: str, *, sha256: str | None = None

@@ -206,7 +206,11 @@ def _missing(
 def _is_whole(path: Path, file: RemoteFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size_bytes:
         return False
-    return sha256_of(path, file.sha256) == file.sha256
+    if sha256_of(path, file.sha256) != file.sha256:
+        return False
+    with path.open("rb") as found:  # who wrote it may have been killed before doing so
+        os.fsync(found.fileno())
+    return True
 
 
 def _own_folder(path: Path) -> Path:

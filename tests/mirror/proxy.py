@@ -21,6 +21,7 @@ class Proxy:
         failures: so many connections get ``status`` and ``code`` for an answer.
         fails_for: a pattern; to send what has it in its request line gets that answer, too.
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
+        answer_cuts: so many connections are cut when ``answer_cut_after_bytes`` came from it.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
         headers: those of S3's own that requests had, and ``expect``, with their values.
@@ -36,6 +37,7 @@ class Proxy:
         self.failures, self.status, self.code = 0, "503 Service Unavailable", "SlowDown"
         self.fails_for: bytes | None = None
         self.cuts, self.cut_after_bytes = 0, 0
+        self.answer_cuts, self.answer_cut_after_bytes = 0, 0
         self.bytes_s: float | None = None
         self.sent_bytes = 0
         self.headers: set[str] = set()
@@ -64,7 +66,7 @@ class Proxy:
                 self._answer(client, client.recv(_CHUNK_BYTES))
                 return
             with socket.create_connection(self._server) as server:
-                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+                back = threading.Thread(target=self._pump, args=(server, client), daemon=True)
                 back.start()
                 self._forward(client, server, is_cut=self._takes("cuts"))
                 back.join()
@@ -110,16 +112,20 @@ class Proxy:
                 break
         server.shutdown(socket.SHUT_WR)
 
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        sent_bytes = 0
+        try:
+            while data := source.recv(_CHUNK_BYTES):
+                target.sendall(data)
+                sent_bytes += len(data)
+                if sent_bytes > self.answer_cut_after_bytes > 0 and self._takes("answer_cuts"):
+                    target.shutdown(socket.SHUT_RDWR)
+                    return
+            target.shutdown(socket.SHUT_WR)
+        except OSError:  # a server that was killed: who waits for its answer hears of it
+            with suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)
+
 
 def _request_line(data: bytes) -> bytes:
     return data.split(b"\r\n", 1)[0] if data.startswith((b"PUT ", b"POST ")) else b""
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(_CHUNK_BYTES):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:  # a server that was killed: who waits for its answer hears of it
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_RDWR)

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import DamagedError, MissingObjectError, StorageError
-from hpcflow.mirror import download as module
+from hpcflow.clock import SystemClock
+from hpcflow.errors import DamagedError, MirrorUnavailable, MissingObjectError, StorageError
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.runtime.checksum import PIECE_BYTES, Checksum
+from tests.cluster_fixture import small_disk
+from tests.mirror.proxy import Proxy
 
-RANGE = 100_000
-
-
-@pytest.fixture(autouse=True)
-def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_RANGE_BYTES", RANGE)
+LARGE = 2 * PIECE_BYTES + 777
 
 
 def put(remote: Remote, name: str, size_bytes: int, to: Path) -> tuple[bytes, Wanted]:
     data = secrets.token_bytes(size_bytes)
     remote.put_bytes(data, name)
-    return data, Wanted(name, to / name, size_bytes, hashlib.sha256(data).hexdigest())
+    checksum = Checksum()
+    checksum.update(data)
+    return data, Wanted(name, to / name, size_bytes, checksum.text())
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, RANGE, RANGE + 1, 777_777])
+@pytest.mark.parametrize("size_bytes", [0, 1, 777_777, PIECE_BYTES, PIECE_BYTES + 1, LARGE])
 def test_files_of_every_size(remote: Remote, tmp_path: Path, size_bytes: int) -> None:
     data, wanted = put(remote, "a/b c.pt", size_bytes, tmp_path / "new")
     counted: list[int] = []
@@ -38,12 +38,17 @@ def test_files_of_every_size(remote: Remote, tmp_path: Path, size_bytes: int) ->
 
 
 def test_many_files_at_once(remote: Remote, tmp_path: Path) -> None:
-    files = [put(remote, f"run/{n}", n * 17_000, tmp_path / "new") for n in range(40)]
+    sizes = [*(n * 17_000 for n in range(40)), PIECE_BYTES + 1, LARGE]
+    files = [put(remote, f"run/{n}", size, tmp_path / "new") for n, size in enumerate(sizes)]
     download(remote, [wanted for _, wanted in files])
     assert all(wanted.path.read_bytes() == data for data, wanted in files)
 
 
-@pytest.mark.parametrize("size_bytes", [1000, 3 * RANGE])
+def test_nothing_is_wanted(remote: Remote) -> None:
+    download(remote, [])
+
+
+@pytest.mark.parametrize("size_bytes", [1000, LARGE])
 def test_another_checksum_is_found(remote: Remote, tmp_path: Path, size_bytes: int) -> None:
     _, wanted = put(remote, "model.pt", size_bytes, tmp_path / "new")
     remote.put_bytes(secrets.token_bytes(size_bytes), "model.pt")
@@ -51,12 +56,26 @@ def test_another_checksum_is_found(remote: Remote, tmp_path: Path, size_bytes: i
         download(remote, [wanted])
 
 
+@pytest.mark.parametrize("is_hurt", [False, True])
+def test_a_large_file_of_an_older_manifest(remote: Remote, tmp_path: Path, is_hurt: bool) -> None:
+    """It has the SHA-256 of all, not of pieces."""
+    data, wanted = put(remote, "model.pt", LARGE, tmp_path)
+    older = Wanted("model.pt", wanted.path, LARGE, hashlib.sha256(data).hexdigest())
+    if is_hurt:
+        remote.put_bytes(data[:-1] + bytes([data[-1] ^ 1]), "model.pt")
+        with pytest.raises(DamagedError, match="checksum"):
+            download(remote, [older])
+    else:
+        download(remote, [older])
+        assert wanted.path.read_bytes() == data
+
+
 @pytest.mark.parametrize("more", [-1, 1])
-@pytest.mark.parametrize("size_bytes", [1000, 3 * RANGE])
+@pytest.mark.parametrize("size_bytes", [1000, PIECE_BYTES, LARGE])
 def test_another_size_is_found(remote: Remote, tmp_path: Path, size_bytes: int, more: int) -> None:
     data, wanted = put(remote, "model.pt", size_bytes, tmp_path / "new")
-    remote.put_bytes((data + secrets.token_bytes(RANGE))[: size_bytes + more], "model.pt")
-    with pytest.raises(DamagedError):
+    remote.put_bytes((data + b"?")[: size_bytes + more], "model.pt")
+    with pytest.raises(DamagedError, match=f"(more|fewer) than {size_bytes} bytes"):
         download(remote, [wanted])
 
 
@@ -65,6 +84,38 @@ def test_one_that_is_missing_ends_all(remote: Remote, tmp_path: Path) -> None:
     missing = Wanted("not-here", tmp_path / "new" / "not-here", 10)
     with pytest.raises(MissingObjectError):
         download(remote, [wanted, missing])
+
+
+def test_an_answer_that_is_cut_is_asked_for_again(
+    bucket_url: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    """After some of it was written; what is told of progress is not told twice."""
+    remote = open_remote(bucket_url, clock=SystemClock(), patience_s=20)
+    data, wanted = put(remote, "model.pt", LARGE, tmp_path / "new")
+    proxy.answer_cuts, proxy.answer_cut_after_bytes = 5, 3 << 20
+    counted: list[int] = []
+    download(remote, [wanted], on_bytes=counted.append)
+    assert proxy.answer_cuts == 0
+    assert wanted.path.read_bytes() == data
+    assert sum(counted) == LARGE
+
+
+def test_a_store_that_cuts_every_answer(bucket_url: str, proxy: Proxy, tmp_path: Path) -> None:
+    remote = open_remote(bucket_url, clock=SystemClock(), patience_s=1)
+    _, wanted = put(remote, "model.pt", LARGE, tmp_path / "new")
+    proxy.answer_cuts, proxy.answer_cut_after_bytes = 1_000_000, 1 << 20
+    with pytest.raises(MirrorUnavailable, match=r"cannot read .*model\.pt"):
+        download(remote, [wanted])
+
+
+@pytest.mark.parametrize("size_bytes", [3 << 20, LARGE])
+def test_a_full_disk_is_no_fault_of_the_store(
+    remote: Remote, tmp_path: Path, size_bytes: int
+) -> None:
+    _, wanted = put(remote, "model.pt", size_bytes, tmp_path / "small")
+    wanted.path.parent.mkdir()
+    with small_disk(wanted.path.parent, "2m"), pytest.raises(StorageError, match="No space left"):
+        download(remote, [wanted])
 
 
 def test_nothing_is_overwritten(remote: Remote, tmp_path: Path) -> None:

@@ -120,17 +120,18 @@ def test_what_is_whole_is_not_fetched_again(owner: Owner, monkeypatch: pytest.Mo
     class PullTheLineError(Exception):
         pass
 
-    write, written = download._Fetching.fetch, 0
+    write, written = download._Fetching._fetch, 0
 
-    def fetch(self: download._Fetching, wanted: download.Wanted) -> None:
+    def fetch(self: download._Fetching, file: download._File, index: int) -> None:
         nonlocal written
-        if written >= 10 and wanted.name.startswith(folder):
+        is_of_it = file.wanted.name.startswith(folder)
+        if written >= 10 and is_of_it:
             raise PullTheLineError
-        write(self, wanted)
-        written += wanted.name.startswith(folder)
+        write(self, file, index)
+        written += is_of_it
 
     with monkeypatch.context() as patch, pytest.raises(PullTheLineError):
-        patch.setattr(download._Fetching, "fetch", fetch)
+        patch.setattr(download._Fetching, "_fetch", fetch)
         owner.restore(run_dir, remote=counted)
     first = {name for name in counted.read_names if name.startswith(folder)}
     counted.read_names.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 from hpcflow.testing.cluster.daemon import Daemon
 from hpcflow.testing.cluster.files import locked, make_directory, read_json, write_json
 from hpcflow.testing.cluster.packages import require_rclone
+from hpcflow.testing.cluster.polling import DeadlinePassed, poll
 from hpcflow.testing.cluster.ports import answers, free_block, is_free
 from hpcflow.testing.cluster.progress import Progress
 
@@ -95,6 +96,14 @@ class S3:
             "access_key": secrets.token_hex(10),
             "secret_key": secrets.token_hex(20),
         }
-        if not saved["port"] or not is_free(int(saved["port"])):
+        if not saved["port"] or not _comes_free(int(saved["port"])):
             saved["port"] = free_block(1)
         write_json(self._saved, saved)
+
+
+def _comes_free(port: int) -> bool:
+    """Whether it can be had again: what of a killed server has ended last may still listen."""
+    try:
+        return poll(lambda: is_free(port), 5, f"port {port} is free")
+    except DeadlinePassed:
+        return False
