@@ -1,7 +1,8 @@
-"""Objects -> files: many at once, large ones in pieces, checksums while they arrive.
+"""Objects -> files: many at once, large ones in spans, checksums while they arrive.
 
 What arrives is hashed and written where it belongs while the processor's cache still has it, so
 that nothing is read twice, and hardly anything is in memory, whatever the sizes of the objects.
+An answer that is cut is asked for again from where it was.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from hpcflow.mirror.remote import Remote, Sink
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole, sha256_of_open
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
 
+#: For how much one request asks; of whole pieces, which have checksums of their own.
+_SPAN_BYTES: Final = 4 * PIECE_BYTES
 _REQUESTS: Final = 16
 #: That are begun at once, where they are large: threads that write to one file wait for each other,
-#: and while the last pieces of one come, another is put on the disk.
+#: and while the last spans of one come, another is put on the disk.
 _FILES: Final = 4
 
 
@@ -75,23 +78,23 @@ def download(
 
 
 class _File:
-    """An object on its way into a file; several threads write, each a piece.
+    """An object on its way into a file; several threads write, each a span.
 
     Attributes:
-        pieces: how many it has; an empty one has one.
+        spans: how many it has; an empty one has one.
         begun: how many of them somebody has begun.
         writing: how many threads are at it.
     """
 
     def __init__(self, remote: Remote, wanted: Wanted) -> None:
         self.wanted, self.url = wanted, remote.url_of(wanted.name)
-        self.pieces = max(1, -(-wanted.size_bytes // PIECE_BYTES))
+        self.spans = max(1, -(-wanted.size_bytes // _SPAN_BYTES))
         self.begun = self.writing = 0
         # A large file of an older manifest has a checksum that pieces are no use for.
         self.hashes_pieces = wanted.sha256 is not None and not (
-            self.pieces > 1 and is_of_whole(wanted.sha256)
+            wanted.size_bytes > PIECE_BYTES and is_of_whole(wanted.sha256)
         )
-        self._digests: dict[int, Any] = {}
+        self._digests: dict[int, list[Any]] = {}
         self._lock = threading.Lock()
         self._descriptor: int | None = None
 
@@ -111,16 +114,19 @@ class _File:
                     raise storage_error("write", path, error) from error
             return self._descriptor
 
-    def finish(self, index: int, digest: Any) -> None:
-        """A piece is written; with the last one all is compared, and put on the disk.
+    def finish(self, index: int, digests: list[Any]) -> None:
+        """A span is written; with the last one all is compared, and put on the disk.
+
+        Args:
+            digests: of its pieces.
 
         Raises:
             DamagedError: it has another checksum than it should.
             StorageError: the disk.
         """
         with self._lock:
-            self._digests[index] = digest
-            if len(self._digests) < self.pieces or self._descriptor is None:
+            self._digests[index] = digests
+            if len(self._digests) < self.spans or self._descriptor is None:
                 return
         if self.wanted.sha256 not in (None, self._checksum(self._descriptor)):
             raise DamagedError(f"{self.url} is not what was sent: its checksum differs")
@@ -143,8 +149,9 @@ class _File:
         if not self.hashes_pieces:
             return sha256_of_open(descriptor, self.wanted.sha256)
         checksum = Checksum(self.wanted.sha256)
-        for index in range(self.pieces):
-            checksum.add_piece(self._digests[index])
+        for index in range(self.spans):
+            for digest in self._digests[index]:
+                checksum.add_piece(digest)
         return checksum.text()
 
 
@@ -161,7 +168,7 @@ class _Fetching:
         self._error: BaseException | None = None
 
     def work(self) -> None:
-        """Fetch one piece after the other, until there is none, or somebody failed."""
+        """Fetch one span after the other, until there is none, or somebody failed."""
         while not self._stopped.is_set():
             chosen = self._choose()
             if chosen is None:
@@ -174,7 +181,7 @@ class _Fetching:
                 self.stop()
 
     def _choose(self) -> tuple[_File, int] | None:
-        """The next piece: of the file among the first ones that the fewest write to."""
+        """The next span: of the file among the first ones that the fewest write to."""
         with self._choosing:
             file = min(islice(self._todo, _FILES), key=lambda each: each.writing, default=None)
             if file is None:
@@ -182,7 +189,7 @@ class _Fetching:
             index = file.begun
             file.begun += 1
             file.writing += 1
-            if file.begun == file.pieces:
+            if file.begun == file.spans:
                 self._todo.remove(file)
             return file, index
 
@@ -202,15 +209,14 @@ class _Fetching:
             raise self._error
 
     def _fetch(self, file: _File, index: int) -> None:
-        size_bytes, begin = file.wanted.size_bytes, index * PIECE_BYTES
-        end = min(begin + PIECE_BYTES, size_bytes)
-        piece = _Piece(file, begin, end, self._stopped)
+        size_bytes, begin = file.wanted.size_bytes, index * _SPAN_BYTES
+        end = min(begin + _SPAN_BYTES, size_bytes)
+        span = _Span(file, begin, end, self._stopped)
         # One byte more is asked for than there should be: is it longer?
-        self._remote.stream_range(
-            file.wanted.name, begin, end + 1 if end == size_bytes else end, piece
-        )
-        piece.require_all()
-        file.finish(index, piece.digest)
+        self._remote.stream(file.wanted.name, end + 1 if end == size_bytes else end, span)
+        if span.at < end:
+            raise DamagedError(f"{file.url} has fewer than {size_bytes} bytes")
+        file.finish(index, span.digests)
         with self._choosing:
             file.writing -= 1
         with self._telling:
@@ -221,41 +227,35 @@ class _StoppedError(Exception):
     """Somebody else failed; nobody sees this."""
 
 
-class _Piece(Sink):
-    """Where the bytes of a piece go: through its hash into its place."""
+class _Span(Sink):
+    """Where the bytes of a span go: through the hashes of their pieces into their place."""
 
     def __init__(self, file: _File, begin: int, end: int, stopped: threading.Event) -> None:
-        self._file, self._begin, self._end = file, begin, end
-        self._stopped, self._descriptor = stopped, file.open()
-        self.begin()
-
-    def begin(self) -> None:
-        self._at, self.digest = self._begin, hashlib.sha256()
+        self.at, self._begin, self._end = begin, begin, end
+        self._file, self._stopped, self._descriptor = file, stopped, file.open()
+        self.digests: list[Any] = [hashlib.sha256()]
 
     def take(self, data: bytes) -> None:
         if self._stopped.is_set():
             raise _StoppedError
-        if self._at + len(data) > self._end:
-            raise DamagedError(f"{self._file.url} has more than {self._size_bytes} bytes")
+        if self.at + len(data) > self._end:
+            size_bytes = self._file.wanted.size_bytes
+            raise DamagedError(f"{self._file.url} has more than {size_bytes} bytes")
         if self._file.hashes_pieces:
-            self.digest.update(data)
+            self._hash(memoryview(data))
         view = memoryview(data)
         while view:
             try:
-                count = os.pwrite(self._descriptor, view, self._at)
+                count = os.pwrite(self._descriptor, view, self.at)
             except OSError as error:
                 raise storage_error("write", self._file.wanted.path, error) from error
-            view, self._at = view[count:], self._at + count
+            view, self.at = view[count:], self.at + count
 
-    def require_all(self) -> None:
-        """Nothing more will come.
-
-        Raises:
-            DamagedError: that is too little.
-        """
-        if self._at < self._end:
-            raise DamagedError(f"{self._file.url} has fewer than {self._size_bytes} bytes")
-
-    @property
-    def _size_bytes(self) -> int:
-        return self._file.wanted.size_bytes
+    def _hash(self, view: memoryview) -> None:
+        at = self.at - self._begin
+        while view:
+            if at == len(self.digests) * PIECE_BYTES:
+                self.digests.append(hashlib.sha256())
+            room = len(self.digests) * PIECE_BYTES - at
+            self.digests[-1].update(view[:room])
+            at, view = at + min(room, len(view)), view[room:]

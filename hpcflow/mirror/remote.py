@@ -21,6 +21,8 @@ from hpcflow.storage.files import write_durably
 
 #: What is asked for with :meth:`Remote.read` is small: a spec, a journal, a manifest.
 MAX_READ_BYTES: Final = 1 << 30
+#: What is in memory at once of what is streamed, where a store gives only whole ranges.
+_STREAMED_BYTES: Final = 8 << 20
 _LIKE: Final = "write it like s3://bucket/prefix or /an/absolute/folder"
 
 
@@ -108,15 +110,20 @@ class Parts(ABC):
 
 
 class Sink(ABC):
-    """What takes bytes as they come."""
+    """What takes the bytes of an object in their order.
 
-    @abstractmethod
-    def begin(self) -> None:
-        """They come, or come anew: forget what came before."""
+    Attributes:
+        at: which it wants next, counted from the object's begin.
+    """
+
+    at: int
 
     @abstractmethod
     def take(self, data: bytes) -> None:
-        """The next ones. What it raises is no OSError: that would be taken for the store's."""
+        """The next ones, after which :attr:`at` has moved.
+
+        What it raises is no OSError: that would be taken for the store's.
+        """
 
 
 class Remote(ABC):
@@ -184,15 +191,19 @@ class Remote(ABC):
             MissingObjectError: it does not exist.
         """
 
-    def stream_range(self, name: str, begin: int, end: int, sink: Sink) -> None:
-        """As :meth:`read_range`, but ``sink`` gets the bytes, where it can be while they come.
+    def stream(self, name: str, end: int, sink: Sink) -> None:
+        """Hand ``sink`` the bytes from where it is to ``end`` (exclusive), fewer as for a range.
 
         Raises:
             MissingObjectError: it does not exist.
         """
-        data = self.read_range(name, begin, end)
-        sink.begin()
-        sink.take(data)
+        while sink.at < end:
+            stop = min(end, sink.at + _STREAMED_BYTES)
+            data = self.read_range(name, sink.at, stop)
+            is_all = sink.at + len(data) < stop
+            sink.take(data)
+            if is_all:
+                return
 
     @abstractmethod
     def put_bytes(

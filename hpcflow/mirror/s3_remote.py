@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError, MirrorError, MissingObjectError
+from hpcflow.errors import InputError, MirrorError, MirrorUnavailable, MissingObjectError
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote, Sink
 from hpcflow.mirror.s3_fast import FastObjects
@@ -41,7 +41,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
 _DELETED_AT_ONCE: Final = 1000
 #: What is read at once: the processor's cache still has it when it is hashed and written.
-_CHUNK_BYTES: Final = 256 << 10
+_CHUNK_BYTES: Final = 128 << 10
 #: Up to here obstore is faster.
 _SMALL_BYTES: Final = 1 << 20
 
@@ -132,17 +132,23 @@ class S3Remote(Remote):
 
         return self.call("read", name, read) if end > begin else b""
 
-    def stream_range(self, name: str, begin: int, end: int, sink: Sink) -> None:
-        if end - begin <= _SMALL_BYTES:
-            super().stream_range(name, begin, end, sink)
-            return
+    def stream(self, name: str, end: int, sink: Sink) -> None:
+        if end - sink.at <= _SMALL_BYTES:
+            super().stream(name, end, sink)
+            return None
 
-        def stream() -> None:
-            sink.begin()
-            for chunk in self._chunks(name, begin, end):
-                sink.take(chunk)
+        def go_on() -> None:
+            if sink.at < end:  # else all came, and the line was cut after it
+                for chunk in self._chunks(name, sink.at, end):
+                    sink.take(chunk)
 
-        self.call("read", name, stream)
+        while True:
+            before = sink.at
+            try:
+                return self.call("read", name, go_on)
+            except MirrorUnavailable:
+                if sink.at == before:  # else it is slow, and cut now and then
+                    raise
 
     def _chunks(self, name: str, begin: int, end: int) -> Iterator[bytes]:
         try:

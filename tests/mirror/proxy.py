@@ -21,7 +21,8 @@ class Proxy:
         failures: so many connections get ``status`` and ``code`` for an answer.
         fails_for: a pattern; to send what has it in its request line gets that answer, too.
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
-        answer_cuts: so many connections are cut when ``answer_cut_after_bytes`` came from it.
+        answer_cuts: so many connections are cut before more than ``answer_cut_after_bytes`` went
+            to the client.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
         headers: those of S3's own that requests had, and ``expect``, with their values.
@@ -116,11 +117,11 @@ class Proxy:
         sent_bytes = 0
         try:
             while data := source.recv(_CHUNK_BYTES):
-                target.sendall(data)
                 sent_bytes += len(data)
                 if sent_bytes > self.answer_cut_after_bytes > 0 and self._takes("answer_cuts"):
                     target.shutdown(socket.SHUT_RDWR)
                     return
+                target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         except OSError:  # a server that was killed: who waits for its answer hears of it
             with suppress(OSError):
