@@ -84,12 +84,14 @@ class _File:
         spans: how many it has; an empty one has one.
         begun: how many of them somebody has begun.
         writing: how many threads are at it.
+        is_answered: whether something of it has come.
     """
 
     def __init__(self, remote: Remote, wanted: Wanted) -> None:
         self.wanted, self.url = wanted, remote.url_of(wanted.name)
         self.spans = max(1, -(-wanted.size_bytes // _SPAN_BYTES))
         self.begun = self.writing = 0
+        self.is_answered = False
         # A large file of an older manifest has a checksum that pieces are no use for.
         self.hashes_pieces = wanted.sha256 is not None and not (
             wanted.size_bytes > PIECE_BYTES and is_of_whole(wanted.sha256)
@@ -163,7 +165,7 @@ class _Fetching:
     ) -> None:
         self._remote, self._files, self._on_bytes = remote, files, on_bytes
         self._todo = deque(files)
-        self._choosing, self._telling = threading.Lock(), threading.Lock()
+        self._changed, self._telling = threading.Condition(), threading.Lock()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
 
@@ -176,26 +178,43 @@ class _Fetching:
             try:
                 self._fetch(*chosen)
             except BaseException as error:
-                with self._choosing:
+                with self._changed:
                     self._error = self._error or error
                 self.stop()
 
     def _choose(self) -> tuple[_File, int] | None:
-        """The next span: of the file among the first ones that the fewest write to."""
-        with self._choosing:
-            file = min(islice(self._todo, _FILES), key=lambda each: each.writing, default=None)
-            if file is None:
-                return None
-            index = file.begun
-            file.begun += 1
-            file.writing += 1
-            if file.begun == file.spans:
-                self._todo.remove(file)
-            return file, index
+        """The next span: of the file among the first ones that the fewest write to.
+
+        Of each file one span is asked for alone, until it is answered: some servers, asked for any
+        of it, read all of a large object first, to compute an MD5, and once for each who asks.
+        """
+        with self._changed:
+            while self._todo and not self._stopped.is_set():
+                first = islice(self._todo, _FILES)
+                ready = [each for each in first if each.is_answered or not each.begun]
+                if ready:
+                    return self._begin(min(ready, key=lambda each: each.writing))
+                self._changed.wait()
+            return None
+
+    def _begin(self, file: _File) -> tuple[_File, int]:
+        index = file.begun
+        file.begun += 1
+        file.writing += 1
+        if file.begun == file.spans:
+            self._todo.remove(file)
+        return file, index
+
+    def _answered(self, file: _File) -> None:
+        with self._changed:
+            file.is_answered = True
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Let nobody go on."""
         self._stopped.set()
+        with self._changed:
+            self._changed.notify_all()
 
     def end(self) -> None:
         """All threads have ended.
@@ -211,13 +230,13 @@ class _Fetching:
     def _fetch(self, file: _File, index: int) -> None:
         size_bytes, begin = file.wanted.size_bytes, index * _SPAN_BYTES
         end = min(begin + _SPAN_BYTES, size_bytes)
-        span = _Span(file, begin, end, self._stopped)
+        span = _Span(file, begin, end, self._stopped, lambda: self._answered(file))
         # One byte more is asked for than there should be: is it longer?
         self._remote.stream(file.wanted.name, end + 1 if end == size_bytes else end, span)
         if span.at < end:
             raise DamagedError(f"{file.url} has fewer than {size_bytes} bytes")
         file.finish(index, span.digests)
-        with self._choosing:
+        with self._changed:
             file.writing -= 1
         with self._telling:
             self._on_bytes(end - begin)
@@ -230,8 +249,15 @@ class _StoppedError(Exception):
 class _Span(Sink):
     """Where the bytes of a span go: through the hashes of their pieces into their place."""
 
-    def __init__(self, file: _File, begin: int, end: int, stopped: threading.Event) -> None:
-        self.at, self._begin, self._end = begin, begin, end
+    def __init__(
+        self,
+        file: _File,
+        begin: int,
+        end: int,
+        stopped: threading.Event,
+        on_answer: Callable[[], object],
+    ) -> None:
+        self.at, self._begin, self._end, self._on_answer = begin, begin, end, on_answer
         self._file, self._stopped, self._descriptor = file, stopped, file.open()
         self.digests: list[Any] = [hashlib.sha256()]
 
@@ -241,6 +267,8 @@ class _Span(Sink):
         if self.at + len(data) > self._end:
             size_bytes = self._file.wanted.size_bytes
             raise DamagedError(f"{self._file.url} has more than {size_bytes} bytes")
+        if self.at == self._begin:
+            self._on_answer()
         if self._file.hashes_pieces:
             self._hash(memoryview(data))
         view = memoryview(data)
