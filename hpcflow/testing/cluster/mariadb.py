@@ -31,20 +31,23 @@ def prepare(folder: Path, settings: Settings) -> None:
     for name, text in (("my.cnf", _my_cnf(home, settings)), ("init.sql", _init_sql(settings))):
         write_atomic(home / name, text, 0o600)
         os.chown(home / name, *_owner())
+    # Of its own: in a common one each that starts removes what others have there right now.
+    scratch = make_directory(home / "tmp", 0o700, _owner())
     if (home / "data").exists():
         return
     half = home / "data.new"
     shutil.rmtree(half, ignore_errors=True)
-    _install(half)
+    _install(half, scratch)
     half.rename(home / "data")
 
 
-def _install(data: Path) -> None:
+def _install(data: Path, scratch: Path) -> None:
     argv = [
         find_program("mariadb-install-db") or "mariadb-install-db",
         "--no-defaults",
         f"--user={_USER}",
         f"--datadir={data}",
+        f"--tmpdir={scratch}",
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--skip-name-resolve",
@@ -60,6 +63,7 @@ def _install(data: Path) -> None:
 def _my_cnf(home: Path, settings: Settings) -> str:
     return f"""[mariadbd]
 datadir={home}/data
+tmpdir={home}/tmp
 socket={home}/mariadb.sock
 pid-file={home}/mariadb.pid
 init-file={home}/init.sql
