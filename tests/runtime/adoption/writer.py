@@ -1,6 +1,7 @@
 """A training that has never heard of hpcflow: ``writer.py STYLE FOLDER COUNT [--resume PATH]``.
 
-As nanoGPT does, with ``--init_from=resume`` it looks for its one file itself.
+As nanoGPT does, with ``--init_from=resume`` it looks for its one file itself. With ``--rest-at N``
+it is busy with something else for a while once it has saved N: who kills it then kills no save.
 
 It counts, and saves each number, slowly: in the style of nanoGPT (one archive, overwritten), of
 transformers (a folder, a marker last), or under another name that is then changed. What it resumes
@@ -20,6 +21,7 @@ PAUSE_S = 0.02
 BETWEEN_S = 0.2
 PIECES = 6
 SIZE_BYTES = 200_000
+REST_S = 120
 
 
 def content(number: int) -> bytes:
@@ -72,6 +74,7 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--init_from")
+    parser.add_argument("--rest-at", type=int)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.init_from == "resume":
@@ -82,6 +85,8 @@ def main() -> None:
         time.sleep(BETWEEN_S)
         save(given.style, given.folder, number)
         print(f"saved {number}", flush=True)
+        if number == given.rest_at:
+            time.sleep(REST_S)
     sys.exit(0)
 
 
