@@ -68,13 +68,16 @@ def download(
     # The largest first: one that begins last would keep all others waiting.
     files = [_File(remote, each) for each in sorted(wanted, key=lambda each: -each.size_bytes)]
     fetching = _Fetching(remote, files, on_bytes or (lambda _: None))
-    with ThreadPoolExecutor(_REQUESTS, "fetch") as threads:
-        workers = [threads.submit(fetching.work) for _ in range(_REQUESTS)]
-        try:
-            wait(workers)
-        finally:
-            fetching.stop()  # where this thread was interrupted
-    fetching.end()
+    try:
+        with ThreadPoolExecutor(_REQUESTS, "fetch") as threads:
+            try:
+                wait([threads.submit(fetching.work) for _ in range(_REQUESTS)])
+            finally:
+                fetching.stop()  # where this thread was interrupted
+    finally:
+        for file in files:
+            file.close()
+    fetching.require_all()
 
 
 class _File:
@@ -163,7 +166,7 @@ class _Fetching:
     def __init__(
         self, remote: Remote, files: list[_File], on_bytes: Callable[[int], object]
     ) -> None:
-        self._remote, self._files, self._on_bytes = remote, files, on_bytes
+        self._remote, self._on_bytes = remote, on_bytes
         self._todo = deque(files)
         self._changed, self._telling = threading.Condition(), threading.Lock()
         self._stopped = threading.Event()
@@ -216,14 +219,12 @@ class _Fetching:
         with self._changed:
             self._changed.notify_all()
 
-    def end(self) -> None:
+    def require_all(self) -> None:
         """All threads have ended.
 
         Raises:
             BaseException: what the first that failed has raised.
         """
-        for file in self._files:
-            file.close()
         if self._error is not None:
             raise self._error
 
@@ -233,7 +234,7 @@ class _Fetching:
         span = _Span(file, begin, end, self._stopped, lambda: self._answered(file))
         # One byte more is asked for than there should be: is it longer?
         self._remote.stream(file.wanted.name, end + 1 if end == size_bytes else end, span)
-        if span.at < end:
+        if span.at != end:
             raise DamagedError(f"{file.url} has fewer than {size_bytes} bytes")
         file.finish(index, span.digests)
         with self._changed:

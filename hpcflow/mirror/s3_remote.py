@@ -23,6 +23,7 @@ try:
     from botocore import exceptions
     from botocore.config import Config
     from botocore.session import Session
+    from urllib3.exceptions import HTTPError
 
     from hpcflow.mirror.s3_errors import translated
     from hpcflow.mirror.s3_signing import KNOWN_SHA256, let_sha256_be_told
@@ -160,7 +161,7 @@ class S3Remote(Remote):
                 return  # an empty object, or the end of one
             raise
         with closing(answer["Body"]) as body:  # its own `with` gives what does not translate errors
-            while chunk := body.read(_CHUNK_BYTES):
+            while chunk := _read(body):
                 yield chunk
 
     def put_bytes(
@@ -265,6 +266,13 @@ class S3Remote(Remote):
             )
             let_sha256_be_told(client)
             return client, session.get_credentials()
+
+
+def _read(body: Any) -> bytes:
+    try:
+        return bytes(body.read(_CHUNK_BYTES))
+    except HTTPError as error:  # botocore does not translate all of them: not those of TLS
+        raise exceptions.ResponseStreamingError(error=error) from error
 
 
 class S3Parts(Parts):
