@@ -12,7 +12,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,8 @@ from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
 #: For how much one request asks; of whole pieces, which have checksums of their own.
 _SPAN_BYTES: Final = 4 * PIECE_BYTES
 _REQUESTS: Final = 16
+#: How often it is told how far it is.
+_TOLD_BYTES: Final = 8 << 20
 #: That are begun at once, where they are large: threads that write to one file wait for each other,
 #: and while the last spans of one come, another is put on the disk.
 _FILES: Final = 4
@@ -68,15 +71,19 @@ def download(
     # The largest first: one that begins last would keep all others waiting.
     files = [_File(remote, each) for each in sorted(wanted, key=lambda each: -each.size_bytes)]
     fetching = _Fetching(remote, files, on_bytes or (lambda _: None))
+    workers: list[Future[None]] = []
     try:
         with ThreadPoolExecutor(_REQUESTS, "fetch") as threads:
             try:
-                wait([threads.submit(fetching.work) for _ in range(_REQUESTS)])
+                workers += [threads.submit(fetching.work) for _ in range(_REQUESTS)]
+                wait(workers)
             finally:
                 fetching.stop()  # where this thread was interrupted
     finally:
-        for file in files:
-            file.close()
+        # Interrupted twice, threads may still write: not into what gets the descriptor's number.
+        if all(worker.done() for worker in workers):
+            for file in files:
+                file.give_up()
     fetching.require_all()
 
 
@@ -88,13 +95,14 @@ class _File:
         begun: how many of them somebody has begun.
         writing: how many threads are at it.
         is_answered: whether something of it has come.
+        is_done: whether it is as it should be, and on the disk.
     """
 
     def __init__(self, remote: Remote, wanted: Wanted) -> None:
         self.wanted, self.url = wanted, remote.url_of(wanted.name)
         self.spans = max(1, -(-wanted.size_bytes // _SPAN_BYTES))
         self.begun = self.writing = 0
-        self.is_answered = False
+        self.is_answered = self.is_done = False
         # A large file of an older manifest has a checksum that pieces are no use for.
         self.hashes_pieces = wanted.sha256 is not None and not (
             wanted.size_bytes > PIECE_BYTES and is_of_whole(wanted.sha256)
@@ -131,22 +139,32 @@ class _File:
         """
         with self._lock:
             self._digests[index] = digests
-            if len(self._digests) < self.spans or self._descriptor is None:
+            if len(self._digests) < self.spans:
                 return
-        if self.wanted.sha256 not in (None, self._checksum(self._descriptor)):
-            raise DamagedError(f"{self.url} is not what was sent: its checksum differs")
+        descriptor = self.open()
         try:
-            os.fsync(self._descriptor)
+            if self.wanted.sha256 not in (None, self._checksum(descriptor)):
+                raise DamagedError(f"{self.url} is not what was sent: its checksum differs")
+            os.fsync(descriptor)
+            self._close()
         except OSError as error:
+            # Memory may have all of it, and the disk not: the next try must not believe it.
+            with suppress(OSError):
+                self.wanted.path.unlink()
             raise storage_error("write", self.wanted.path, error) from error
-        self.close()
+        self._digests.clear()
+        self.is_done = True
 
-    def close(self) -> None:
-        """Nobody writes to it any more."""
+    def give_up(self) -> None:
+        """Nobody writes to it any more; what is there, if it is not done, is no use."""
+        with suppress(OSError):
+            self._close()
+
+    def _close(self) -> None:
         with self._lock:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def _checksum(self, descriptor: int) -> str | None:
         if self.wanted.sha256 is None:
@@ -166,7 +184,7 @@ class _Fetching:
     def __init__(
         self, remote: Remote, files: list[_File], on_bytes: Callable[[int], object]
     ) -> None:
-        self._remote, self._on_bytes = remote, on_bytes
+        self._remote, self._files, self._on_bytes = remote, files, on_bytes
         self._todo = deque(files)
         self._changed, self._telling = threading.Condition(), threading.Lock()
         self._stopped = threading.Event()
@@ -174,16 +192,13 @@ class _Fetching:
 
     def work(self) -> None:
         """Fetch one span after the other, until there is none, or somebody failed."""
-        while not self._stopped.is_set():
-            chosen = self._choose()
-            if chosen is None:
-                return
-            try:
+        try:
+            while (chosen := self._choose()) is not None:
                 self._fetch(*chosen)
-            except BaseException as error:
-                with self._changed:
-                    self._error = self._error or error
-                self.stop()
+        except BaseException as error:  # `require_all` raises it
+            with self._changed:
+                self._error = self._error or error
+            self.stop()
 
     def _choose(self) -> tuple[_File, int] | None:
         """The next span: of the file among the first ones that the fewest write to.
@@ -208,10 +223,25 @@ class _Fetching:
             self._todo.remove(file)
         return file, index
 
-    def _answered(self, file: _File) -> None:
+    def answered(self, file: _File) -> None:
+        """Something of it has come."""
         with self._changed:
             file.is_answered = True
             self._changed.notify_all()
+
+    def tell(self, size_bytes: int) -> None:
+        """So much more was written."""
+        with self._telling:
+            self._on_bytes(size_bytes)
+
+    def require_wanted(self) -> None:
+        """Whoever is at it goes no further where that is no use.
+
+        Raises:
+            _StoppedError: somebody else failed.
+        """
+        if self._stopped.is_set():
+            raise _StoppedError
 
     def stop(self) -> None:
         """Let nobody go on."""
@@ -227,11 +257,12 @@ class _Fetching:
         """
         if self._error is not None:
             raise self._error
+        assert all(file.is_done for file in self._files)
 
     def _fetch(self, file: _File, index: int) -> None:
         size_bytes, begin = file.wanted.size_bytes, index * _SPAN_BYTES
         end = min(begin + _SPAN_BYTES, size_bytes)
-        span = _Span(file, begin, end, self._stopped, lambda: self._answered(file))
+        span = _Span(self, file, begin, end)
         # One byte more is asked for than there should be: is it longer?
         self._remote.stream(file.wanted.name, end + 1 if end == size_bytes else end, span)
         if span.at != end:
@@ -239,8 +270,6 @@ class _Fetching:
         file.finish(index, span.digests)
         with self._changed:
             file.writing -= 1
-        with self._telling:
-            self._on_bytes(end - begin)
 
 
 class _StoppedError(Exception):
@@ -250,26 +279,21 @@ class _StoppedError(Exception):
 class _Span(Sink):
     """Where the bytes of a span go: through the hashes of their pieces into their place."""
 
-    def __init__(
-        self,
-        file: _File,
-        begin: int,
-        end: int,
-        stopped: threading.Event,
-        on_answer: Callable[[], object],
-    ) -> None:
-        self.at, self._begin, self._end, self._on_answer = begin, begin, end, on_answer
-        self._file, self._stopped, self._descriptor = file, stopped, file.open()
+    def __init__(self, fetching: _Fetching, file: _File, begin: int, end: int) -> None:
+        self.at, self._begin, self._end, self._told = begin, begin, end, begin
+        self._fetching, self._file, self._descriptor = fetching, file, file.open()
         self.digests: list[Any] = [hashlib.sha256()]
 
+    def require_wanted(self) -> None:
+        self._fetching.require_wanted()
+
     def take(self, data: bytes) -> None:
-        if self._stopped.is_set():
-            raise _StoppedError
+        self.require_wanted()
         if self.at + len(data) > self._end:
             size_bytes = self._file.wanted.size_bytes
             raise DamagedError(f"{self._file.url} has more than {size_bytes} bytes")
         if self.at == self._begin:
-            self._on_answer()
+            self._fetching.answered(self._file)
         if self._file.hashes_pieces:
             self._hash(memoryview(data))
         view = memoryview(data)
@@ -279,6 +303,9 @@ class _Span(Sink):
             except OSError as error:
                 raise storage_error("write", self._file.wanted.path, error) from error
             view, self.at = view[count:], self.at + count
+        if self.at == self._end or self.at - self._told >= _TOLD_BYTES:
+            self._fetching.tell(self.at - self._told)
+            self._told = self.at
 
     def _hash(self, view: memoryview) -> None:
         at = self.at - self._begin

@@ -125,6 +125,10 @@ class Sink(ABC):
         What it raises is no OSError: that would be taken for the store's.
         """
 
+    def require_wanted(self) -> None:
+        """Asked before each request; raises where nobody wants the bytes any more."""
+        return
+
 
 class Remote(ABC):
     """A folder of a store. Names are relative to it, with ``/`` between their parts.
@@ -198,7 +202,11 @@ class Remote(ABC):
             MissingObjectError: it does not exist.
         """
         while sink.at < end:
-            stop = min(end, sink.at + _STREAMED_BYTES)
+            sink.require_wanted()
+            # With one byte more, rather than ask for that alone: some stores refuse a range that
+            # begins where the object ends.
+            is_last = end - sink.at <= _STREAMED_BYTES + 1
+            stop = end if is_last else sink.at + _STREAMED_BYTES
             data = self.read_range(name, sink.at, stop)
             is_all = sink.at + len(data) < stop
             sink.take(data)

@@ -14,7 +14,13 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError, MirrorError, MirrorUnavailable, MissingObjectError
+from hpcflow.errors import (
+    DamagedError,
+    InputError,
+    MirrorError,
+    MirrorUnavailable,
+    MissingObjectError,
+)
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote, Sink
 from hpcflow.mirror.s3_fast import FastObjects
@@ -138,20 +144,37 @@ class S3Remote(Remote):
             super().stream(name, end, sink)
             return None
 
+        etags: set[str] = set()
+
         def go_on() -> None:
-            if sink.at < end:  # else all came, and the line was cut after it
-                for chunk in self._chunks(name, sink.at, end):
-                    sink.take(chunk)
+            while sink.at < end:  # else all came, and the line was cut after it
+                sink.require_wanted()
+                before = sink.at
+                try:
+                    with self._translating(f"read {self.url_of(name)}"):
+                        for chunk in self._chunks(name, sink.at, end, etags):
+                            sink.take(chunk)
+                        return
+                except MirrorUnavailable:
+                    if sink.at == before:  # else something comes, if only so much at a time
+                        raise
 
         while True:
             before = sink.at
             try:
                 return self.call("read", name, go_on)
             except MirrorUnavailable:
-                if sink.at == before:  # else it is slow, and cut now and then
+                if sink.at == before:
                     raise
 
-    def _chunks(self, name: str, begin: int, end: int) -> Iterator[bytes]:
+    def _chunks(
+        self, name: str, begin: int, end: int, etags: set[str] | None = None
+    ) -> Iterator[bytes]:
+        """The bytes as they come.
+
+        Args:
+            etags: of what was read of the object before; it must be the same one still.
+        """
         try:
             answer = self._client.get_object(
                 Bucket=self.bucket, Key=self.key(name), Range=f"bytes={begin}-{end - 1}"
@@ -161,6 +184,16 @@ class S3Remote(Remote):
                 return  # an empty object, or the end of one
             raise
         with closing(answer["Body"]) as body:  # its own `with` gives what does not translate errors
+            # By what it says it is; some servers send ranges with 200, as if they were all.
+            if begin and not str(answer.get("ContentRange")).startswith(f"bytes {begin}-"):
+                raise MirrorError(
+                    f"cannot read {self.url_of(name)}: {self._endpoint} sends whole objects only",
+                    next_action="see whether a proxy is in between that knows no ranges",
+                )
+            if etags is not None:
+                etags.add(str(answer.get("ETag")))
+                if len(etags) > 1:
+                    raise DamagedError(f"{self.url_of(name)} was replaced while it was read")
             while chunk := _read(body):
                 yield chunk
 

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ class Proxy:
         cuts: so many connections are cut when ``cut_after_bytes`` went to the server.
         answer_cuts: so many connections are cut before more than ``answer_cut_after_bytes`` went
             to the client.
+        on_answer_cut: called when that is done.
+        hides_ranges: no answer says which bytes of an object it has.
         bytes_s: the speed to the server; None for as fast as it goes.
         sent_bytes: what went to the server so far.
         headers: those of S3's own that requests had, and ``expect``, with their values.
@@ -39,6 +42,8 @@ class Proxy:
         self.fails_for: bytes | None = None
         self.cuts, self.cut_after_bytes = 0, 0
         self.answer_cuts, self.answer_cut_after_bytes = 0, 0
+        self.on_answer_cut: Callable[[], object] = lambda: None
+        self.hides_ranges = False
         self.bytes_s: float | None = None
         self.sent_bytes = 0
         self.headers: set[str] = set()
@@ -117,8 +122,11 @@ class Proxy:
         sent_bytes = 0
         try:
             while data := source.recv(_CHUNK_BYTES):
+                if self.hides_ranges:
+                    data = re.sub(rb"(?i)\r\ncontent-range: [^\r]*", b"", data)
                 sent_bytes += len(data)
                 if sent_bytes > self.answer_cut_after_bytes > 0 and self._takes("answer_cuts"):
+                    self.on_answer_cut()
                     target.shutdown(socket.SHUT_RDWR)
                     return
                 target.sendall(data)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import secrets
+import time
 from pathlib import Path
 
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.errors import DamagedError, MirrorUnavailable, MissingObjectError, StorageError
+from hpcflow.errors import (
+    DamagedError,
+    MirrorError,
+    MirrorUnavailable,
+    MissingObjectError,
+    StorageError,
+)
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.fsspec_remote import FsspecRemote
+from hpcflow.mirror.remote import Options, Remote, open_remote
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum
+from hpcflow.testing.cluster import S3
 from tests.cluster_fixture import small_disk
 from tests.mirror.proxy import Proxy
 
@@ -107,6 +118,76 @@ def test_a_store_of_which_nothing_comes(bucket_url: str, proxy: Proxy, tmp_path:
     proxy.answer_cuts, proxy.answer_cut_after_bytes = 1000, 1
     with pytest.raises(MirrorUnavailable, match=r"cannot read .*model\.pt"):
         download(remote, [wanted])
+
+
+def test_what_was_replaced_while_it_was_read_is_no_mixture(
+    s3_environ: S3, bucket_url: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    """Of the same size; and nobody knows its checksum, as of a run's small files."""
+    remote = open_remote(bucket_url, clock=SystemClock(), patience_s=20)
+    data, wanted = put(remote, "log", 5 << 20, tmp_path / "new")
+    direct = open_remote(bucket_url, Options(endpoint_url=s3_environ.endpoint))
+    proxy.on_answer_cut = lambda: direct.put_bytes(data[::-1], "log")
+    proxy.answer_cuts, proxy.answer_cut_after_bytes = 1, 3 << 20
+    with pytest.raises(DamagedError, match="was replaced while it was read"):
+        download(remote, [Wanted("log", wanted.path, wanted.size_bytes)])
+
+
+def test_a_proxy_that_knows_no_ranges(bucket_url: str, proxy: Proxy, tmp_path: Path) -> None:
+    """Which must not look like a damaged checkpoint, for that would be thrown away."""
+    remote = open_remote(bucket_url, clock=SystemClock(), patience_s=1)
+    _, wanted = put(remote, "model.pt", 5 << 20, tmp_path / "new")
+    proxy.answer_cuts, proxy.answer_cut_after_bytes = 1, 3 << 20
+    proxy.hides_ranges = True
+    with pytest.raises(MirrorError, match="sends whole objects only") as caught:
+        download(remote, [wanted])
+    assert not isinstance(caught.value, DamagedError)
+
+
+@pytest.mark.parametrize("size_bytes", [1, 8 << 20, 16 << 20, LARGE])
+def test_a_store_that_refuses_what_begins_at_the_end(tmp_path: Path, size_bytes: int) -> None:
+    """As Google's does."""
+
+    class Strict(FsspecRemote):
+        def read_range(self, name: str, begin: int, end: int) -> bytes:
+            assert begin < size_bytes
+            return super().read_range(name, begin, end)
+
+    remote = Strict(str(tmp_path), clock=SystemClock(), patience_s=1)
+    data, wanted = put(remote, "model.pt", size_bytes, tmp_path / "new")
+    download(remote, [wanted])
+    assert wanted.path.read_bytes() == data
+
+
+def test_what_could_not_be_synced_is_not_there_for_the_next_try(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says so once; after that its memory has the bytes, and the disk does not."""
+    _, wanted = put(remote, "model.pt", 1000, tmp_path / "new")
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="Input/output error"):
+        patch.setattr(os, "fsync", fail)
+        download(remote, [wanted])
+    assert not wanted.path.exists()
+    download(remote, [wanted])
+
+
+def test_one_that_fails_is_heard_though_another_waits(
+    bucket_url: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    """Whoever waits for a store that is busy asks no more, once all is in vain."""
+    remote = open_remote(bucket_url, clock=SystemClock(), patience_s=60)
+    _, wanted = put(remote, "model.pt", LARGE, tmp_path / "new")
+    wanted.path.parent.mkdir()
+    (tmp_path / "new" / "there").touch()
+    proxy.answer_cuts, proxy.answer_cut_after_bytes = 1_000_000, 1
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="File exists"):
+        download(remote, [wanted, Wanted("x", tmp_path / "new" / "there", 1)])
+    assert time.monotonic() - began < 30, "it has waited for all of its patience"
 
 
 @pytest.mark.parametrize("size_bytes", [3 << 20, LARGE])
