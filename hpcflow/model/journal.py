@@ -171,6 +171,7 @@ class CancelRequested(_Record):
 
     record: Literal["cancel_requested"] = "cancel_requested"
     by: str
+    why: str | None = Field(None, description="Of a trial that its sweep has ended.")
 
 
 class Resumed(_Record):

@@ -69,7 +69,15 @@ class Run(BaseModel):
     )
     spec: RunSpec
     mirror: Mirror | None = None
-    parent_sweep: str | None = None
+    parent_sweep: str | None = Field(None, description="Id of the sweep that it is a trial of.")
+    trial: int | None = Field(None, ge=0, description="Which one, from 0.")
+    begins_from: str | None = Field(
+        None,
+        pattern="^start/[0-9]{1,18}$",
+        description="A checkpoint of another run that it goes on from as long as it has none of "
+        "its own, relative to the run directory.",
+    )
+    repeat: int | None = Field(None, ge=0, description="Which of the runs of that trial, from 0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
     provenance: Provenance
 

@@ -10,10 +10,11 @@ stands in :mod:`hpcflow.model.kinds`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import Field, model_validator
 
+from hpcflow.model.adopt import Adopt
 from hpcflow.model.checkpointing import Checkpoint
 from hpcflow.model.execution import Environment, Launch, Resources
 from hpcflow.model.kinds import (
@@ -27,6 +28,7 @@ from hpcflow.model.kinds import (
     parsed,
 )
 from hpcflow.model.retry import Retry
+from hpcflow.model.units import write_duration, write_memory
 
 
 class RunSpec(Section):
@@ -130,6 +132,44 @@ def as_config(spec: RunSpec) -> dict[str, Any]:
             fields = type(section).model_fields
             data = _marked(data, way, tuple(fields[name].alias or name for name in names))
     return data
+
+
+def as_yaml_config(spec: RunSpec) -> dict[str, Any]:
+    """``spec`` as one would write it: what is not the default, with units, for a YAML file."""
+    data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for way, names in _WITH_UNIT.items():
+        model, section = _section_of(way), cast(Any, data)
+        for key in way:
+            section = section.get(key) if isinstance(section, dict) else None
+        for name in names if isinstance(section, dict) else ():
+            alias = model.model_fields[name].alias or name
+            if alias in section:
+                section[alias] = _with_unit(section[alias], name)
+    checkpoint = data.get("checkpoint")
+    if checkpoint is not None and checkpoint.get("keep_last", 0) is None:
+        checkpoint["keep_last"] = "all"
+    return data
+
+
+def _section_of(way: tuple[str, ...]) -> type[Section]:
+    sections: dict[tuple[str, ...], type[Section]] = {
+        ("resources",): Resources,
+        ("checkpoint",): Checkpoint,
+        ("checkpoint", "adopt"): Adopt,
+        ("retry",): Retry,
+    }
+    return sections[way]
+
+
+def _with_unit(value: Any, name: str) -> Any:
+    """A number in the unit that ends its name, as text; no time at all is `never`."""
+    if value is None:
+        return "never"
+    if type(value) is not int:
+        return value
+    if name.endswith("_mb"):
+        return write_memory(value)
+    return write_duration(value * 60 if name.endswith("_min") else value)
 
 
 def thaw(data: dict[str, Any]) -> RunSpec:

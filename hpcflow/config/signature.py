@@ -1,0 +1,220 @@
+"""What a Python function takes, read without executing anything, and whether a space has it all.
+
+How the function is called with it stands in :mod:`hpcflow.runtime.calling`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.model.scalars import printable, shortened
+from hpcflow.model.space import Space
+from hpcflow.runtime.calling import PARAMS, RUN
+from hpcflow.storage.files import read_file
+
+_AGAIN: Final = "name a function in a Python file: hpcflow sweep start objective.py:objective"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One parameter of a function."""
+
+    name: str
+    line: int | None
+    has_default: bool
+    by_position_alone: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes.
+
+    Attributes:
+        file: where it stands; None where nobody knows.
+        takes_all: whether it has ``**kwargs``.
+        is_known: False where a decorator may have changed all that.
+    """
+
+    name: str
+    file: str | None
+    line: int | None
+    taken: tuple[Taken, ...]
+    takes_all: bool
+    is_known: bool = True
+
+    @property
+    def takes_run(self) -> bool:
+        """Whether it is given the run, to report on the way."""
+        return any(each.name == RUN for each in self.taken)
+
+
+def read_signature(path: Path, name: str) -> Signature:
+    """What the function ``name`` at the top level of the Python file ``path`` takes.
+
+    Raises:
+        SpecError: there is no such file, it is not Python, or has no such function.
+    """
+    file = printable(str(path))
+    found = {each.name: each for each in _functions(_parsed(path, file).body)}
+    if name not in found:
+        near = get_close_matches(name, list(found), n=1)
+        known = ", ".join(found) or "none"
+        hint = f"did you mean {near[0]}?" if near else f"there are: {known}"
+        raise SpecError(
+            f"no function {shortened(name)} at its top level; {hint}",
+            where=Where(file=file),
+            next_action=_AGAIN
+            if not found
+            else f"name one: {path.name}:{near[0] if near else next(iter(found))}",
+        )
+    function = found[name]
+    if isinstance(function, ast.AsyncFunctionDef):
+        raise SpecError(
+            f"{name}() is async, and would never be awaited",
+            where=Where(file=file, line=function.lineno),
+            next_action="write `def`, and call asyncio.run() in it",
+        )
+    return Signature(
+        name,
+        file,
+        function.lineno,
+        tuple(_taken(function.args)),
+        function.args.kwarg is not None,
+        is_known=not function.decorator_list,
+    )
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """What a function takes that is there.
+
+    Raises:
+        InputError: it is none, or Python cannot tell.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"this is no function whose parameters can be told: {error}",
+            next_action="give a function: hpcflow.sweep(lambda lr: ..., {'lr': ...})",
+        ) from None
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    line = code.co_firstlineno if code else None
+    taken = tuple(
+        Taken(
+            each.name,
+            line,
+            each.default is not each.empty,
+            by_position_alone=each.kind is each.POSITIONAL_ONLY,
+        )
+        for each in parameters
+        if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+    )
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    return Signature(name, code.co_filename if code else None, line, taken, takes_all)
+
+
+def require_fit(signature: Signature, space: Space, params: Mapping[str, Any]) -> None:
+    """Every parameter of the function has a value, and every one that varies is one of its.
+
+    Args:
+        params: of the base run, which all trials have.
+
+    Raises:
+        SpecError: something is missing, or would vary without anybody knowing.
+    """
+    varying = {each.name: each for each in space.parameters}
+    always = {*params, *space.constants, *(n for n, each in varying.items() if not each.when)}
+    if RUN in always | varying.keys():
+        raise SpecError(
+            "a parameter `run` would be the run itself to the function",
+            where=Where(key=f"space.{RUN}"),
+            next_action="call the parameter something else",
+        )
+    rest = [each for each in signature.taken if each.name != RUN]
+    takes_one = [each.name for each in rest] == [PARAMS] and PARAMS not in always | varying.keys()
+    if takes_one or not signature.is_known:
+        return
+    for each in rest:
+        said = _missing(each, always, varying.keys())
+        if said is not None:
+            raise SpecError(
+                f"{signature.name}() {said[0]}",
+                where=Where(file=signature.file, line=each.line),
+                next_action=said[1],
+            )
+    names = {each.name for each in rest}
+    unused = [name for name in varying if name not in names]
+    if unused and not signature.takes_all and not signature.takes_run:
+        near = get_close_matches(unused[0], sorted(names), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SpecError(
+            f"{signature.name}() does not take {unused[0]}, which varies{hint}",
+            where=Where(file=signature.file, line=signature.line, key=f"space.{unused[0]}"),
+            next_action=f"let it take {unused[0]}, or take that out of the space",
+        )
+
+
+def _missing(taken: Taken, always: set[str], varying: Any) -> tuple[str, str] | None:
+    """What is wrong with a parameter of the function, and what to do about it."""
+    name = taken.name
+    if taken.by_position_alone:
+        return f"takes {name} by its position alone, and is called by name", "remove the `/`"
+    if taken.has_default or name in always:
+        return None
+    if name in varying:
+        return f"needs {name}, which not all trials have", f"give it a default: {name}=None"
+    space = f"give it a default, or put {name} into the space"
+    return f"needs {name}, which no trial has", f"{space} or into `params` of the base run"
+
+
+def _parsed(path: Path, file: str) -> ast.Module:
+    try:
+        content = read_file(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise SpecError(
+            f"cannot be read: {reason}", where=Where(file=file), next_action=_AGAIN
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the job will say them
+            return ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise SpecError(
+            f"not Python: {said}",
+            where=Where(file=file, line=getattr(error, "lineno", None)),
+            next_action=f"correct it, then: python3 -m py_compile {shlex.quote(str(path))}",
+        ) from None
+
+
+def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Those at the top level, also inside of an ``if`` or ``try`` there; of one name the last."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield statement
+        elif isinstance(statement, (ast.If, ast.Try, ast.With)):
+            for part in ("body", "handlers", "orelse", "finalbody"):
+                for each in getattr(statement, part, ()):
+                    is_handler = isinstance(each, ast.ExceptHandler)
+                    yield from _functions(each.body if is_handler else [each])
+
+
+def _taken(arguments: ast.arguments) -> Iterator[Taken]:
+    by_place = [*arguments.posonlyargs, *arguments.args]
+    first_default = len(by_place) - len(arguments.defaults)
+    for index, each in enumerate(by_place):
+        alone = index < len(arguments.posonlyargs)
+        yield Taken(each.arg, each.lineno, index >= first_default, by_position_alone=alone)
+    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield Taken(each.arg, each.lineno, default is not None)

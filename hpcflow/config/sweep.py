@@ -1,0 +1,95 @@
+"""From a sweep's YAML to what is frozen of it: the sweep, and the run that its trials are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.config import LoadedSpec, load_spec
+from hpcflow.config.merge import merge, without_nulls
+from hpcflow.config.overrides import parse_override
+from hpcflow.config.paths import absolute
+from hpcflow.documents import Document, read_document, validate
+from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.model.scalars import printable
+from hpcflow.model.sweep import SweepSpec
+
+
+@dataclass(frozen=True)
+class LoadedSweep:
+    """A sweep's file, and the file of its base run.
+
+    Attributes:
+        document: its values, in which every key knows its file and line; ``base`` is absolute.
+    """
+
+    spec: SweepSpec
+    document: Document
+    base: LoadedSpec
+
+
+def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
+    """The sweep in ``path``, with ``overrides`` such as ``budget.trials=20`` over it.
+
+    Raises:
+        SpecError: the sweep's file, or that of its base run, is wrong; all wrong values of one file
+            are listed at once.
+    """
+    read = read_document(path, SpecError)
+    document = without_section_nulls(of_the_sweep(read, absolute(".", path.parent)))
+    for override in overrides:
+        document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
+    again = f"correct it, then look at it with: hpcflow sweep start {document.place.file} --dry-run"
+    spec = validate(SweepSpec, document, SpecError, next_action=again)
+    return LoadedSweep(spec, document, _base(spec, document))
+
+
+def of_the_sweep(document: Document, base_dir: Path) -> Document:
+    """``document`` without what is for editors, ``base`` made absolute, seen from ``base_dir``."""
+    data = {key: value for key, value in document.data.items() if key != "$schema"}
+    base = data.get("base")
+    if isinstance(base, str) and base and "\0" not in base and not base.startswith("-"):
+        data["base"] = str(absolute(base, base_dir))
+    return Document(document.path, data, document.place)
+
+
+def without_section_nulls(document: Document) -> Document:
+    """``null`` means the default, as in a run's file; below ``space`` it is a value."""
+    space = document.data.get("space")
+    rest = {key: value for key, value in document.data.items() if key != "space"}
+    bare = without_nulls(Document(document.path, rest, document.place))
+    if space is None:
+        return bare
+    place = bare.place
+    place.children["space"] = document.place.children["space"]
+    return Document(document.path, {**bare.data, "space": space}, place)
+
+
+def require_base(spec: SweepSpec, document: Document) -> None:
+    """Refuse a base run whose file is not there.
+
+    Raises:
+        SpecError: with the line that names it.
+    """
+    if not os.path.isfile(spec.base):  # noqa: PTH113 - Path raises for a name that is too long
+        where = document.where(("base",))
+        is_there = os.path.exists(spec.base)  # noqa: PTH110 - as above
+        name, seen_from = printable(spec.base), "the file in which it stands"
+        raise SpecError(
+            f"{name} is not a file" if is_there else f"there is no file {name}",
+            where=where,
+            next_action="name the YAML file of a run; the path is relative to "
+            + (seen_from if where.file else "the current folder"),
+        )
+
+
+def _base(spec: SweepSpec, document: Document) -> LoadedSpec:
+    require_base(spec, document)
+    try:
+        return load_spec(Path(spec.base))
+    except InputError as error:
+        error.next_action = f"the base run is checked with: hpcflow render {spec.base}"
+        error.where = error.where or Where(file=spec.base)
+        raise

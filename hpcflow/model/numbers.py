@@ -1,0 +1,110 @@
+"""The kinds of number that stand in a sweep's file; beside those of every file, in kinds.py."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+)
+
+from hpcflow.model.kinds import (
+    MAX_NODES,
+    Kind,
+)
+
+MAX_TRIALS: Final = 100_000
+MAX_PARALLEL: Final = 10_000
+#: More of anything, hours, money or a metric, is a slip, and sums would have no end.
+_MAX_NUMBER: Final = 1e300
+Trials = Annotated[int, Field(strict=True, ge=1, le=MAX_TRIALS), Kind("whole number from 1")]
+Parallel = Annotated[int, Field(strict=True, ge=1, le=MAX_PARALLEL), Kind("whole number from 1")]
+FromTwo = Annotated[int, Field(strict=True, ge=2, le=MAX_NODES), Kind("whole number from 2")]
+Repeats = Annotated[int, Field(strict=True, ge=1, le=99), Kind("whole number from 1 to 99")]
+Points = Annotated[int, Field(strict=True, ge=1, le=10**12), Kind("whole number from 1")]
+PointsOrNone = Annotated[int, Field(strict=True, ge=0, le=10**12), Kind("whole number from 0")]
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1), Kind("whole number from 0")]
+
+
+def _number(value: object) -> object:
+    """A text with digits in it is none, nor is true, nor infinity."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise ValueError("expected a number")
+    if math.isnan(value):
+        raise ValueError("expected a number")
+    if not -_MAX_NUMBER <= float(value) <= _MAX_NUMBER:
+        raise ValueError("too large a number")
+    return value
+
+
+def _above_zero(value: Any) -> Any:
+    if value <= 0:
+        raise ValueError("must be more than 0")
+    return value
+
+
+def _not_below_zero(value: float) -> float:
+    if value < 0:
+        raise ValueError("must be 0 or more")
+    return value
+
+
+def _percentile(value: float) -> float:
+    if not 0 < value < 100:
+        raise ValueError("must be more than 0 and less than 100")
+    return value
+
+
+def _quantile(value: float) -> float:
+    if not 0 < value <= 0.5:
+        raise ValueError("must be more than 0, and 0.5 at most")
+    return value
+
+
+def not_zero(value: int) -> int:
+    """``value`` of seconds, unless that is no time at all."""
+    if value == 0:
+        raise ValueError("must be longer than zero")
+    return value
+
+
+_IS_NUMBER: Final = BeforeValidator(_number)
+Number = Annotated[
+    float,
+    _IS_NUMBER,
+    WithJsonSchema({"type": "number", "minimum": -_MAX_NUMBER, "maximum": _MAX_NUMBER}),
+    Kind("number"),
+]
+NumberOrNone = Annotated[
+    float,
+    AfterValidator(_not_below_zero),
+    _IS_NUMBER,
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": _MAX_NUMBER}),
+    Kind("number from 0"),
+]
+Amount = Annotated[
+    Decimal,
+    AfterValidator(_above_zero),
+    _IS_NUMBER,
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": _MAX_NUMBER}),
+    Kind("number above 0"),
+]
+Percentile = Annotated[
+    float,
+    AfterValidator(_percentile),
+    _IS_NUMBER,
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}),
+    Kind("number above 0 and below 100"),
+]
+Quantile = Annotated[
+    float,
+    AfterValidator(_quantile),
+    _IS_NUMBER,
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}),
+    Kind("number above 0, up to 0.5"),
+]

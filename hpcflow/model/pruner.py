@@ -1,0 +1,170 @@
+"""Which trials of a sweep are ended early: a section of a sweep's YAML."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from hpcflow.model.kinds import (
+    CountOrNone,
+    Section,
+    WrongKey,
+)
+from hpcflow.model.numbers import (
+    FromTwo,
+    Number,
+    NumberOrNone,
+    Percentile,
+    Points,
+    PointsOrNone,
+)
+
+
+class PrunerKind(str, Enum):
+    """Who says that a trial is not worth its end: Optuna's pruners."""
+
+    NONE = "none"
+    MEDIAN = "median"
+    PERCENTILE = "percentile"
+    ASHA = "asha"
+    HYPERBAND = "hyperband"
+    PATIENCE = "patience"
+    THRESHOLD = "threshold"
+
+
+class Per(str, Enum):
+    """How far a trial is, for trials to be compared at the same point."""
+
+    PERCENT = "percent"
+    EPOCH = "epoch"
+    TRAIN_STEP = "train_step"
+
+
+class Pruner(Section):
+    """Which trials are ended early. `pruner: asha` is short for `{type: asha}`."""
+
+    kind: PrunerKind = Field(
+        PrunerKind.NONE,
+        alias="type",
+        description="`median`: worse than the median of the others at this point. `percentile`: "
+        "not among the best `percentile` percent. `asha`: asynchronous successive halving: only "
+        "one in `reduction_factor` goes on beyond each rung. `hyperband`: several of these with "
+        "rungs at different points. `patience`: no better for so long. `threshold`: outside "
+        "bounds.",
+        examples=["asha"],
+    )
+    per: Per = Field(
+        Per.PERCENT,
+        description="What a point is, at which trials are compared, and what the numbers below "
+        "count. `percent` of a trial's own training needs the number of train steps from the "
+        "program, as hpcflow.runtime reports it; else `epoch` or `train_step`.",
+        examples=["epoch"],
+    )
+    every: Points = Field(
+        1, description="Compare at every so many of these points.", examples=[1000]
+    )
+    min_resource: Points | None = Field(
+        None,
+        description="Of asha and hyperband: the first rung; before it none is ended. Default: 10 "
+        "percent, or `every`.",
+        examples=[5],
+    )
+    max_resource: Points | None = Field(
+        None,
+        description="Of hyperband: where a training ends. Default: 100 percent; else it must be "
+        "given.",
+        examples=[90],
+    )
+    reduction_factor: FromTwo | None = Field(
+        None, description="Of asha and hyperband: of so many one goes on. Default: 3.", examples=[4]
+    )
+    percentile: Percentile | None = Field(
+        None, description="Of percentile: how many go on. Default: 25.", examples=[50]
+    )
+    startup_trials: CountOrNone | None = Field(
+        None,
+        description="Of median and percentile: none is ended before so many have ended. "
+        "Default: 5.",
+        examples=[10],
+    )
+    warmup: PointsOrNone | None = Field(
+        None,
+        description="Of median, percentile and threshold: none is ended before this point. "
+        "Default: 0.",
+        examples=[20],
+    )
+    patience: Points | None = Field(
+        None, description="Of patience: for so many compared points no better.", examples=[10]
+    )
+    min_delta: NumberOrNone | None = Field(
+        None, description="Of patience: better by less is no better. Default: 0.", examples=[1e-3]
+    )
+    lower: Number | None = Field(
+        None, description="Of threshold: below it a trial is ended.", examples=[0.2]
+    )
+    upper: Number | None = Field(
+        None, description="Of threshold: above it a trial is ended.", examples=[10.0]
+    )
+
+    @model_validator(mode="after")
+    def _meant(self) -> Pruner:
+        halving = (PrunerKind.ASHA, PrunerKind.HYPERBAND)
+        compared = (PrunerKind.MEDIAN, PrunerKind.PERCENTILE)
+        of_some = {
+            "min_resource": halving,
+            "max_resource": (PrunerKind.HYPERBAND,),
+            "reduction_factor": halving,
+            "percentile": (PrunerKind.PERCENTILE,),
+            "startup_trials": compared,
+            "warmup": (*compared, PrunerKind.THRESHOLD),
+            "patience": (PrunerKind.PATIENCE,),
+            "min_delta": (PrunerKind.PATIENCE,),
+            "lower": (PrunerKind.THRESHOLD,),
+            "upper": (PrunerKind.THRESHOLD,),
+        }
+        if self.model_fields_set and "kind" not in self.model_fields_set:
+            raise WrongKey("say which, such as `type: asha` or `type: none`", "type")
+        for key, kinds in of_some.items():
+            if getattr(self, key) is not None and self.kind not in kinds:
+                raise WrongKey(f"means nothing to {self.kind.value}", key)
+        self._check_needs()
+        self._check_points()
+        return self
+
+    def _check_needs(self) -> None:
+        if self.kind is PrunerKind.PATIENCE and self.patience is None:
+            raise WrongKey("say how long: patience: 10", "patience")
+        if self.kind is PrunerKind.THRESHOLD and self.lower is None and self.upper is None:
+            raise WrongKey("needs `lower`, `upper`, or both", "type")
+        if self.lower is not None and self.upper is not None and self.lower >= self.upper:
+            raise WrongKey(f"must be more than `lower`, {self.lower!r}", "upper")
+        if self.kind is PrunerKind.HYPERBAND and self.highest is None:
+            raise WrongKey(f"say how many {self.per.value}s a training has", "max_resource")
+
+    def _check_points(self) -> None:
+        if self.per is Per.PERCENT:
+            for key in ("every", "min_resource", "warmup"):
+                if (getattr(self, key) or 0) >= 100:
+                    raise WrongKey("a training has 100 percent", key)
+            if (self.max_resource or 0) > 100:
+                raise WrongKey("a training has 100 percent", "max_resource")
+            if (self.patience or 0) * self.every >= 100:
+                raise WrongKey(
+                    "so many points are a whole training: no trial would end", "patience"
+                )
+        if self.highest is not None and self.highest <= self.lowest:
+            raise WrongKey(f"must be more than min_resource, {self.lowest}", "max_resource")
+
+    @property
+    def lowest(self) -> int:
+        """Where the first rung of asha and hyperband is."""
+        return self.min_resource or (10 if self.per is Per.PERCENT else self.every)
+
+    @property
+    def highest(self) -> int | None:
+        """Where the last one of hyperband is."""
+        return self.max_resource or (100 if self.per is Per.PERCENT else None)

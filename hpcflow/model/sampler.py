@@ -1,0 +1,105 @@
+"""Who chooses the values of a sweep's trials: a section of a sweep's YAML."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from hpcflow.model.kinds import (
+    CountOrNone,
+    Section,
+    WrongKey,
+)
+from hpcflow.model.numbers import (
+    FromTwo,
+    Points,
+    Quantile,
+    Seed,
+)
+
+
+class SamplerKind(str, Enum):
+    """Who chooses the values of the next trial: Optuna's samplers."""
+
+    GRID = "grid"
+    RANDOM = "random"
+    TPE = "tpe"
+    GP = "gp"
+    CMAES = "cmaes"
+    QMC = "qmc"
+    NSGA2 = "nsga2"
+    PBT = "pbt"
+
+
+class Sampler(Section):
+    """Who chooses the values of the next trial. `sampler: tpe` is short for `{type: tpe}`."""
+
+    kind: SamplerKind = Field(
+        SamplerKind.TPE,
+        alias="type",
+        description="`grid`: every combination once. `random`. `tpe`: tree-structured Parzen "
+        "estimators. `gp`: a Gaussian process, for few and costly trials. `cmaes`: CMA-ES, for "
+        "numbers alone. `qmc`: a Sobol sequence. `nsga2`: a genetic algorithm, for several "
+        "objectives. `pbt`: population based training: those that do badly on the way give up, and "
+        "new trials go on from the checkpoints of the best, with other values.",
+        examples=["gp"],
+    )
+    seed: Seed = Field(
+        0, description="Two sweeps with the same seed begin with the same trials.", examples=[7]
+    )
+    startup_trials: CountOrNone | None = Field(
+        None,
+        description="Of tpe, gp and cmaes: so many trials by chance first. Default: 10; of cmaes "
+        "1.",
+        examples=[20],
+    )
+    population: FromTwo | None = Field(
+        None,
+        description="Of nsga2 and cmaes: trials in a generation. Of pbt: trainings side by side. "
+        "Default of pbt: 8.",
+        examples=[24],
+    )
+    interval: Points | None = Field(
+        None,
+        description="Of pbt: how far a training goes before it is held against the others again, "
+        "in what `pruner.per` counts: percent, if it says nothing. Default: 20.",
+        examples=[10],
+    )
+    quantile: Quantile | None = Field(
+        None,
+        description="Of pbt: which part of the population gives up, and which is gone on with. "
+        "Default: 0.25.",
+        examples=[0.2],
+    )
+
+    @model_validator(mode="after")
+    def _meant(self) -> Sampler:
+        of_some = {
+            "startup_trials": (SamplerKind.TPE, SamplerKind.GP, SamplerKind.CMAES),
+            "population": (SamplerKind.NSGA2, SamplerKind.CMAES, SamplerKind.PBT),
+            "interval": (SamplerKind.PBT,),
+            "quantile": (SamplerKind.PBT,),
+        }
+        for key, kinds in of_some.items():
+            if getattr(self, key) is not None and self.kind not in kinds:
+                raise WrongKey(f"means nothing to {self.kind.value}", key)
+        return self
+
+    @property
+    def population_or_default(self) -> int:
+        """Of pbt: trainings side by side."""
+        return self.population or 8
+
+    @property
+    def interval_or_default(self) -> int:
+        """Of pbt: how far a training goes between two looks."""
+        return self.interval or 20
+
+    @property
+    def quantile_or_default(self) -> float:
+        """Of pbt: which part gives up, and which is gone on with."""
+        return self.quantile or 0.25

@@ -1,0 +1,222 @@
+"""What is kept of a sweep: ``sweep.json``, frozen at its start, and the lines of its journal.
+
+The journal is the truth about the trials: which values each was given, what it has reported, what
+was decided, how it ended. The Optuna study in a database is made from it, and never read.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    field_serializer,
+    field_validator,
+)
+
+from hpcflow.clock import to_text
+from hpcflow.model.run import Provenance
+from hpcflow.model.spec import RunSpec, frozen, thaw
+from hpcflow.model.sweep import SweepSpec
+
+#: Version of the format of sweep.json and its journal. A reader refuses what is newer.
+FORMAT = 1
+
+
+class Sweep(BaseModel):
+    """One sweep. Written once, before anything is asked or sent; never changed."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    format: int = FORMAT
+    sweep_id: str
+    user: str
+    site: str
+    created_at: AwareDatetime
+    sweep_path: str | None = Field(description="The file that it was started from.")
+    working_dir: str
+    umask: str = Field(pattern="^0[0-7]{3}$", description="Of the programs of all its trials.")
+    said: dict[str, Any] = Field(description="The sweep's YAML, as it was read.")
+    base: RunSpec = Field(description="The run that every trial is, but for name and params.")
+    provenance: Provenance
+
+    @property
+    def spec(self) -> SweepSpec:
+        """What was asked for."""
+        return _spec(json.dumps(self.said))
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _thaw(cls, value: object) -> object:
+        return thaw(value) if isinstance(value, dict) else value
+
+    @field_serializer("base")
+    def _freeze(self, base: RunSpec) -> dict[str, Any]:
+        return frozen(base)
+
+    @field_serializer("created_at")
+    def _time(self, value: Any) -> str:
+        return to_text(value)
+
+
+@cache
+def _spec(said: str) -> SweepSpec:
+    return SweepSpec.model_validate_json(said, by_alias=True, by_name=False)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    at: AwareDatetime
+    record: str
+
+    def to_line(self) -> str:
+        """The record as one line of JSON, newline included."""
+        said = {"record": self.record, **self.model_dump(mode="json", exclude_defaults=True)}
+        text = json.dumps(said, ensure_ascii=False)
+        return text.encode("utf-8", "replace").decode() + "\n"
+
+    @field_serializer("at")
+    def _time(self, value: Any) -> str:
+        return to_text(value)
+
+
+class Asked(_Record):
+    """Trial ``trial`` exists, with these values and these run ids. Durable before anything of it
+    is made or sent, so that it is never asked for twice."""
+
+    record: Literal["asked"] = "asked"
+    trial: int = Field(ge=0)
+    params: dict[str, Any] = Field(description="What was chosen; without the constants.")
+    runs: list[str] = Field(description="The ids of its runs: one for each repeat.")
+    attrs: dict[str, Any] = Field(
+        default_factory=dict, description="What the sampler wants to know of it later."
+    )
+    study_attrs: dict[str, Any] = Field(
+        default_factory=dict, description="The same of the study, as far as it has changed."
+    )
+    how: Literal["sampler", "grid", "start_from", "population"] = "sampler"
+    replaces: int | None = Field(None, description="The trial that gave up, whose place it takes.")
+    source: int | None = Field(None, description="The trial whose checkpoint it goes on from.")
+
+
+class Anew(_Record):
+    """A run of ``trial`` had failed for good and is trained once more, as another one."""
+
+    record: Literal["anew"] = "anew"
+    trial: int = Field(ge=0)
+    failed: str
+    run: str
+
+
+class Read(_Record):
+    """What the events of one run have said since it was last read.
+
+    ``points`` are pairs: how far the run was, in the unit of the pruner, and the objective there,
+    null where it was no number. ``last`` has the newest value of each objective.
+    """
+
+    record: Literal["read"] = "read"
+    trial: int = Field(ge=0)
+    run: str
+    attempt: int
+    offset_bytes: int
+    total: int | None = Field(None, description="Train steps of the whole training, once known.")
+    points: list[tuple[int, float | None]] = Field(default_factory=list)
+    last: dict[str, float | None] = Field(default_factory=dict)
+    others: list[str] = Field(
+        default_factory=list, description="Metrics that it has reported instead."
+    )
+    finished: bool = Field(False, description="The program has said that it is at its end.")
+
+
+class Judged(_Record):
+    """The pruner has looked at ``trial`` up to point ``to``."""
+
+    record: Literal["judged"] = "judged"
+    trial: int = Field(ge=0)
+    to: int
+    attrs: dict[str, Any] = Field(
+        default_factory=dict, description="What the pruner wants to know of it later."
+    )
+    prune: bool = False
+
+
+class Told(_Record):
+    """How ``trial`` counts from now on; whatever it reports later changes nothing."""
+
+    record: Literal["told"] = "told"
+    trial: int = Field(ge=0)
+    outcome: Literal["complete", "pruned", "failed"]
+    values: list[float] = Field(default_factory=list, description="One for each objective.")
+    why: str | None = None
+    stopped: bool = Field(
+        False, description="Somebody has stopped the sweep with it: it says nothing of its values."
+    )
+
+
+class Closed(_Record):
+    """No run of ``trial`` is under way any more, and this is what they took."""
+
+    record: Literal["closed"] = "closed"
+    trial: int = Field(ge=0)
+    seconds: float = Field(0.0, description="That its attempts ran, all together.")
+    gpu_hours: float = 0.0
+    cost_usd: str | None = Field(None, description="Decimal; None where the site has no price.")
+
+
+class Halted(_Record):
+    """Nothing more is asked until somebody has looked."""
+
+    record: Literal["halted"] = "halted"
+    why: str
+    next_action: str
+
+
+class StopRequested(_Record):
+    """Somebody wants no more trials; with ``cancel`` also not those under way."""
+
+    record: Literal["stop_requested"] = "stop_requested"
+    by: str
+    cancel: bool = False
+
+
+class GoOn(_Record):
+    """Somebody wants it to go on after it was stopped or halted, maybe with another budget."""
+
+    record: Literal["go_on"] = "go_on"
+    by: str
+    parallel: int | None = None
+    budget: dict[str, Any] | None = Field(None, description="As it would stand in the YAML.")
+
+
+class Over(_Record):
+    """All trials are closed and none will be asked."""
+
+    record: Literal["over"] = "over"
+    why: str
+
+
+SweepRecord = Annotated[
+    Asked | Anew | Read | Judged | Told | Closed | Halted | StopRequested | GoOn | Over,
+    Field(discriminator="record"),
+]
+
+
+@cache
+def _any_record() -> TypeAdapter[SweepRecord]:
+    return TypeAdapter(SweepRecord)
+
+
+def parse_sweep_record(line: bytes | str) -> SweepRecord | None:
+    """One line of a sweep's journal; None when it is torn, damaged, or of a newer version."""
+    try:
+        return _any_record().validate_json(line)
+    except ValueError:
+        return None
