@@ -34,12 +34,23 @@ def cancel(
     return end_jobs(run_dir, scheduler=scheduler, clock=clock)
 
 
-def wish_to_cancel(run_dir: RunDir, *, settings: Settings, clock: Clock) -> None:
+def wish_to_cancel(
+    run_dir: RunDir,
+    *,
+    settings: Settings,
+    clock: Clock,
+    why: str | None = None,
+    word: str = "",
+) -> None:
     """Write down, durably and before Slurm is even looked for, that the run shall stop for good.
 
     A job of this run that starts later, because its submission was in doubt, sees it and leaves at
     once; whoever looks at the run ends a job that is found. Of a run whose directory is gone the
     home keeps it, for when it is restored.
+
+    Args:
+        why: for the journal.
+        word: what the program is told beside; see ``hpcflow/runtime/notice.py``.
 
     Raises:
         StorageError: it could not be written.
@@ -48,8 +59,8 @@ def wish_to_cancel(run_dir: RunDir, *, settings: Settings, clock: Clock) -> None
     if is_gone(run_dir):
         keep_cancelled(settings.home, run_dir.path.name)
         return
-    write_durably(run_dir.cancel, b"")
-    journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user))
+    write_durably(run_dir.cancel, f"{word}\n" if word else "")
+    journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user, why=why))
 
 
 def end_jobs(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
-from hpcflow.launch.plan import estimate_cost_usd, variables
+from hpcflow.launch.places import variables
+from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.model.journal import Changed
 from hpcflow.model.run import Run
 from hpcflow.settings import Settings

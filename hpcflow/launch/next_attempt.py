@@ -8,7 +8,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.mtbf import mtbf_of
-from hpcflow.launch.plan import template_dirs
+from hpcflow.launch.places import template_dirs
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt
@@ -58,7 +58,7 @@ class NextAttempt:
         self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
         self._last, self._number = last, last.next_number
         self._placement = place(spec, site)
-        self._resume_from = newest_complete(run_dir)
+        self._resume_from = newest_complete(run_dir) or run.begins_from
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())

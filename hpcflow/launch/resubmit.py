@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import alive_jobs, require_journal
-from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
-from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import go_on_with_standby, judges_by_itself, without_standby
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
@@ -19,6 +18,10 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
+
+# What renders takes long to import, and most rounds send nothing.
+if TYPE_CHECKING:
+    from hpcflow.launch.run import Launched
 
 
 def resubmit(
@@ -68,6 +71,8 @@ def resubmit(
         run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
     )
     if waited is not None:
+        from hpcflow.launch.run import Launched
+
         return Launched(run.run_id, waited.attempt, waited.job_id, run_dir.path, run.site)
     queue, records = without_standby(records, queue), journal.read(run_dir)
     if alive_jobs(run.run_id, scheduler, records, queue=queue):
@@ -76,6 +81,8 @@ def resubmit(
     if not has_room:
         return None
     last = submission.last_attempt(records)
+    from hpcflow.launch.next_attempt import NextAttempt
+
     attempt = NextAttempt(
         run,
         run_dir,

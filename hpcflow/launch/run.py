@@ -18,14 +18,9 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.launch import submission
+from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
-from hpcflow.launch.plan import (
-    Plan,
-    connect_scheduler,
-    make_plan,
-    reference,
-    resolve_site,
-)
+from hpcflow.launch.plan import Plan, make_plan
 from hpcflow.model.journal import Submitted
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
@@ -111,7 +106,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     """
     run = plan.run
     require_cluster(plan.site, scheduler)
-    run_dir = create_run(run, settings.home, code=plan.code)
+    run_dir = create_run(run, settings.home, code=plan.code, start=plan.start)
     try:
         submitted = _send_first(plan, run_dir, scheduler, clock)
     except (SubmissionRefused, ScratchError) as error:
@@ -148,7 +143,7 @@ def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock)
                 clock=clock,
                 lock=lock,
                 partition=plan.placement.partition,
-                resume_from=None,
+                resume_from=plan.run.begins_from,
                 mem_mb=plan.placement.mem_mb,
             )
         except StorageError as error:

@@ -14,14 +14,12 @@ import logging
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import require_journal
-from hpcflow.launch.next_attempt import NextAttempt
-from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
@@ -33,6 +31,10 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
+
+# What renders takes long to import, and most rounds send nothing.
+if TYPE_CHECKING:
+    from hpcflow.launch.run import Launched
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,8 @@ def send_standby(
         return None
     if run_dir.attempt(last.next_number).claim.exists():
         return None  # Slurm has restarted the job, and it goes on by itself
+    from hpcflow.launch.next_attempt import NextAttempt
+
     attempt = NextAttempt(
         run,
         run_dir,

@@ -197,8 +197,8 @@ class Pass:
         """Do what is the most urgent of a run; how urgent the next thing is."""
         seen: Survey | None = None
         try:
-            with mirror_lock(run.run_dir) as is_ours:
-                if not is_ours:
+            with mirror_lock(run.run_dir) as lock:
+                if lock is None:
                     self._report.busy.add(run.run_dir.path.name)
                     return None
                 seen = survey(run.run_dir)

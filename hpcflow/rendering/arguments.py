@@ -105,7 +105,7 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
             if value
             else "give the run `params` first",
         )
-    return _as_text(value)
+    return as_text(value)
 
 
 def _unknown(path: list[str], name: str, value: object, where: Where) -> SpecError:
@@ -123,6 +123,6 @@ def _unknown(path: list[str], name: str, value: object, where: Where) -> SpecErr
     return SpecError(f"there is no {full}", where=where, next_action=next_action)
 
 
-def _as_text(value: object) -> str:
+def as_text(value: object) -> str:
     """A text as it is; the rest as JSON writes it: ``true``, ``0.001``, ``[1, 2]``, ``null``."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

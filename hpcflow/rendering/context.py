@@ -12,7 +12,7 @@ from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.model.execution import Launcher
 from hpcflow.model.run import Run
 from hpcflow.model.state import RESUBMIT_EXIT_CODE
-from hpcflow.rendering.arguments import filled_in, program_argv, resume_argv
+from hpcflow.rendering.arguments import as_text, filled_in, program_argv, resume_argv
 from hpcflow.rendering.containers import JobContainer, container_of
 from hpcflow.rendering.directives import directives, kept_variables, notice_s
 from hpcflow.sites.placement import Placement
@@ -26,6 +26,8 @@ _OF_BASH: Final = re.compile(
 )
 
 
+#: Longer values are in the file of all parameters alone: an environment has an end.
+_MOST_CHARS: Final = 4096
 #: All that Slurm says for a job, or for one task of an array.
 _JOB_ID: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9})?", re.ASCII)
 
@@ -124,6 +126,7 @@ def make_job(
     _check_variables(run, site)
     environment = run.spec.environment
     variables = {**site.variables, **site.fabric.variables, **environment.variables}
+    variables |= _of_trial(run)
     container = container_of(run, site, placement, [*variables, *environment.secrets])
     is_pyxis = container is not None and container.runtime == "pyxis"
     return Job(
@@ -149,6 +152,20 @@ def make_job(
         standby=standby,
         mtbf_s=mtbf_s,
     )
+
+
+def _of_trial(run: Run) -> dict[str, str]:
+    """What a trial of a sweep is told of itself: its values, one by one, and which one it is."""
+    if run.parent_sweep is None:
+        return {}
+    told = {"HPCFLOW_SWEEP": run.parent_sweep}
+    told |= {"HPCFLOW_TRIAL": str(run.trial or 0), "HPCFLOW_REPEAT": str(run.repeat or 0)}
+    values = {name: v for name, v in run.spec.params.items() if not isinstance(v, (list, dict))}
+    return told | {
+        f"HPCFLOW_PARAM_{name}": text
+        for name, value in values.items()
+        if len(text := as_text(value)) <= _MOST_CHARS
+    }
 
 
 def _adopt(run: Run) -> str | None:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError, Where
-from hpcflow.launch.plan import run_dir_on
+from hpcflow.launch.places import run_dir_on
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.download import Wanted, download

@@ -10,13 +10,9 @@ from pathlib import Path
 
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, SpecError, Where
-from hpcflow.launch.plan import (
-    estimate_cost_usd,
-    reference,
-    require_plain,
-    run_dir_on,
-    variables,
-)
+from hpcflow.launch.connecting import reference
+from hpcflow.launch.places import require_plain, run_dir_on, variables
+from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.restore.local import frozen

@@ -10,7 +10,7 @@ from pathlib import Path
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, NotFoundError, Where
-from hpcflow.launch.plan import variables
+from hpcflow.launch.places import variables
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.stores import open_store

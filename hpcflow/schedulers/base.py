@@ -122,6 +122,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def most_tasks(self) -> int:
+        """How many tasks an array may have; 1 where there are no arrays."""
+        ...
+
     def find(self, job_name: str, since: datetime) -> Lookup:
         """Every job of this name submitted at or after ``since``: in the queue, in accounting."""
         ...

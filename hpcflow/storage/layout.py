@@ -23,6 +23,7 @@
         ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
       checkpoints/<train_step>/  manifest.json complete when the manifest exists
+      start/<train_step>/                      a checkpoint of another run that it begins from
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH
       code/                                    uncommitted changes to the user's code
       artifacts/  tensorboard/
@@ -31,9 +32,10 @@
 
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
       config.yaml                              the user's settings: site, ledger
-      ledger.sqlite
+      ledger.sqlite  studies.sqlite            the studies of sweeps, for Optuna's tools to look at
       compiled_templates                       what rendering need not compile again
       runs/<run_id>                            symbolic link to the run directory: finds runs
+      sweeps/<sweep_id>/                       a sweep; see sweeps.py
       unread/<run_id>                          mark: the ledger may not have read it to its end
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held by whoever restores it; how that ended
@@ -43,6 +45,7 @@
                                                plain folders that it has sent to
       watch/<ledger>                           how long the daemon has seen no progress, of each run
       daemon/<cluster>.log                     what a daemon says that was installed
+      daemon/<cluster>-sweeps.log              the same of the rounds of sweeps
       sites/*.yaml  templates/                 the user's own
 """
 
@@ -185,6 +188,10 @@ class Home:
     @cached_property  # it is asked for with every link, and those are read by the ten thousand
     def runs(self) -> Path:
         return self.path / "runs"
+
+    @property
+    def sweeps(self) -> Path:
+        return self.path / "sweeps"
 
     @property
     def unread(self) -> Path:

@@ -17,8 +17,9 @@ import fcntl
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import StorageError
@@ -66,30 +67,44 @@ def submit_lock(
         os.close(fd)  # not LOCK_UN: that would take it from an inheriting child as well
 
 
+def mirror_lock(run_dir: RunDir) -> AbstractContextManager[int | None]:
+    """Hold the run's mirror lock for the length of a ``with`` block; None when somebody else does.
+
+    Raises:
+        StorageError: the lock file cannot be opened.
+    """
+    return try_lock(run_dir.mirror_lock)
+
+
 @contextmanager
-def mirror_lock(run_dir: RunDir) -> Iterator[bool]:
-    """Hold the run's mirror lock for the length of a ``with`` block; False when somebody else does.
+def try_lock(path: Path) -> Iterator[int | None]:
+    """Hold the lock on ``path`` for the length of a ``with`` block; None when somebody else does.
+
+    What is held is an open file, which a child may be handed, and with it the lock. Where the file
+    system knows no locks it is granted.
 
     Raises:
         StorageError: the lock file cannot be opened.
     """
     try:
-        fd = os.open(run_dir.mirror_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
-        raise storage_error("lock", run_dir.mirror_lock, error) from error
+        raise storage_error("lock", path, error) from error
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = True
-        except BlockingIOError:
-            is_ours = False
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise storage_error("lock", run_dir.mirror_lock, error) from error
-            is_ours = True
-        yield is_ours
+        yield fd if _take(fd, path) else None
     finally:
         os.close(fd)
+
+
+def _take(fd: int, path: Path) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise storage_error("lock", path, error) from error
+    return True
 
 
 def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock, must_be_free: bool) -> bool:

@@ -18,6 +18,7 @@ from hpcflow.storage.files import (
     FOLDER_MODE,
     existing_parent,
     fsync_folder,
+    link_tree,
     read_file,
     storage_error,
     write_new,
@@ -45,7 +46,13 @@ __all__ = [
 FOLDERS = ("attempts", "checkpoints", "artifacts", "tensorboard", "code", "runtime")
 
 
-def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None) -> RunDir:
+def create_run(
+    run: Run,
+    home: Home,
+    *,
+    code: Mapping[str, bytes] | None = None,
+    start: Path | None = None,
+) -> RunDir:
     """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
 
     It is built under a name that no reader looks at, put on the disk, and renamed. Killed in
@@ -56,6 +63,8 @@ def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None)
         run: what to freeze; ``run.run_dir`` says where.
         home: where the run will be found.
         code: files for ``code/``: relative name -> content.
+        start: the checkpoint of another run that becomes ``run.begins_from``. Its files are linked,
+            where that is possible, for they never change.
 
     Raises:
         ScratchError: scratch, or the home, is full, read-only, not a folder, not ours. Nothing
@@ -71,6 +80,8 @@ def create_run(run: Run, home: Home, *, code: Mapping[str, bytes] | None = None)
             _require_private(folder)
         undo.append(partial(shutil.rmtree, half))
         _build(half, run, code or {}, undo)
+        if start is not None and run.begins_from is not None:
+            link_tree(start, half / run.begins_from)
         fsync_folder(half)
         half.rename(final)
         undo.append(partial(shutil.rmtree, final))

@@ -85,20 +85,22 @@ def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) ->
             lose nothing.
     """
     digest, files = _installed()
-    for folder in sorted({(target / "hpcflow" / name).parent for name in files}):
-        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    # Texts, and not Paths: a thousand runs at once are fifty thousand of these links.
+    below = f"{target}/hpcflow"
+    for folder in sorted({name.rpartition("/")[0] for name in files}):
+        Path(below, folder).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     source = _shared_copy(shared, digest, files, undo)
     for name, data in files.items():
-        path = target / "hpcflow" / name
+        path = f"{below}/{name}"
         try:
             if source is None:
-                write_new(path, data)
+                write_new(Path(path), data)
             else:
-                os.link(source / name, path)
+                os.link(f"{source}/{name}", path)
         except OSError:
-            if path.exists():
+            if Path(path).exists():
                 raise
-            write_new(path, data)
+            write_new(Path(path), data)
 
 
 def is_whole(target: Path) -> bool:
@@ -119,7 +121,7 @@ def _shared_copy(
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
     except OSError:
         return None
-    is_whole = all(_has_size(copy / name, len(data)) for name, data in files.items())
+    is_whole = all(_has_size(f"{copy}/{name}", len(data)) for name, data in files.items())
     return copy if is_ours and is_whole else None
 
 
@@ -145,8 +147,8 @@ def _make_shared_copy(
             raise
 
 
-def _has_size(path: Path, size_bytes: int) -> bool:
+def _has_size(path: str, size_bytes: int) -> bool:
     try:
-        return path.stat().st_size == size_bytes
+        return os.stat(path).st_size == size_bytes  # noqa: PTH116 - a path as text
     except OSError:
         return False

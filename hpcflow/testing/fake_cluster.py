@@ -20,6 +20,7 @@ from hpcflow.schedulers.base import JobInfo
 REQUEUE_WAIT = timedelta(seconds=121)
 
 _DEPENDENCY = re.compile(r"^#SBATCH --dependency=afterany:(\S+)$", re.MULTILINE)
+_ARRAY = re.compile(r"^#SBATCH --array=0-([0-9]+)$", re.MULTILINE)
 _HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
 
 
@@ -131,6 +132,18 @@ class FakeCluster:
         """The queue loses a job at once, accounting keeps it."""
         self._past.append(replace(self._jobs.pop(job_id), source="accounting"))
 
+    def _add_all(
+        self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
+    ) -> str:
+        """A job, or all tasks of an array; the id is that of the whole."""
+        if _ARRAY.search(script) is None:
+            return self._add(job_name, script, partition, nodes)
+        number = str(1001 + len({job.job_id for job in self._records()}))
+        for task in range(tasks_in(script)):
+            self.next_id = f"{number}_{task}"
+            self._add(job_name, script, partition, nodes)
+        return number
+
     def _add(
         self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
     ) -> str:
@@ -241,6 +254,12 @@ class FakeCluster:
             exit_code=exit_code,
             signal=signal,
         )
+
+
+def tasks_in(script: str) -> int:
+    """How many jobs a script is."""
+    array = _ARRAY.search(script)
+    return int(array[1]) + 1 if array else 1
 
 
 def _pending(job_id: str, job_name: str, partition: str, now: datetime) -> JobInfo:

@@ -30,7 +30,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
-from hpcflow.testing.fake_cluster import FakeCluster
+from hpcflow.testing.fake_cluster import FakeCluster, tasks_in
 
 
 class Fault(Enum):
@@ -56,6 +56,7 @@ class FakeScheduler(FakeCluster):
         starts_at_once: whether jobs start when they are submitted, or wait for :meth:`start`.
         max_jobs: as MaxSubmitJobs: jobs that may be queued or running.
         cluster_name: as ClusterName.
+        max_array_size: as MaxArraySize.
     """
 
     name = "fake"
@@ -69,6 +70,7 @@ class FakeScheduler(FakeCluster):
         starts_at_once: bool = True,
         max_jobs: int | None = None,
         cluster_name: str = "fake",
+        max_array_size: int = 1001,
     ) -> None:
         super().__init__(clock, min_job_age_s=min_job_age_s, starts_at_once=starts_at_once)
         self.faults: list[Fault] = []
@@ -80,6 +82,7 @@ class FakeScheduler(FakeCluster):
         self.cluster_name = cluster_name
         self._has_accounting = has_accounting
         self._max_jobs = max_jobs
+        self.max_array_size = max_array_size
 
     def cluster(self) -> str | None:
         return None if self.is_controller_down else self.cluster_name
@@ -91,9 +94,9 @@ class FakeScheduler(FakeCluster):
             raise SubmissionInDoubt("the job may or may not exist: it did not answer")
         if fault is Fault.UNAVAILABLE:
             raise SchedulerUnavailable("Unable to contact slurm controller (connect failure)")
-        if fault is Fault.DELAYED or self._is_full():
-            raise SubmissionDelayed("AssocMaxSubmitJobLimit", next_action="try again later")
         script = request.script.read_text()
+        if fault is Fault.DELAYED or self._is_full(tasks_in(script)):
+            raise SubmissionDelayed("AssocMaxSubmitJobLimit", next_action="try again later")
         wanted = re.search(r"^#SBATCH --partition[= ](\S+)", script, re.MULTILINE)
         if fault is Fault.REFUSED or (wanted and wanted[1] not in self.partitions):
             raise SubmissionRefused(
@@ -102,7 +105,7 @@ class FakeScheduler(FakeCluster):
                 next_action="see what there is with `hpcflow site show`",
             )
         partition = wanted[1] if wanted else "gpu"
-        job_id = self._add(request.job_name, script, partition, self._allowed(script))
+        job_id = self._add_all(request.job_name, script, partition, self._allowed(script))
         if (later := re.search(r"^#SBATCH --begin=now\+(\d+)", script, re.MULTILINE)) is not None:
             self.begin_at(job_id, self._clock.now() + timedelta(seconds=int(later[1])))
         if fault is Fault.STILLBORN:
@@ -115,6 +118,9 @@ class FakeScheduler(FakeCluster):
         if fault in (Fault.LOST_ANSWER, Fault.CONTROLLER_DIES):
             raise SubmissionInDoubt("the job may or may not exist: Socket timed out")
         return JobRef(job_id)
+
+    def most_tasks(self) -> int:
+        return self.max_array_size
 
     def find(self, job_name: str, since: datetime) -> Lookup:
         self._say("find")
@@ -208,9 +214,9 @@ class FakeScheduler(FakeCluster):
             raise SubmissionRefused("Requested node configuration is not available")
         return allowed
 
-    def _is_full(self) -> bool:
+    def _is_full(self, more: int) -> bool:
         alive = [job for job in self._jobs.values() if job.state is not AttemptState.ENDED]
-        return self._max_jobs is not None and len(alive) >= self._max_jobs
+        return self._max_jobs is not None and len(alive) + more > self._max_jobs
 
 
 def _submitted(job: JobInfo) -> datetime:

@@ -300,6 +300,9 @@ class SchedulerContract:
         assert sorted(job.job_id for job in jobs) == sorted(ids[1:])
         assert len({job.job_name for job in jobs}) == 4
 
+    def test_an_array_may_have_some_tasks(self, scheduler: Scheduler) -> None:
+        assert scheduler.most_tasks() >= 1
+
     def test_the_cluster_tells_about_itself(self, scheduler: Scheduler) -> None:
         info = scheduler.cluster_info()
         assert info.name

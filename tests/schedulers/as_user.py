@@ -35,6 +35,9 @@ class AsUser:
     def submit(self, request: SubmitRequest) -> JobRef:
         return self.call(lambda: self._scheduler.submit(request))
 
+    def most_tasks(self) -> int:
+        return self.call(self._scheduler.most_tasks)
+
     def find(self, job_name: str, since: datetime) -> Lookup:
         return self.call(lambda: self._scheduler.find(job_name, since))
 

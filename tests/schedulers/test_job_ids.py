@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcflow.schedulers.slurm.job_ids import base, covers, is_job_id
+from hpcflow.schedulers.slurm.job_ids import base, covers, is_job_id, tasks_of
 
 
 @pytest.mark.parametrize("text", ["1", "123_4", "123_[0-9,12%2]", "123_[1-9:2]", "123+1"])
@@ -40,3 +40,19 @@ def test_slurm_gives_no_such_ids(text: str) -> None:
 )
 def test_a_row_covers_a_job(listed: str, wanted: str, speaks: bool) -> None:
     assert covers(listed, wanted) is speaks
+
+
+@pytest.mark.parametrize(
+    ("row", "tasks"),
+    [
+        ("123", []),
+        ("123_4", [4]),
+        ("123_[0-2,7%2]", [0, 1, 2, 7]),
+        ("123_[1-9:4]", [1, 5, 9]),
+        ("123_[0-2...]", [0]),
+        ("123+1", []),
+        ("123_[x]", []),
+    ],
+)
+def test_a_row_of_an_array_says_which_tasks_it_is_of(row: str, tasks: list[int]) -> None:
+    assert tasks_of(row) == tasks

@@ -117,6 +117,10 @@ class SlurmCommands:
         )
         return job_from(answer)
 
+    def most_tasks(self) -> int:
+        size = self._read_settings().get("MaxArraySize", "")
+        return max(1, int(size)) if size.isdecimal() else 1
+
     def find(self, job_name: str, since: datetime) -> Lookup:
         queued = self._queue(job_name)
         jobs = {job.job_id: job for job in queued if job.job_name == job_name}

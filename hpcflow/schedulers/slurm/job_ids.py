@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+#: Slurm's own limit of MaxArraySize is 4,000,001.
+_MOST_TASKS: Final = 4_000_000
 _JOB_ID: Final = re.compile(r"[1-9]\d*(_(\d+|\[[\d,:%-]+\])|\+\d+)?", re.ASCII)
 
 
@@ -28,6 +30,23 @@ def covers(listed: str, wanted: str) -> bool:
     if number != wanted_number or not tasks.startswith("[") or not wanted_task.isdecimal():
         return False
     return _contains(tasks.strip("[]").partition("%")[0], int(wanted_task))
+
+
+def tasks_of(job_id: str) -> list[int]:
+    """The array tasks that a row speaks of: ``123_4`` of one, ``123_[0-2,7%2]`` of four; ``123`` of
+    none."""
+    tasks = job_id.partition("_")[2]
+    if tasks.isdecimal():
+        return [int(tasks)]
+    found: list[int] = []
+    for part in tasks.strip("[]").partition("%")[0].split(","):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        if first.isdecimal():
+            end = int(last) if last.isdecimal() else int(first)
+            stride = int(step) if step.isdecimal() and int(step) else 1
+            found += range(int(first), min(end, int(first) + _MOST_TASKS) + 1, stride)
+    return found
 
 
 def _contains(ranges: str, task: int) -> bool:

@@ -1,0 +1,195 @@
+"""Sending the first attempts of many runs with one sbatch, as a Slurm array; each exactly once.
+
+The protocol is that of :mod:`hpcflow.launch.submission`, with one sbatch for all:
+
+1. every run has its directory and its script; ``intended`` is journaled in each;
+2. which task is which run is written down, durably, where the home finds it;
+3. sbatch runs, with a lock that it inherits;
+4. ``submitted``, with the id of its task, is journaled in each.
+
+Whoever finds an intent without an answer looks for the attempt's name, as always:
+:mod:`hpcflow.schedulers.arrays` finds the task of that name. And each task claims its attempt
+before it does anything.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.clock import Clock
+from hpcflow.errors import (
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionDelayed,
+    SubmissionInDoubt,
+    SubmissionRefused,
+)
+from hpcflow.launch.jobs import LOCK_WAIT_S
+from hpcflow.launch.places import template_dirs
+from hpcflow.launch.plan import Plan
+from hpcflow.launch.submission import last_attempt
+from hpcflow.model.ids import job_name
+from hpcflow.model.journal import Intended, Refused, Submitted
+from hpcflow.rendering.array import common_directives, render_array
+from hpcflow.schedulers.arrays import array_name
+from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.settings import Settings
+from hpcflow.storage import journal
+from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import create_run, link_run
+from hpcflow.storage.sweeps import SweepDir, next_array, write_array
+
+
+@dataclass(frozen=True)
+class SentArray:
+    """An array that was sent: run id -> id of its task."""
+
+    job_id: str
+    tasks: dict[str, str]
+
+
+def are_alike(plans: Sequence[Plan]) -> bool:
+    """Whether these runs ask sbatch for the same, so that one array can be made of them."""
+    return common_directives([plan.script for plan in plans]) is not None
+
+
+def send_array(
+    plans: Sequence[Plan],
+    sweep_dir: SweepDir,
+    *,
+    settings: Settings,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock_fd: int | None,
+) -> SentArray:
+    """Make the runs of ``plans`` and send them as one array.
+
+    Args:
+        plans: alike, and never sent.
+        lock_fd: of the lock of the sweep, which sbatch inherits.
+
+    Raises:
+        SubmissionRefused: never like this. SubmissionDelayed, SchedulerUnavailable: not now. No job
+            exists; journaled in each.
+        SubmissionInDoubt: the array may exist; the intents stay open.
+        StorageError, ScratchError: it could not be written; what was made is sent one by one later.
+    """
+    directives = common_directives([plan.script for plan in plans])
+    assert directives is not None
+    number = next_array(sweep_dir)
+    name = array_name(sweep_dir.sweep_id, number)
+    run_dirs = [_made(plan, settings) for plan in plans]
+    folder = _folder(run_dirs, sweep_dir.sweep_id, number)
+    text = render_array(
+        name,
+        directives,
+        folder,
+        len(plans),
+        template_dirs=template_dirs(settings),
+        compiled=settings.home.compiled_templates,
+    )
+    intents = [
+        _intend(plan, run_dir, scheduler, clock)
+        for plan, run_dir in zip(plans, run_dirs, strict=True)
+    ]
+    write_array(sweep_dir, number, name, [intent.job_name for intent in intents])
+    _link(folder, run_dirs)
+    script = folder / "job.sbatch"
+    write_durably(script, text)
+    try:
+        ref = scheduler.submit(SubmitRequest(script, folder, name, lock_fd))
+    except SubmissionInDoubt:
+        raise  # the next look finds each of them by its name, or withdraws it
+    except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
+        for intent, run_dir in zip(intents, run_dirs, strict=True):
+            said = Refused(
+                at=clock.now(),
+                attempt=intent.attempt,
+                reason=error.message,
+                retryable=error.retryable,
+            )
+            journal.append(run_dir, said)
+        raise
+    tasks: dict[str, str] = {}
+    for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
+        tasks[plan.run.run_id] = f"{ref.job_id}_{index}"
+        journal.append(
+            run_dir,
+            Submitted(
+                at=clock.now(),
+                attempt=1,
+                job_id=tasks[plan.run.run_id],
+                cluster=ref.cluster,
+            ),
+        )
+    return SentArray(ref.job_id, tasks)
+
+
+def _made(plan: Plan, settings: Settings) -> RunDir:
+    """The directory of a run; made before, where whoever did it was killed, or Slurm was full."""
+    final = Path(plan.run.run_dir)
+    if not final.exists():
+        return create_run(plan.run, settings.home, code=plan.code)
+    link_run(settings.home, final)
+    return RunDir(final)
+
+
+def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Intended:
+    """Script and intent of one run, as for a job of its own."""
+    run = plan.run
+    with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
+        last = last_attempt(journal.read(run_dir))
+        is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
+        if not is_free or run_dir.cancel.exists():
+            raise StorageError(
+                f"somebody else has sent or cancelled {run.run_id} since it was made",
+                next_action=f"look: hpcflow show {run.run_id}",
+            )
+        attempt = run_dir.attempt(1)
+        attempt.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        write_durably(attempt.script, plan.script)
+        intent = Intended(
+            at=clock.now(),
+            attempt=1,
+            job_name=job_name(run.run_id, 1),
+            scheduler=scheduler.name,
+            partition=plan.placement.partition,
+            cluster=scheduler.cluster(),
+            # The lock that sbatch inherits is not this run's. So whoever finds no answer waits for
+            # as long as sbatch may try, as for one on another machine.
+            host=f"{socket.gethostname()} (array)",
+            mem_mb=plan.placement.mem_mb,
+            mirror=run.mirror.url if run.mirror is not None else None,
+            standby=run.spec.retry.standby or None,
+        )
+        journal.append(run_dir, intent)
+    return intent
+
+
+def _folder(run_dirs: Sequence[RunDir], sweep_id: str, number: int) -> Path:
+    """Where sbatch runs: on scratch, for the nodes must see it."""
+    return run_dirs[0].path.parents[1] / ".arrays" / sweep_id / f"{number:04d}"
+
+
+def _link(folder: Path, run_dirs: Sequence[RunDir]) -> None:
+    """A link to the folder of each attempt, named by the number of its task.
+
+    Raises:
+        StorageError: scratch cannot be written.
+    """
+    try:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        for index, run_dir in enumerate(run_dirs):
+            link = folder / str(index)
+            with suppress(FileNotFoundError):
+                link.unlink()
+            link.symlink_to(os.path.relpath(run_dir.attempt(1).path, folder))
+    except OSError as error:
+        raise storage_error("write", folder, error) from error

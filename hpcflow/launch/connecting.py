@@ -1,0 +1,62 @@
+"""Which site is meant, how it is found again, and its scheduler."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcflow.clock import Clock
+from hpcflow.errors import InputError, Where
+from hpcflow.settings import Settings
+from hpcflow.sites.loader import load_site, search_path
+from hpcflow.sites.schema import SchedulerKind, Site
+
+if TYPE_CHECKING:
+    from hpcflow.schedulers.base import Scheduler
+
+
+def resolve_site(settings: Settings, name: str | None, *, named_in: Where | None = None) -> Site:
+    """The site that was named, chosen in the settings, or recognized from this machine.
+
+    Args:
+        named_in: where ``name`` stands, for an error about it.
+
+    Raises:
+        SiteError: no such site, or it cannot be told which one this is.
+    """
+    from hpcflow.sites.recognize import recognize
+
+    search = search_path(settings.home.path)
+    if name:
+        return load_site(name, search=search, named_in=named_in)
+    if settings.site:
+        return load_site(settings.site, search=search, named_in=settings.site_named_in)
+    return recognize(search)
+
+
+def reference(site: Site, name: str | None) -> str:
+    """How ``site``, which was asked for as ``name``, is found again from any folder."""
+    return site.name if name in (None, site.name) else str(Path(str(name)).absolute())
+
+
+def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler:
+    """The scheduler of ``site``.
+
+    Raises:
+        InputError: this machine has no sbatch.
+    """
+    from hpcflow.schedulers.arrays import ArrayScheduler
+    from hpcflow.schedulers.registry import connect
+    from hpcflow.storage.array_files import ArrayFiles
+
+    path = settings.environ.get("PATH")
+    if site.scheduler is SchedulerKind.SLURM and shutil.which("sbatch", path=path) is None:
+        raise InputError(
+            f"site {site.name} is a Slurm cluster, and there is no sbatch on this machine's PATH",
+            next_action="log in to the cluster, load its Slurm module, or use `--site local`",
+        )
+    found = connect(site, clock=clock, home=settings.home.path)
+    if site.scheduler is not SchedulerKind.SLURM or not settings.home.sweeps.is_dir():
+        return found
+    return ArrayScheduler(found, ArrayFiles(settings.home))

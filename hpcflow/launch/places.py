@@ -1,0 +1,64 @@
+"""Where things of a run go, and what may stand in the paths of a site file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpcflow.errors import InputError
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import Site
+from hpcflow.sites.scratch import expand_scratch
+
+
+def run_dir_on(
+    site: Site, settings: Settings, placement: Placement, project: str, run_id: str
+) -> Path:
+    """Where the directory of a run goes on ``site``.
+
+    Raises:
+        SiteError: the site's scratch cannot be named in this environment.
+    """
+    known = variables(settings)
+    scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
+    return runs_folder(scratch, settings.user) / project / run_id
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """What may stand in the paths and URLs of a site file."""
+    return {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
+
+
+def require_plain(run_dir: Path, working_dir: Path) -> None:
+    """Refuse folders that a job could not use, before anything is made.
+
+    Raises:
+        InputError: a name that is no UTF-8 text, or a run directory that PYTHONPATH would split.
+    """
+    for folder in (str(run_dir), str(working_dir)):
+        if folder.encode("utf-8", "replace").decode() != folder:
+            raise InputError(
+                f"the name of this folder is no UTF-8 text: {folder!r}",
+                next_action="rename it, or work in another one",
+            )
+    if ":" in str(run_dir):
+        raise InputError(
+            f"a run directory cannot lie below a folder with ':' in its name: {run_dir}",
+            next_action="name another scratch folder, or another HPCFLOW_HOME",
+        )
+
+
+def runs_folder(scratch: Path, user: str) -> Path:
+    """Where a user's runs go on ``scratch``: a folder of their own, where it is a project's."""
+    try:
+        is_shared = scratch.stat().st_uid != os.geteuid()
+    except OSError:
+        is_shared = False  # it is made by us, or refused, when the run directory is made
+    return scratch / (f"hpcflow-{user}" if is_shared else "hpcflow")
+
+
+def template_dirs(settings: Settings) -> list[Path]:
+    """Where templates are looked for before the shipped ones."""
+    own = settings.home.templates
+    return [own] if own.is_dir() else []

@@ -1,0 +1,56 @@
+"""The script of an array: runs that ask for the same, sent with one sbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hpcflow.rendering.templates import render
+
+LAYOUT: Final = "array.sbatch.j2"
+_MARK: Final = "#SBATCH "
+#: What each script has for itself alone.
+_OWN: Final = ("--job-name=", "--output=")
+
+
+def common_directives(scripts: Sequence[str]) -> list[str] | None:
+    """What all of these scripts ask sbatch for; None where they do not ask for the same."""
+    asked = [_directives(script) for script in scripts]
+    return asked[0] if all(each == asked[0] for each in asked) else None
+
+
+def render_array(
+    name: str,
+    directives: Sequence[str],
+    folder: Path,
+    count: int,
+    *,
+    template_dirs: Sequence[Path] = (),
+    compiled: Path | None = None,
+) -> str:
+    """The script of an array.
+
+    Args:
+        directives: from :func:`common_directives`.
+        folder: holds a link to the folder of each attempt, named by the number of its task.
+        count: number of tasks, from 0.
+    """
+    options = [
+        *directives,
+        f"--job-name={name}",
+        f"--array=0-{count - 1}",
+        "--output=%a/out.log",
+    ]
+    context = {"directives": options, "folder": str(folder), "count": count}
+    return render(LAYOUT, context, template_dirs, compiled)
+
+
+def _directives(script: str) -> list[str]:
+    lines = script.split("\n")[1:]
+    header = []
+    for line in lines:
+        if not line.startswith(_MARK):
+            break
+        header.append(line.removeprefix(_MARK))
+    return [option for option in header if not option.startswith(_OWN)]

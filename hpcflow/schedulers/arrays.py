@@ -1,0 +1,126 @@
+"""Runs that were sent together as one Slurm array, shown as the jobs that they are.
+
+Slurm knows an array by one name, and those of its tasks that wait by one row. Here each task is a
+job of its own, ``123_4``, under the name of its own attempt; so nobody else needs to know that
+there are arrays. Which task is which attempt is in a file that was written before sbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from hpcflow.schedulers.base import (
+    ClusterInfo,
+    JobInfo,
+    JobRef,
+    Lookup,
+    Scheduler,
+    SubmitRequest,
+)
+from hpcflow.schedulers.slurm.job_ids import tasks_of
+
+#: Name of an array -> the job names of the attempts that its tasks are, in order.
+Arrays = Mapping[str, Sequence[str]]
+
+_BEGIN: Final = "hpcflow-array:"
+
+
+def array_name(sweep_id: str, number: int) -> str:
+    """The job name of an array: unique for all time, and that of no attempt."""
+    return f"{_BEGIN}{sweep_id}:{number}"
+
+
+class ArrayScheduler:
+    """A :class:`~hpcflow.schedulers.base.Scheduler` over another one, of which it shows the arrays
+    task by task.
+
+    Args:
+        inner: who is asked.
+        arrays: which arrays there are; called with each question.
+    """
+
+    def __init__(self, inner: Scheduler, arrays: Callable[[], Arrays]) -> None:
+        self._inner, self._arrays = inner, arrays
+        self.name = inner.name
+
+    def cluster(self) -> str | None:
+        return self._inner.cluster()
+
+    def submit(self, request: SubmitRequest) -> JobRef:
+        return self._inner.submit(request)
+
+    def most_tasks(self) -> int:
+        return self._inner.most_tasks()
+
+    def find(self, job_name: str, since: datetime) -> Lookup:
+        home = _array_of(job_name, self._arrays())
+        if home is None:
+            return self._inner.find(job_name, since)
+        lookup = self._inner.find(home, since)
+        jobs = [job for job in self._shown(lookup.jobs) if job.job_name == job_name]
+        if not jobs:  # an attempt that was sent again bears the name alone
+            return self._inner.find(job_name, since)
+        return replace(lookup, jobs=tuple(jobs))
+
+    def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
+        wanted = frozenset(job_ids)
+        if not any(each.partition("_")[1] for each in wanted) and not self._arrays():
+            return self._inner.queue(job_ids)
+        return [
+            job
+            for job in self._shown(self._inner.queue())
+            if not wanted or job.job_id in wanted or job.job_id.partition("_")[0] in wanted
+        ]
+
+    def accounting(
+        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+    ) -> list[JobInfo]:
+        arrays = self._arrays()
+        homes = {name: _array_of(name, arrays) for name in job_names}
+        asked = dict.fromkeys([*job_names, *(home for home in homes.values() if home)])
+        told = self._inner.accounting(job_ids, since, job_names=list(asked))
+        strangers = {home for home in homes.values() if home} - set(job_names)
+        wanted_ids, wanted_names = frozenset(job_ids), frozenset(job_names)
+        found: list[JobInfo] = []
+        for job in told:
+            if job.job_name not in arrays and job.job_name not in strangers:
+                found.append(job)
+                continue
+            found += [
+                each
+                for each in self._shown([job])
+                if each.job_id in wanted_ids or each.job_name in wanted_names
+            ]
+        return found
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        self._inner.cancel(job_ids)
+
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
+        return self._inner.start_now(job_ids)
+
+    def cluster_info(self) -> ClusterInfo:
+        return self._inner.cluster_info()
+
+    def accounts(self, user: str) -> frozenset[str] | None:
+        return self._inner.accounts(user)
+
+    def _shown(self, jobs: Iterable[JobInfo]) -> Iterator[JobInfo]:
+        arrays = self._arrays()
+        for job in jobs:
+            names = arrays.get(job.job_name.strip())
+            if names is None:
+                yield job
+                continue
+            number = job.job_id.partition("_")[0]
+            for task in tasks_of(job.job_id):
+                if task < len(names):
+                    yield replace(job, job_id=f"{number}_{task}", job_name=names[task])
+
+
+def _array_of(job_name: str, arrays: Arrays) -> str | None:
+    """The array that has the attempt of this name as a task."""
+    return next((array for array, names in arrays.items() if job_name in names), None)

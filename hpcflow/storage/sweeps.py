@@ -1,0 +1,276 @@
+"""The directories of sweeps: ``$HPCFLOW_HOME/sweeps/<sweep_id>/``. Made, found, read, appended to.
+
+::
+
+    sweep.json         what was asked for, frozen at the start
+    function.pkl       the function that its trials call, if it was given as one
+    journal.jsonl      what was asked, read, decided; see hpcflow/model/sweep_records.py
+    tick.lock          held by whoever makes a round of it right now
+    published.json     how much of it the study's database has been told; may be deleted
+    arrays/0001.json   the job names of the attempts that the tasks of a Slurm array are
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import NotFoundError, StorageError
+from hpcflow.model.ids import is_run_id
+from hpcflow.model.sweep_records import FORMAT, Sweep, SweepRecord, parse_sweep_record
+from hpcflow.storage.files import (
+    FOLDER_MODE,
+    append_line_durably,
+    fsync_folder,
+    read_file,
+    size_of,
+    storage_error,
+    write_durably,
+    write_new,
+)
+from hpcflow.storage.layout import Home
+
+_LISTED: Final = 8
+_ARRAY_FILE: Final = re.compile(r"[0-9]+\.json", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SweepDir:
+    """Paths of one sweep."""
+
+    path: Path
+
+    @property
+    def sweep_id(self) -> str:
+        return self.path.name
+
+    @property
+    def sweep_json(self) -> Path:
+        return self.path / "sweep.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "tick.lock"
+
+    @property
+    def published(self) -> Path:
+        return self.path / "published.json"
+
+    @property
+    def arrays(self) -> Path:
+        return self.path / "arrays"
+
+
+def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = None) -> SweepDir:
+    """Make the directory of ``sweep``: wholly, or not at all.
+
+    Args:
+        files: others that belong into it: name -> content.
+
+    Raises:
+        StorageError: the home is full, read-only, not a folder.
+    """
+    final = home.sweeps / sweep.sweep_id
+    half = home.sweeps / f".{sweep.sweep_id}.{secrets.token_hex(4)}.tmp"
+    try:
+        home.sweeps.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        half.mkdir(mode=FOLDER_MODE)
+        try:
+            text = json.dumps(sweep.model_dump(mode="json"), ensure_ascii=False, indent=1)
+            write_new(SweepDir(half).sweep_json, text.encode())
+            for name, content in (files or {}).items():
+                write_new(half / name, content)
+            fsync_folder(half)
+            half.rename(final)
+        except BaseException:
+            shutil.rmtree(half, ignore_errors=True)
+            raise
+        fsync_folder(home.sweeps)
+    except OSError as error:
+        raise storage_error("write", final, error) from error
+    return SweepDir(final)
+
+
+def read_sweep(sweep_dir: SweepDir) -> Sweep:
+    """What was frozen at the start.
+
+    Raises:
+        StorageError: it is gone, damaged, or was written by a newer hpcflow.
+    """
+    path = sweep_dir.sweep_json
+    try:
+        content = json.loads(read_file(path))
+        if isinstance(content, dict) and content.get("format", FORMAT) > FORMAT:
+            raise StorageError(
+                f"{path} was written by a newer hpcflow",
+                next_action="update this one: pip install --upgrade hpcflow",
+            )
+        sweep = Sweep.model_validate(content)
+        _ = sweep.spec  # what was asked for must be understood, too
+        return sweep
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except (ValueError, TypeError) as error:
+        raise StorageError(
+            f"{path} is damaged: {str(error).splitlines()[0]}",
+            next_action="start the sweep anew: hpcflow sweep start SWEEP.yaml",
+        ) from None
+
+
+def append(sweep_dir: SweepDir, records: Sequence[SweepRecord]) -> None:
+    """Add records that belong together; they are on the disk when this returns.
+
+    Raises:
+        StorageError: they could not be written.
+    """
+    if records:
+        text = "".join(record.to_line() for record in records)
+        append_line_durably(sweep_dir.journal, text)
+
+
+def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
+    """All records that are whole and known to this version, oldest first.
+
+    Raises:
+        StorageError: the journal cannot be read, or others may write in it: a sampler may keep in
+            it what is executed when it is read.
+    """
+    _require_private(sweep_dir.path)
+    _require_private(sweep_dir.journal)
+    try:
+        data = read_file(sweep_dir.journal)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_error("read", sweep_dir.journal, error) from error
+    lines = (line for line in data.split(b"\n")[:-1] if line)
+    return [record for record in map(parse_sweep_record, lines) if record is not None]
+
+
+def journal_size(sweep_dir: SweepDir) -> int:
+    """Bytes of the journal.
+
+    Raises:
+        StorageError: that cannot be found out.
+    """
+    return size_of(sweep_dir.journal) or 0
+
+
+def _require_private(path: Path) -> None:
+    try:
+        status = path.stat()
+    except OSError:
+        return  # whoever reads it says why
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise StorageError(
+            f"{path} belongs to somebody else, or others may write in it",
+            next_action=f"see whose it is: ls -ld {shlex.quote(str(path))}; if it is yours: chmod "
+            f"go-w {shlex.quote(str(path))}",
+        )
+
+
+def next_array(sweep_dir: SweepDir) -> int:
+    """The number of the next array, from 1.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
+    try:
+        with os.scandir(sweep_dir.arrays) as entries:
+            numbers = [int(e.name[:-5]) for e in entries if _ARRAY_FILE.fullmatch(e.name)]
+    except FileNotFoundError:
+        return 1
+    except OSError as error:
+        raise storage_error("read", sweep_dir.arrays, error) from error
+    return max(numbers, default=0) + 1
+
+
+def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence[str]) -> None:
+    """Put down, durably, which attempts the tasks of an array are.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    try:
+        sweep_dir.arrays.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    except OSError as error:
+        raise storage_error("write", sweep_dir.arrays, error) from error
+    text = json.dumps({"name": name, "jobs": list(job_names)})
+    write_durably(sweep_dir.arrays / f"{number:04d}.json", text)
+
+
+def sweep_ids(home: Home) -> list[str]:
+    """The ids of all sweeps of this home, sorted.
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    try:
+        with os.scandir(home.sweeps) as entries:
+            return sorted(entry.name for entry in entries if is_run_id(entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_error("read", home.sweeps, error) from error
+
+
+def list_sweeps(home: Home) -> list[SweepDir]:
+    """The directories of all sweeps of this home, by id.
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    return [SweepDir(home.sweeps / sweep_id) for sweep_id in sweep_ids(home)]
+
+
+def find_sweep(home: Home, text: str) -> SweepDir:
+    """The sweep that ``text`` means: its id, its name, or the beginning of one id only.
+
+    Of several with one name it is the newest.
+
+    Raises:
+        NotFoundError: there is none, or there are several.
+        StorageError: the home cannot be read.
+    """
+    ids = sweep_ids(home)
+    if text in ids:
+        return SweepDir(home.sweeps / text)
+    named = [each for each in ids if each.rsplit("-", 2)[0] == text]
+    if named:
+        return SweepDir(max((home.sweeps / each for each in named), key=_made_ns))
+    begin = [each for each in ids if text and each.startswith(text)]
+    if len(begin) == 1:
+        return SweepDir(home.sweeps / begin[0])
+    if begin:
+        some = ", ".join(begin[:_LISTED])
+        raise NotFoundError(
+            f"{text!r} can be any of {len(begin)} sweeps: {some}",
+            next_action="name one by its id: hpcflow sweep ls",
+        )
+    near = difflib.get_close_matches(
+        text[:200], [*ids, *(each.rsplit("-", 2)[0] for each in ids)], n=3
+    )
+    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    raise NotFoundError(
+        f"no sweep {text[:200]!r}{hint}", next_action="list yours: hpcflow sweep ls --all"
+    )
+
+
+def _made_ns(path: Path) -> int:
+    try:
+        return (path / "sweep.json").stat().st_mtime_ns
+    except OSError:
+        return 0
