@@ -21,7 +21,8 @@ import click
 from hpcflow.clock import SystemClock
 from hpcflow.config import LoadedSpec, load_spec
 from hpcflow.errors import HpcflowError, InputError, Where
-from hpcflow.launch.plan import make_plan, reference, resolve_site
+from hpcflow.launch.connecting import reference, resolve_site
+from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
 from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation

@@ -41,6 +41,7 @@ interval.py
 room.py, quota.py      whether the disk has room for it
 mirrored.py            what an object store has of it already
 events.py, metrics.py  what is reported
+calling.py             a Python function as the program
 adoption/              checkpoints that programs write in their own way
 job.py                 the environment that the job script sets
 =====================  =============================================================
@@ -55,12 +56,12 @@ from typing import TYPE_CHECKING, Any
 from hpcflow.runtime.job import job_from, read_params
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.parameters import Params
-from hpcflow.runtime.ranks import find_ranks
-from hpcflow.runtime.run import Run
 
 __all__ = ["CheckpointError", "Params", "Run", "params", "start"]
 
 if TYPE_CHECKING:
+    from hpcflow.runtime.run import Run
+
     #: The run's parameters; empty outside of hpcflow.
     params: Params
 
@@ -84,6 +85,9 @@ def start(
         RuntimeError: there are several ranks, but torch.distributed was not initialised.
         ValueError: the environment is not what a job script of hpcflow sets.
     """
+    from hpcflow.runtime.ranks import find_ranks
+    from hpcflow.runtime.run import Run
+
     job = job_from(os.environ)
     given = Params({**(defaults or {}), **read_params(job.params_file)})
     return Run(job, given, find_ranks(job.rank, job.world_size, max_over_ranks))
@@ -92,4 +96,8 @@ def start(
 def __getattr__(name: str) -> Any:
     if name == "params":
         return Params(read_params(job_from(os.environ).params_file))
+    if name == "Run":
+        from hpcflow.runtime.run import Run
+
+        return Run
     raise AttributeError(f"module 'hpcflow.runtime' has no attribute {name!r}")

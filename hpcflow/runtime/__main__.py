@@ -8,6 +8,7 @@
     python3 -m hpcflow.runtime checkpoint FOLDER --train-step 120 loss=0.3
     python3 -m hpcflow.runtime noticed                   exit 0 once the job was told to leave
     python3 -m hpcflow.runtime finish --train-step 400 accuracy=0.97
+    python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…    a Python function as the program
 
 A program that has saved on notice leaves by itself, with the exit code in
 ``$HPCFLOW_RESUBMIT_EXIT_CODE``. Only rank 0 reports: on others, what reports does nothing.
@@ -26,11 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.adoption import command as adoption
+from hpcflow.runtime.calling import call_in_file
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, set_aside
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
+from hpcflow.runtime.notice import Notice
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
@@ -43,18 +46,23 @@ _UNREAD = 4
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code: 2 for wrong arguments, 1 for what did not work."""
+    given = _parse(arguments)
     try:
-        return _run(_parse(arguments), job_from(os.environ))
+        job = job_from(os.environ)
+        if given.command != "call":
+            return _run(given, job)
     except (CheckpointError, OSError, ValueError) as error:
         warn(str(error))
         return 1
+    return call_in_file(given.function, given.names, job)  # what it raises has a traceback
 
 
 def _run(given: argparse.Namespace, job: Job) -> int:
     if given.command == "resume-path":
         return _resume_path(job)
     if given.command == "noticed":
-        return 0 if job.notice is not None and job.notice.exists() else 1
+        is_told = job.notice is not None and job.notice.exists()
+        return 0 if is_told or Notice(None, cancel=job.cancel).is_pruned() else 1
     if given.command == "adopt":
         return _adopt(given, job)
     if job.rank != 0:
@@ -200,6 +208,9 @@ def _parser() -> argparse.ArgumentParser:
     watch = whats.add_parser("watch", help="adopt what appears, until the script ends or says so")
     watch.add_argument("script", type=int)
     whats.add_parser("end", help="the last look").add_argument("exit_code", type=int)
+    call = commands.add_parser("call", help="call a function with the run's parameters")
+    call.add_argument("function", type=_function, metavar="FILE:FUNCTION")
+    call.add_argument("names", nargs="*", metavar="METRIC", help="what it returns, in order")
     progress = commands.add_parser("progress", help="report metrics")
     progress.add_argument("--total-train-steps", type=_count)
     checkpoint = commands.add_parser("checkpoint", help="make a folder of files a checkpoint")
@@ -225,6 +236,13 @@ def _folder(text: str) -> Path:
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not a folder")
     return Path(text)
+
+
+def _function(text: str) -> str:
+    file, _, name = text.rpartition(":")
+    if not file.endswith(".py") or not Path(file).is_file() or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not FILE.py:FUNCTION")
+    return text
 
 
 def _metric(text: str) -> tuple[str, float]:

@@ -76,6 +76,11 @@ class Job:
     rank: int = 0
     world_size: int = 1
 
+    @property
+    def cancel(self) -> Path | None:
+        """The file that says that the run shall end for good."""
+        return self.run_dir / "cancel" if self.run_dir is not None else None
+
     def relative(self, path: Path) -> str:
         """``path`` as events name it: relative to the run directory where there is one."""
         return os.path.relpath(str(path), str(self.run_dir)) if self.run_dir else str(path)

@@ -3,6 +3,9 @@
 It comes as SIGTERM (preemption, the end of a job), as SIGUSR2 (shortly before the time limit), or
 as a file that the job script creates. A signal only sets a flag here: saving happens at the end of
 a train step, on all ranks at the same one, which :mod:`hpcflow.runtime.ranks` sees to.
+
+A trial of a sweep that is not worth its end finds a word of its own in the run's file ``cancel``:
+to leave, and to save nothing more.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ NOTHING, SAVE, FAILED, BUSY, FLAG, USR2, TERM = range(7)
 #: What a notice is called in events.
 NAMES = {FLAG: "flag", USR2: "USR2", TERM: "TERM"}
 
+#: The word in the run's file ``cancel`` that means: leave, and save nothing more.
+PRUNED = "pruned"
+
 _SIGNALS = {signal.SIGUSR2: USR2, signal.SIGTERM: TERM}
 _POLL_S = 1.0
 
@@ -31,10 +37,17 @@ class Notice:
 
     Args:
         flag: the file to look for, at most once a second; None on all ranks but one.
+        cancel: the file that says that the run shall end for good; looked into as often.
     """
 
-    def __init__(self, flag: Path | None, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._flag = flag
+    def __init__(
+        self,
+        flag: Path | None,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        cancel: Path | None = None,
+    ) -> None:
+        self._flag, self._cancel = flag, cancel
         self._monotonic = monotonic
         self._polled_at: float | None = None
         self._seen = NOTHING
@@ -58,9 +71,18 @@ class Notice:
             now = self._monotonic()
             if self._polled_at is None or now - self._polled_at >= _POLL_S:
                 self._polled_at = now
-                if self._flag.exists():
+                if self._flag.exists() or self.is_pruned():
                     self._seen = FLAG
         return self._seen
+
+    def is_pruned(self) -> bool:
+        """Whether what is trained here is not worth being saved any more."""
+        if self._cancel is None:
+            return False
+        try:
+            return self._cancel.read_bytes()[: len(PRUNED) + 1].strip() == PRUNED.encode()
+        except OSError:
+            return False
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._seen = max(self._seen, _SIGNALS[signal.Signals(number)])

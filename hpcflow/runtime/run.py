@@ -48,7 +48,8 @@ class Run:
         self._events = EventLog(job.events if is_first else None)
         self._keeper = Keeper(job, self._events)
         self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
-        self._notice = Notice(job.notice if is_first else None)
+        is_told = job.notice if is_first else None
+        self._notice = Notice(is_told, cancel=job.cancel if is_first else None)
         # By the clock of one rank: what it agrees on with the others is known to all.
         self._auto = AutoInterval(job.mtbf_s) if is_first and job.mtbf_s is not None else None
         interval_s = job.interval_s if self._auto is None else self._auto.interval_s
@@ -265,7 +266,8 @@ class Run:
         self._metrics.flush()
         self._events.append("notice", signal=NAMES[notice])
         self._ranks.settle()
-        self._save_or_leave_it()
+        if not self._ranks.max(int(self._notice.is_pruned())):
+            self._save_or_leave_it()
         self._metrics.close()
         leave(self._job, self._ranks)
 

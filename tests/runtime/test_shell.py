@@ -144,3 +144,13 @@ def test_it_is_a_command(inside: RunFolder) -> None:
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(inside.events("progress")) == 1
+
+
+def test_a_trial_that_was_pruned_is_told_to_leave(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hpcflow.runtime", "noticed"]
+    env = {**os.environ, "HPCFLOW_RUN_DIR": str(tmp_path), "HPCFLOW_NOTICE": str(tmp_path / "n")}
+    assert subprocess.run(command, env=env).returncode == 1
+    (tmp_path / "cancel").write_text("")
+    assert subprocess.run(command, env=env).returncode == 1, "its job is ended anyway"
+    (tmp_path / "cancel").write_text("pruned\n")
+    assert subprocess.run(command, env=env).returncode == 0

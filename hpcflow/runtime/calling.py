@@ -1,0 +1,179 @@
+"""A Python function as the program of a run: called with the run's parameters, its result reported.
+
+``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` does that with a function in a file.
+Whether the function fits the parameters was checked when the run was sent; what it raises is not
+caught.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.job import Job, read_params
+from hpcflow.runtime.metrics import held
+from hpcflow.runtime.notice import NAMES, TERM, USR2
+from hpcflow.runtime.parameters import Params
+from hpcflow.runtime.warn import warn
+
+if TYPE_CHECKING:
+    from hpcflow.runtime.run import Run
+
+#: What a result is called that the function gives no name, and nobody else does.
+VALUE = "value"
+#: The parameter that is given the :class:`~hpcflow.runtime.run.Run`.
+RUN = "run"
+#: The parameter that is given all parameters as one, if it is the only one.
+PARAMS = "params"
+
+_SIGNALS = {signal.SIGUSR2: NAMES[USR2], signal.SIGTERM: NAMES[TERM]}
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class UnusableResult(Exception):
+    """What a function has returned is no metric."""
+
+
+def call_in_file(said: str, metrics: Sequence[str], job: Job) -> int:
+    """Call the function that ``said`` means, ``FILE:FUNCTION``; the exit code."""
+    file, _, name = said.rpartition(":")
+    function = getattr(_load(Path(file).absolute()), name, None)
+    if function is None:
+        warn(f"{file} has no function {name!r} any more")
+        return 1
+    return call(function, metrics, job)
+
+
+def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
+    """Call ``function`` with the run's parameters, and report what it returns; the exit code.
+
+    With a parameter named ``run`` it is given the :class:`~hpcflow.runtime.run.Run`, and itself
+    sees to being resumed. Without it, a notice ends the call, and the next attempt begins anew.
+
+    Args:
+        metrics: the names of what it returns, in order; none for :data:`VALUE`.
+    """
+    given, takes_run = _arguments(function, read_params(job.params_file))
+    run = None
+    if takes_run:
+        from hpcflow.runtime import start
+
+        given[RUN] = run = start()
+    elif job.attempt_dir is not None:
+        _leave_on_notice(job)
+    result, names = function(**given), metrics or [VALUE]
+    try:
+        found = {} if run and result is None else _metrics(result, names, must_have_all=run is None)
+    except UnusableResult as problem:
+        warn(f"{getattr(function, '__name__', 'the function')}() returned {problem}")
+        return 1
+    for name, value in found.items():
+        if not math.isfinite(value):
+            warn(f"{name} is {value}: it is reported as no number")
+    return _finish(run, job, found)
+
+
+def _load(path: Path) -> ModuleType:
+    """The module in the file ``path``, which finds what ``python path`` would find beside it."""
+    sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path)]
+    name = path.stem
+    # A file that is called like a module which others need must not take its place.
+    name = name if name not in sys.modules else "hpcflow_objective"
+    spec = importlib.util.spec_from_file_location(name, str(path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _arguments(function: Callable[..., Any], params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Those of ``params`` that a function takes, and whether it takes the run."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [each.name for each in parameters if each.kind in _BY_NAME]
+    takes_run = RUN in names
+    names = [name for name in names if name != RUN]
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return {name: value for name, value in params.items() if name != RUN}, takes_run
+    if names == [PARAMS] and PARAMS not in params:
+        return {PARAMS: Params(params)}, takes_run
+    return {name: params[name] for name in names if name in params}, takes_run
+
+
+def _leave_on_notice(job: Job) -> None:
+    """There is nothing to save, so a notice is no reason to go on until the job is killed."""
+
+    def on_signal(number: int, _frame: object) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        if job.rank == 0 and job.attempt_dir is not None:
+            EventLog(job.events).append("notice", signal=_SIGNALS[signal.Signals(number)])
+            try:
+                (job.attempt_dir / "resubmit").touch()
+            except OSError as error:
+                warn(f"cannot leave the word to be sent again: {error}")
+        raise SystemExit(job.exit_code)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, on_signal)
+
+
+def _metrics(result: Any, names: Sequence[str], *, must_have_all: bool) -> dict[str, float]:
+    """What a function has returned, by name.
+
+    Args:
+        must_have_all: whether each of ``names`` must be there: nothing was reported on the way.
+
+    Raises:
+        UnusableResult: it is something else than numbers, or than so many.
+    """
+    if isinstance(result, dict):
+        found = {str(name): _number(value, f"a {name!r} that is") for name, value in result.items()}
+        missing = [name for name in names if name not in found]
+        if missing and must_have_all:
+            has = ", ".join(found) or "nothing"
+            raise UnusableResult(f"no {missing[0]!r}; in the dict it returned there is: {has}")
+        return found
+    values = list(result) if isinstance(result, (list, tuple)) else [result]
+    if len(values) != len(names):
+        several = "1 value" if len(values) == 1 else f"{len(values)} values"
+        objectives = "the one objective" if len(names) == 1 else f"the {len(names)} objectives"
+        raise UnusableResult(f"{several} for {objectives} {', '.join(names)}")
+    return {name: _number(value) for name, value in zip(names, values)}  # noqa: B905 - since 3.10
+
+
+def _number(value: Any, head: str = "") -> float:
+    try:
+        return float(held("", value))
+    except (TypeError, ValueError, OverflowError):
+        kind = "None" if value is None else f"{type(value).__name__} {repr(value)[:80]}"
+        said = f"{head} {kind}".lstrip()
+        raise UnusableResult(
+            f"{said}, which is no number; return a number, a dict of numbers, or a tuple of them"
+        ) from None
+
+
+def _finish(run: Run | None, job: Job, metrics: dict[str, float]) -> int:
+    """Say that the training is at its end, with its last metrics."""
+    if run is not None and not run._is_finished:
+        if run._saving is not None and not run._is_restored:
+            run.restore()  # it has reported, and had no loop that could have been resumed
+        run.finish(**metrics)
+        return 0
+    if job.rank != 0 or (run is not None and not metrics):
+        return 0
+    events = EventLog(job.events)
+    train_step = 0 if run is None else run.train_step
+    events.append("finished", train_step=train_step, metrics=metrics)
+    return 1 if events.lost else 0
