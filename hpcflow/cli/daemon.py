@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -15,6 +17,7 @@ from hpcflow.cli.arguments import finite, json_option
 from hpcflow.cli.daemon_install import install_command, uninstall_command
 from hpcflow.cli.output import error_json, jsonable, print_json, safe, say_error
 from hpcflow.cli.session import Session, warn
+from hpcflow.cli.sweep_words import report_lines, safe_lines
 from hpcflow.errors import HpcflowError, InputError
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from hpcflow.requeue.daemon import Told
     from hpcflow.requeue.surroundings import Surroundings
     from hpcflow.requeue.tick import Report
+    from hpcflow.sweeps.round import TickReport
 
 Said = TypeVar("Said")
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -40,7 +44,8 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: bool) -> int:
-    """Watch all your runs, and send each again until it is completed or a rule says stop.
+    """Watch all your runs, and send each again until it is completed or a rule says stop. Sweeps
+    that are under way get a round, too.
 
     Preempted, timed out, on a dead node, crashed: what happens then stands in docs/states.md, and
     under `retry` in the run's config. Any number may run; one of them acts.
@@ -64,13 +69,15 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     _require_ledger_here(session)
     told, log = Told(session.clock), _Log(session, as_json=as_json)
     mirroring = Mirroring(session.settings, session.clock, _or_not(warn), session.site)
+    around = _around(session, waits_for_ledger=not once)
     daemon = Daemon(
-        _around(session, waits_for_ledger=not once),
+        around,
         told,
         on_report=_or_not(log.say),
         on_text=_or_not(warn),
         interval_s=interval_s or INTERVAL_S,
         mirroring=None if once else mirroring,
+        also=partial(_sweeps, around, log),
     )
     with _heard_by(told):
         if not once:
@@ -201,11 +208,24 @@ def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
     )
 
 
+def _sweeps(around: Surroundings, log: _Log) -> None:
+    """A round of every sweep."""
+    from hpcflow.storage.sweeps import sweep_ids
+
+    if not sweep_ids(around.settings.home):
+        return
+    from hpcflow.sweeps.rounds import tick_all
+
+    for report in tick_all(around):
+        log.say_sweep(report)
+
+
 class _Log:
     """What each round did, in a log: nothing where nothing happened, and no trouble twice."""
 
     def __init__(self, session: Session, *, as_json: bool) -> None:
         self._session, self._as_json = session, as_json
+        self._of_sweeps: dict[str, list[str]] = {}
         self._warnings: list[str] = []
         self._problems: dict[str, str] = {}
 
@@ -222,6 +242,22 @@ class _Log:
             self._say_decisions(report)
         elif _has_news(report) or problems:
             click.echo(_json_line(self._session, report))
+
+    def say_sweep(self, report: TickReport) -> None:
+        """The same of a round of a sweep."""
+        said = self._of_sweeps.get(report.sweep_id, [])
+        problems = [*report.problems, *report.warnings]
+        for problem in problems:
+            if problem not in said:
+                warn(f"{report.sweep_id}: {safe_lines(problem)}")
+        self._of_sweeps[report.sweep_id] = problems
+        now = self._session.clock.now()
+        if not report.has_news:
+            return
+        if self._as_json:
+            click.echo(json.dumps(jsonable({"at": now, "sweep": report})))
+        for line in () if self._as_json else report_lines(report, now):
+            click.echo(line)
 
     def _say_decisions(self, report: Report) -> None:
         now = self._session.clock.now()
@@ -271,7 +307,5 @@ def _has_news(report: Report) -> bool:
 
 
 def _json_line(session: Session, report: Report) -> str:
-    import json
-
     said: dict[str, Any] = {"at": session.clock.now(), **jsonable(report)}
     return json.dumps(jsonable(said))

@@ -1,11 +1,14 @@
-"""``hpcflow daemon install`` and ``uninstall``: the daemon where nobody is logged in."""
+"""``hpcflow daemon install`` and ``uninstall``: the daemon where nobody is logged in.
+
+What asks, writes and takes away is here for ``sweep_install.py``, too.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +17,9 @@ from hpcflow.cli.output import error_json, print_json, safe, say_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.install.way import Way
 
 _WAYS: Final = (
     ("cron", "A line in your crontab: one round every minute."),
@@ -55,6 +61,19 @@ def install_command(
     from hpcflow.requeue.install.ways import way_to_install
 
     way = way_to_install(ways[0], load_settings(), sbatch_options)
+    return show_and_write(way, yes=yes, as_json=as_json, look="hpcflow daemon status")
+
+
+def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
+    """Show what would be written, ask, and write it; the exit code.
+
+    Args:
+        look: what to type afterwards.
+
+    Raises:
+        InputError: it would not work here, or there is nobody to ask.
+        HpcflowError: it was not written.
+    """
     plan = way.plan()
     if not as_json:
         click.echo(f"This is written, {plan}")
@@ -70,7 +89,7 @@ def install_command(
     if as_json:
         print_json({"way": way.name, "written": plan, "note": note})
     else:
-        click.echo(f"installed; {note}\nsee: hpcflow daemon status")
+        click.echo(f"installed; {note}\nsee: {look}")
     return 0
 
 
@@ -82,19 +101,43 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
 
     Without an option: whatever of it is there.
     """
-    from hpcflow.requeue.install.slurm_job import NobodyKnowsError
-    from hpcflow.requeue.install.table_program import NotAllowedError
     from hpcflow.requeue.install.ways import NAMES, installed_way, others_installed
 
     settings = load_settings()
+    named = [name for name, is_chosen in chosen.items() if is_chosen]
+    return take_away(
+        named or NAMES,
+        lambda name: installed_way(name, settings),
+        is_named=bool(named),
+        as_json=as_json,
+        on_nothing=lambda: say_others(others_installed(settings), settings.home.path),
+    )
+
+
+def take_away(
+    names: Iterable[str],
+    way_of: Callable[[str], Way],
+    *,
+    is_named: bool,
+    as_json: bool,
+    on_nothing: Callable[[], None],
+) -> int:
+    """Take away what is there of these ways, and say so; the exit code.
+
+    Args:
+        is_named: whether somebody asked for just these, and not for whatever there is.
+        on_nothing: called when nothing was there.
+    """
+    from hpcflow.requeue.install.slurm_job import NobodyKnowsError
+    from hpcflow.requeue.install.table_program import NotAllowedError
+
     removed: dict[str, str] = {}
     errors: dict[str, HpcflowError] = {}
-    named = [name for name, is_chosen in chosen.items() if is_chosen]
-    for name in named or NAMES:
+    for name in names:
         try:
-            what = installed_way(name, settings).uninstall()
+            what = way_of(name).uninstall()
         except NotAllowedError as error:  # noqa: PERF203 - the others go
-            if named:
+            if is_named:
                 errors[name] = error
             else:  # as on every machine of a site that does not offer it
                 warn(error.message)
@@ -107,7 +150,7 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
     failed = [
         error
         for error in errors.values()
-        if named or not removed or not isinstance(error, NobodyKnowsError)
+        if is_named or not removed or not isinstance(error, NobodyKnowsError)
     ]
     if as_json:
         said = {name: error_json(error) for name, error in errors.items()}
@@ -121,11 +164,12 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
             else:
                 warn(each.message)
         if not removed and not errors:
-            _say_others(others_installed(settings), settings.home.path)
+            on_nothing()
     return max((error.exit_code for error in failed), default=0)
 
 
-def _say_others(others: list[str], home: Path) -> None:
+def say_others(others: list[str], home: Path) -> None:
+    """That nothing of this cluster and home is installed, but maybe of others."""
     if not others:
         click.echo("nothing is installed")
         return

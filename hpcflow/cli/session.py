@@ -55,13 +55,14 @@ class Session:
 
     def site(self, name: str | None, *, named_in: Where | None = None) -> Site:
         """The site that was named, else the one of this machine."""
-        from hpcflow.launch.plan import resolve_site
+        from hpcflow.launch.connecting import resolve_site
 
         return resolve_site(self.settings, name, named_in=named_in)
 
     def plan(self, config: Path, site: str | None, overrides: Sequence[str]) -> Plan:
         """All that would be sent for ``config``."""
-        from hpcflow.launch.plan import make_plan, reference
+        from hpcflow.launch.connecting import reference
+        from hpcflow.launch.plan import make_plan
 
         the_site = self.site(site, named_in=Where(key="--site"))
         return make_plan(
@@ -81,7 +82,7 @@ class Session:
 
     def connect(self, site: Site) -> Scheduler:
         """The scheduler of ``site``."""
-        from hpcflow.launch.plan import connect_scheduler
+        from hpcflow.launch.connecting import connect_scheduler
 
         return connect_scheduler(site, self.settings, self.clock)
 

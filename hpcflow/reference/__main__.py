@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import hpcflow
 from hpcflow.reference.commands import commands_page
 from hpcflow.reference.pages import configuration_page, site_page
 from hpcflow.reference.rules import states_page
-from hpcflow.reference.schemas import run_schema, site_schema
+from hpcflow.reference.schemas import run_schema, site_schema, sweep_schema
+from hpcflow.reference.sweeps import sweep_page
 
 DOCS: Final = Path(hpcflow.__file__).resolve().parent.parent / "docs"
 
@@ -22,9 +23,15 @@ def made() -> dict[str, str]:
         "configuration.md": configuration_page(),
         "states.md": states_page(DOCS),
         "site_reference.md": site_page(),
-        "schema/run.schema.json": json.dumps(run_schema(), indent=2, ensure_ascii=False) + "\n",
-        "schema/site.schema.json": json.dumps(site_schema(), indent=2, ensure_ascii=False) + "\n",
+        "sweep_reference.md": sweep_page(),
+        "schema/run.schema.json": _json(run_schema()),
+        "schema/site.schema.json": _json(site_schema()),
+        "schema/sweep.schema.json": _json(sweep_schema()),
     }
+
+
+def _json(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The two reference pages."""
+"""The reference pages of a run's file and of a site's file."""
 
 from __future__ import annotations
 
@@ -125,15 +125,16 @@ An editor checks the file against the [JSON Schema](schema/site.schema.json) whe
 def configuration_page() -> str:
     """docs/configuration.md."""
     made = _MADE.format(source="hpcflow/model/spec.py")
-    return made + _RUN_INTRO.format(example=EXAMPLE) + _tables(RunSpec)
+    return made + _RUN_INTRO.format(example=EXAMPLE) + tables(RunSpec)
 
 
 def site_page() -> str:
     """docs/site_reference.md."""
-    return _MADE.format(source="hpcflow/sites/schema.py") + _SITE_INTRO + _tables(Site)
+    return _MADE.format(source="hpcflow/sites/schema.py") + _SITE_INTRO + tables(Site)
 
 
-def _tables(model: type[BaseModel]) -> str:
+def tables(model: type[BaseModel]) -> str:
+    """A table for the top, and one for each section."""
     top, *rest = sections(model)
     parts = [table(top[1])]
     parts += [f"## `{path}`\n\n{description}\n\n{table(part)}" for path, part, description in rest]

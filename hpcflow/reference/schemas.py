@@ -1,10 +1,14 @@
-"""JSON Schemas of a run's file and of a site's file, for editors (draft 2020-12)."""
+"""JSON Schemas of the files of a run, a site and a sweep, for editors (draft 2020-12)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from pydantic import BaseModel
+
+from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.spec import RunSpec
+from hpcflow.model.sweep import SweepSpec
 from hpcflow.reference.fields import human_default
 from hpcflow.sites import machine
 from hpcflow.sites.schema import Site
@@ -56,7 +60,36 @@ def site_schema() -> dict[str, Any]:
     return schema
 
 
-def _schema(model: type[RunSpec] | type[Site], title: str) -> dict[str, Any]:
+def sweep_schema() -> dict[str, Any]:
+    """The schema of a sweep's file."""
+    schema = _schema(SweepSpec, "hpcflow sweep")
+    for section in (schema, *schema["$defs"].values()):
+        _allow_null(section)
+    properties = schema["properties"]
+    for key in ("sampler", "pruner"):
+        properties[key] = _or(properties[key], {"$ref": f"#/$defs/{key.capitalize()}Kind"})
+    schema["properties"] = {
+        "$schema": {"description": "For the editor.", "type": "string"},
+        **properties,
+    }
+    schema["$defs"]["Pruner"]["anyOf"] = [_has("type"), {"maxProperties": 0}]
+    schema["oneOf"] = [_has("objective"), _has("objectives")]
+    ends = [_has(key) for key in ("trials", "gpu_hours", "cost_usd", "deadline")]
+    schema["anyOf"] = [_has("sampler", _ENDS_BY_ITSELF), _has("budget", {"anyOf": ends})]
+    return schema
+
+
+_ENDS: Final = {"enum": [SamplerKind.GRID.value, SamplerKind.PBT.value]}
+#: A sampler that needs no budget.
+_ENDS_BY_ITSELF: Final = {"anyOf": [_ENDS, {"properties": {"type": _ENDS}, "required": ["type"]}]}
+
+
+def _has(key: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
+    """That ``key`` is there, and not ``null``; with a value as the schema ``value`` says."""
+    return {"required": [key], "properties": {key: {"not": _NULL} if value is None else value}}
+
+
+def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:
     schema = model.model_json_schema(by_alias=True)
     for section in (schema, *schema["$defs"].values()):
         section.pop("title", None)
@@ -68,7 +101,7 @@ def _schema(model: type[RunSpec] | type[Site], title: str) -> dict[str, Any]:
     return {"$schema": DRAFT, "title": title, **schema}
 
 
-def _write_defaults(model: type[RunSpec] | type[Site], schema: dict[str, Any]) -> None:
+def _write_defaults(model: type[BaseModel], schema: dict[str, Any]) -> None:
     """Defaults as one would write them (``10m``); none where the key is better left out."""
     sections = {name: part for name, part in schema["$defs"].items() if "properties" in part}
     found = {model.__name__: model, **_models_by_name(model)}

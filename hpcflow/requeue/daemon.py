@@ -14,18 +14,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
-from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.own_runs import OwnRuns
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.mirroring import Mirroring
 
 #: Whoever has not renewed for so long is taken for dead. Longer than any one act of a tick: sbatch
 #: may take three minutes, and the lease is looked at before every act.
@@ -85,6 +87,7 @@ class Daemon:
         on_report: gets what every tick did; ``on_text`` whatever else there is to say.
         mirroring: tended after each round, unless another process makes them; None where there is
             one round only.
+        also: done after each round of ours, whose ledger is up to date: the sweeps.
     """
 
     def __init__(
@@ -96,7 +99,9 @@ class Daemon:
         on_text: Callable[[str], None],
         interval_s: float = INTERVAL_S,
         mirroring: Mirroring | None = None,
+        also: Callable[[], None] = lambda: None,
     ) -> None:
+        self._also = also
         self._around = replace(around, may_act=self._may_act)
         self._told = told
         self._on_report, self._on_text = on_report, on_text
@@ -119,7 +124,9 @@ class Daemon:
         if not self._take():
             return None
         try:
-            return tick(self._around)
+            report = tick(self._around)
+            self._do_also(report)
+            return report
         finally:
             self._give_back()
 
@@ -176,8 +183,18 @@ class Daemon:
             self._lease, self._is_spare = None, True
             self._say("another process has taken over")
         self._on_report(report)
+        self._do_also(report)
         with suppress(LedgerError):  # the next round says so; until then it is as it was
             self._departures.listen_to(self._at_work())
+
+    def _do_also(self, report: Report) -> None:
+        """What else is done in a round; what is wrong with it holds up no run."""
+        if report.is_ousted or self._told.is_over:
+            return
+        try:
+            self._also()
+        except HpcflowError as error:
+            self._say(f"{error.message}; trying again{next_step(error)}")
 
     def _tend_mirror(self) -> None:
         """Also while the ledger is down, which the mirror does not need."""

@@ -25,7 +25,6 @@ from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.restore.local import newest_whole
 from hpcflow.restore.process import reap
-from hpcflow.restore.request import mirror_of_gone
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
@@ -153,6 +152,8 @@ class Restores:
         site = self.find_site(known.run.site)
         if other_cluster(site, around.connect(known.run.site)):
             return
+        from hpcflow.restore.request import mirror_of_gone  # imports much, and is seldom needed
+
         try:
             mirror_of_gone(around.ledger, run_dir, site, around.settings)
         except InputError:  # it has none, so there is nothing to be said

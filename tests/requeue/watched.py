@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hpcflow.model.journal import JournalRecord
 from hpcflow.projection import rebuild
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
+from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -36,18 +38,28 @@ class Watched(Desk):
         """What the daemon starts beside itself; it does nothing yet."""
         self.restoring.append(run_id)
 
-    def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
+    @property
+    def scheduler(self) -> Scheduler:
+        """The cluster, as hpcflow itself sees it."""
+        return self.slurm
+
+    @contextmanager
+    def around(self, may_act: Callable[[], bool] = lambda: True) -> Iterator[Surroundings]:
+        """What a round works with."""
         with open_ledger(self.settings.ledger_url) as ledger:
-            around = Surroundings(
+            yield Surroundings(
                 ledger,
                 self.settings,
                 self.clock,
-                connect=lambda _: self.slurm,
+                connect=lambda _: self.scheduler,
                 find_site=lambda _: self.site,
                 may_act=may_act,
                 start_restore=self.start_restore,
                 host=self.host,
             )
+
+    def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
+        with self.around(may_act) as around:
             return tick(around)
 
     def end(

@@ -31,30 +31,31 @@ class Cron:
     place: Place
     variables: Mapping[str, str]
     user: str
+    program: TableProgram = CRONTAB
     name: ClassVar[str] = "cron"
 
     def plan(self) -> str:
-        block = make_block(self.place.name, self._lines())
+        block = make_block(self.place.block, self._lines())
         return f"in the crontab of {self.user} on {socket.gethostname()}:\n\n{block}"
 
     def install(self) -> str:
         lines = self._lines()
         self.place.make_folder()
-        CRONTAB.change(lambda old: with_block(old, self.place.name, lines))
+        self.program.change(lambda old: with_block(old, self.place.block, lines))
         return f"its crontab is that of {socket.gethostname()} alone; it says: {self.place.log}"
 
     def uninstall(self) -> str | None:
-        if not CRONTAB.is_here:
+        if not self.program.is_here:
             return None
-        if find_block(CRONTAB.read(), self.place.name) is None:
+        if find_block(self.program.read(), self.place.block) is None:
             return None
-        CRONTAB.change(lambda old: without_block(old, self.place.name))
+        self.program.change(lambda old: without_block(old, self.place.block))
         return f"the line in the crontab of {socket.gethostname()}"
 
     def look(self) -> str | None:
-        if not CRONTAB.is_here:
+        if not self.program.is_here:
             return None
-        block = find_block(CRONTAB.read(timeout_s=_LOOK_TIMEOUT_S), self.place.name)
+        block = find_block(self.program.read(timeout_s=_LOOK_TIMEOUT_S), self.place.block)
         return f"a line in the crontab of {socket.gethostname()}" if block else None
 
     def _lines(self) -> list[str]:
@@ -77,13 +78,13 @@ def cron_lines(place: Place, variables: Mapping[str, str]) -> list[str]:
             f"{LONGEST_COMMAND}; the longest in it is {longest}={variables[longest][:60]}…",
             next_action="shorten that one, or take another way: hpcflow daemon install --systemd",
         )
-    return ["# remove: hpcflow daemon uninstall --cron", f"{SCHEDULE} {command}"]
+    return [f"# {place.rounds.remark.format(way=Cron.name)}", f"{SCHEDULE} {command}"]
 
 
 def round_command(place: Place, variables: Mapping[str, str]) -> str:
     """One round, with its whole environment, as a command of sh."""
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    return " ".join([*words, *map(shlex.quote, place.command), "daemon", "--once"])
+    return " ".join([*words, *map(shlex.quote, place.command), *place.rounds.words])
 
 
 def escape_percent(command: str) -> str:

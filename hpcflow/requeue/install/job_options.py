@@ -20,8 +20,8 @@ def checked_options(options: Sequence[str]) -> list[str]:
     """``options`` as they are, if each can stand on such a line.
 
     Raises:
-        InputError: one is no option, holds white space, quotes and the like, or is one that the
-            daemon's own job cannot do without.
+        InputError: one is no option, holds white space, quotes and the like, or is one that our
+            own job cannot do without.
     """
     for option in options:
         if not option.startswith("--") or "=" not in option:
@@ -35,8 +35,8 @@ def checked_options(options: Sequence[str]) -> list[str]:
         ours = next((each for each in _OURS if each.startswith(name)), None)
         if ours is not None:
             raise InputError(
-                f"{name} cannot be chosen: with another {ours} the daemon's jobs would not follow "
-                "each other, or not be found again",
+                f"{name} cannot be chosen: with another {ours} its jobs would not follow each "
+                "other, or not be found again",
                 next_action="leave it out; partition, account, qos, time, mem and the like can be",
             )
     return list(options)

@@ -1,4 +1,4 @@
-"""Of which daemon we speak: that of one user, on one cluster, with one HPCFLOW_HOME."""
+"""Of which daemon or sweeps we speak: those of one user, one cluster and one HPCFLOW_HOME."""
 
 from __future__ import annotations
 
@@ -21,8 +21,36 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """What is to be made a round of, again and again.
+
+    Attributes:
+        what: what the marks around a line of it say.
+        words: of hpcflow, that make one round.
+        job_name: of a round that is a job.
+        log_suffix: behind the name of the place, in that of the log.
+        remark: stands above the line; ``{way}`` is the option that chooses the table.
+    """
+
+    what: str
+    words: tuple[str, ...]
+    job_name: str
+    log_suffix: str
+    remark: str
+
+
+DAEMON: Final = Rounds(
+    "daemon",
+    ("daemon", "--once"),
+    "hpcflow-round",
+    "",
+    "remove: hpcflow daemon uninstall --{way}",
+)
+
+
+@dataclass(frozen=True)
 class Place:
-    """One daemon, and what it is called wherever it is installed.
+    """One daemon, and what it is called wherever it is installed; or likewise the sweeps.
 
     People have one home on several clusters, and some have several HPCFLOW_HOMEs; each has runs
     and a daemon of its own, and installing one must not take the place of another.
@@ -38,11 +66,17 @@ class Place:
     mark: str
     command: tuple[str, ...]
     folder: Path
+    rounds: Rounds = DAEMON
 
     @property
     def name(self) -> str:
         """Where one place holds the daemons of several clusters."""
         return self.cluster + self.mark
+
+    @property
+    def block(self) -> str:
+        """The same in a table, where lines for something else may stand, too."""
+        return f"{self.rounds.what} {self.name}"
 
     @property
     def job_name(self) -> str:
@@ -52,12 +86,12 @@ class Place:
     @property
     def round_name(self) -> str:
         """The job of a round in Slurm's own cron: none of those that are the daemon."""
-        return f"hpcflow-round{self.mark}"
+        return self.rounds.job_name + self.mark
 
     @property
     def log(self) -> Path:
-        """What the daemon says."""
-        return self.folder / f"{self.name}.log"
+        """What the rounds say."""
+        return self.folder / f"{self.name}{self.rounds.log_suffix}.log"
 
     def make_folder(self) -> None:
         """Make the folder, and the log as a file that nobody else may read.
@@ -72,8 +106,8 @@ class Place:
             raise storage_error("write", self.log, error) from error
 
 
-def place_of(settings: Settings) -> Place:
-    """The daemon of the caller, here.
+def place_of(settings: Settings, rounds: Rounds = DAEMON) -> Place:
+    """The daemon of the caller, here; or what else rounds are made of.
 
     Raises:
         InputError: a path holds what no table, unit or script can hold.
@@ -84,6 +118,7 @@ def place_of(settings: Settings) -> Place:
         mark=settings.mark,
         command=hpcflow_command(),
         folder=settings.home.daemon,
+        rounds=rounds,
     )
     require_one_line({"HPCFLOW_HOME": str(settings.home.path), "hpcflow": " ".join(place.command)})
     return place

@@ -42,32 +42,33 @@ class Scrontab:
     variables: Mapping[str, str]
     settings: Settings
     options: Sequence[str] = ()
+    program: TableProgram = SCRONTAB
     name: ClassVar[str] = "scrontab"
 
     def plan(self) -> str:
         require_ledger_for_jobs(self.settings)
-        block = make_block(self.place.name, self._lines())
+        block = make_block(self.place.block, self._lines())
         return f"in the scrontab of {self.settings.user}:\n\n{block}"
 
     def install(self) -> str:
         require_ledger_for_jobs(self.settings)
         lines = self._lines()
         self.place.make_folder()
-        SCRONTAB.change(lambda old: with_block(old, self.place.name, lines))
+        self.program.change(lambda old: with_block(old, self.place.block, lines))
         return f"never scancel its job, which would end all later rounds; it says: {self.place.log}"
 
     def uninstall(self) -> str | None:
-        if not SCRONTAB.is_here:
+        if not self.program.is_here:
             return None
-        if find_block(SCRONTAB.read(), self.place.name) is None:
+        if find_block(self.program.read(), self.place.block) is None:
             return None
-        SCRONTAB.change(lambda old: without_block(old, self.place.name))
+        self.program.change(lambda old: without_block(old, self.place.block))
         return "the entry in the scrontab"
 
     def look(self) -> str | None:
-        if not SCRONTAB.is_here:
+        if not self.program.is_here:
             return None
-        block = find_block(SCRONTAB.read(timeout_s=_LOOK_TIMEOUT_S), self.place.name)
+        block = find_block(self.program.read(timeout_s=_LOOK_TIMEOUT_S), self.place.block)
         if block is None:
             return None
         if DISABLED in block:
@@ -100,7 +101,7 @@ def scrontab_lines(
         output_option(place.log),
     )
     return [
-        "# remove: hpcflow daemon uninstall --scrontab",
+        f"# {place.rounds.remark.format(way=Scrontab.name)}",
         *(f"#SCRON {option}" for option in (*ours, *checked_options(options))),
         f"{SCHEDULE} {round_command(place, variables)}",
     ]

@@ -14,7 +14,11 @@ from hpcflow.errors import InputError
 
 
 def make_block(name: str, lines: Sequence[str]) -> str:
-    """``lines`` between the marks by which the block is found again."""
+    """``lines`` between the marks by which the block is found again.
+
+    Args:
+        name: what it is for, and where: ``daemon north``; ``sweeps north`` is another block.
+    """
     return "".join(f"{line}\n" for line in (_begin(name), *lines, _end(name)))
 
 
@@ -53,9 +57,9 @@ def without_block(text: str, name: str) -> str:
     return text
 
 
-def block_names(text: str) -> list[str]:
-    """The names of all blocks that begin in ``text``."""
-    return re.findall(rf"(?<![^\n]){re.escape(_begin(''))}([^\r\n]+)", text)
+def block_names(text: str, what: str) -> list[str]:
+    """The names of all blocks for ``what`` that begin in ``text``, without that word."""
+    return re.findall(rf"(?<![^\n]){re.escape(_begin(f'{what} '))}([^\r\n]+)", text)
 
 
 def _found(text: str, name: str) -> re.Match[str] | None:
@@ -77,8 +81,8 @@ def _found(text: str, name: str) -> re.Match[str] | None:
 
 
 def _begin(name: str) -> str:
-    return f"# BEGIN hpcflow daemon {name}"
+    return f"# BEGIN hpcflow {name}"
 
 
 def _end(name: str) -> str:
-    return f"# END hpcflow daemon {name}"
+    return f"# END hpcflow {name}"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from hpcflow.errors import HpcflowError
 from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
-from hpcflow.requeue.install.place import Place, place_of
+from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
 from hpcflow.requeue.install.scrontab import SCRONTAB, Scrontab
 from hpcflow.requeue.install.slurm_job import SlurmJob
 from hpcflow.requeue.install.systemd import Systemd
@@ -53,14 +53,20 @@ def look_around(settings: Settings) -> dict[str, str | HpcflowError]:
 def others_installed(settings: Settings) -> list[str]:
     """What is here of other clusters and homes, in a few words each. Never fails."""
     place = place_of(settings)
+    units = Systemd(place, {}, settings.environ).path.parent.glob("hpcflow-daemon-*.service")
+    scripts = place.folder.glob("*.sbatch")
+    return [*lines_installed(DAEMON), *sorted(map(str, units)), *sorted(map(str, scripts))]
+
+
+def lines_installed(rounds: Rounds) -> list[str]:
+    """What stands in the tables for these rounds, of all clusters and homes. Never fails."""
     found: list[str] = []
     for program in (CRONTAB, SCRONTAB):
         if program.is_here:
             with suppress(HpcflowError):
-                found += [f"{name!r} in the {program.name}" for name in block_names(program.read())]
-    units = Systemd(place, {}, settings.environ).path.parent.glob("hpcflow-daemon-*.service")
-    scripts = place.folder.glob("*.sbatch")
-    return [*found, *sorted(map(str, units)), *sorted(map(str, scripts))]
+                names = block_names(program.read(), rounds.what)
+                found += [f"{name!r} in the {program.name}" for name in names]
+    return found
 
 
 def _way(

@@ -1,0 +1,287 @@
+"""``hpcflow sweep``: start one, make a round, stop it, let it go on."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option, set_option, site_option
+from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.session import Session, warn
+from hpcflow.cli.sweep_install import hint, install_command, remove_own_line, uninstall_command
+from hpcflow.cli.sweep_look import (
+    best_command,
+    export_command,
+    ls_command,
+    status_command,
+    sweep_argument,
+    trials_command,
+)
+from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_function
+from hpcflow.cli.sweep_plot import plot_command
+from hpcflow.cli.sweep_words import report_lines, safe_lines
+from hpcflow.errors import InputError, Where
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.storage.sweeps import SweepDir
+    from hpcflow.sweeps.round import TickReport
+    from hpcflow.sweeps.starting import SweepPlan
+
+
+@click.group("sweep", short_help="Many runs of one program: hyperparameter search.")
+def command() -> None:
+    """Hyperparameter sweeps: many runs of one program, driven by cron or the daemon.
+
+    Begin with: hpcflow sweep start SWEEP.yaml --dry-run. The keys of the file are in
+    docs/sweep_reference.md, the rest in docs/sweeps.md.
+    """
+
+
+for _each in (
+    *(ls_command, status_command, trials_command, best_command, export_command, plot_command),
+    *(install_command, uninstall_command),
+):
+    command.add_command(_each)
+
+
+@command.command("start")
+@click.argument("file", type=click.Path(path_type=Path, readable=False))
+@site_option
+@set_option
+@click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
+@function_options
+@json_option
+def start_command(
+    file: Path,
+    site: str | None,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    **of_function: Any,
+) -> int:
+    """Start the sweep that FILE describes, and send its first trials.
+
+    FILE is a sweep's YAML, or a function in a Python file. With a function, --set base.KEY=VALUE is
+    about the run that each trial is.
+
+    \b
+    hpcflow sweep start sweep.yaml --set budget.trials=20
+    hpcflow sweep start objective.py:objective --space '{lr: {low: 1e-5, high: 0.1, log: true}}'
+      --direction minimize --set budget.trials=20 --set base.resources.time_limit=1h
+    """
+    from hpcflow.sweeps.starting import plan_sweep, start_sweep
+
+    session = Session()
+    the_site = session.site(site, named_in=Where(key="--site"))
+    function = loaded_function(file, OfFunction(**of_function), overrides)
+    plan = plan_sweep(
+        function[0] if function else file,
+        loaded=function[1] if function else None,
+        settings=session.settings,
+        clock=session.clock,
+        site=the_site,
+        scheduler=session.connect(the_site),
+        site_name=site,
+        overrides=overrides,
+    )
+    if dry_run:
+        _show_plan(plan, as_json=as_json)
+        return 0
+    sweep_dir = start_sweep(plan, session.settings)
+    (report,) = _rounds(session, sweep_dir)
+    if as_json:
+        print_json({"sweep_id": sweep_dir.sweep_id, "first_round": jsonable(report)})
+    else:
+        click.secho(sweep_dir.sweep_id, bold=True)
+        click.echo(f"  sent           {len(report.sent)} trials")
+        click.echo(f"  look           hpcflow sweep status {sweep_dir.sweep_id}")
+        if (what := hint(session)) is not None:
+            click.echo(f"  let it go on   {what}")
+    _warn(report)
+    return 1 if report.problems else 0
+
+
+@command.command("tick")
+@sweep_argument(required=False)
+@json_option
+def tick_command(sweep: str | None, as_json: bool) -> int:
+    """One round: collect, tell, prune, ask, send; for all sweeps, or SWEEP alone. For cron.
+
+    What else needs a round is given one, too: trials that were preempted are sent again. Where a
+    daemon lives, it does all that by itself.
+    """
+    # A round is mostly imports, which leave nothing behind to be collected: a tenth of its time.
+    gc.disable()
+    click.get_current_context().call_on_close(gc.enable)
+    from hpcflow.storage.sweeps import find_sweep
+    from hpcflow.sweeps.rounds import under_way
+
+    session = Session()
+    _require_ledger_here(session)
+    only = find_sweep(session.settings.home, sweep) if sweep else None
+    if only is None and not under_way(session.settings.home):
+        remove_own_line(session)
+        if as_json:
+            print_json([])
+        return 0
+    reports = _rounds(session, only)
+    if as_json:
+        print_json(reports)
+    for report in reports:
+        if not as_json:
+            _say(session, report)
+        _warn(report)
+    if only is None:
+        remove_own_line(session, reports)
+    return 1 if any(report.problems for report in reports) else 0
+
+
+def _require_ledger_here(session: Session) -> None:
+    """Refuse on a compute node what must not be opened there: a round of scrontab is a job."""
+    if session.settings.environ.get("SLURMD_NODENAME"):
+        from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
+
+        require_ledger_for_jobs(session.settings)
+
+
+@command.command("stop")
+@sweep_argument()
+@click.option("--cancel", is_flag=True, help="Also end the trials that are under way.")
+@json_option
+def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
+    """Ask for no more trials of SWEEP; those under way go on to their end."""
+    from hpcflow.model.sweep_records import StopRequested
+    from hpcflow.storage.sweeps import append, find_sweep
+    from hpcflow.sweeps.view import look
+
+    session = Session()
+    sweep_dir = find_sweep(session.settings.home, sweep)
+    _, progress = look(sweep_dir)
+    if progress.over is not None:
+        raise InputError(
+            f"{sweep_dir.sweep_id} is over: {progress.over.why}",
+            next_action=f"see what it came to: hpcflow sweep best {sweep_dir.sweep_id}",
+        )
+    record = StopRequested(at=session.clock.now(), by=session.settings.user, cancel=cancel)
+    append(sweep_dir, [record])
+    reports = _rounds(session, sweep_dir) if cancel else []
+    if as_json:
+        print_json({"sweep_id": sweep_dir.sweep_id, "rounds": jsonable(reports)})
+    else:
+        click.echo(f"stopped; let it go on: hpcflow sweep resume {sweep_dir.sweep_id}")
+    for report in reports:
+        _warn(report)
+    return 1 if any(report.problems for report in reports) else 0
+
+
+@command.command("resume")
+@sweep_argument()
+@click.option("--parallel", type=click.IntRange(1, 10_000), help="From now on so many at once.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="budget.KEY=VALUE",
+    help="From now on another budget.",
+)
+@json_option
+def resume_command(
+    sweep: str, parallel: int | None, overrides: tuple[str, ...], as_json: bool
+) -> int:
+    """Let a stopped or halted SWEEP go on, or one that is over, with another budget.
+
+    \b
+    hpcflow sweep resume digits-tpe --set budget.trials=120
+    """
+    from hpcflow.storage.sweeps import append, find_sweep, read_sweep
+    from hpcflow.sweeps.changing import go_on
+
+    session = Session()
+    sweep_dir = find_sweep(session.settings.home, sweep)
+    record = go_on(
+        sweep_dir,
+        by=session.settings.user,
+        now=session.clock.now(),
+        parallel=parallel,
+        overrides=overrides,
+        site=session.site(read_sweep(sweep_dir).site),
+    )
+    append(sweep_dir, [record])
+    (report,) = _rounds(session, sweep_dir)
+    if as_json:
+        print_json({"sweep_id": sweep_dir.sweep_id, "round": jsonable(report)})
+    else:
+        _say(session, report)
+        click.echo(f"it goes on; look: hpcflow sweep status {sweep_dir.sweep_id}")
+        if (what := hint(session)) is not None:
+            click.echo(f"nobody makes its rounds; next: {what}")
+    _warn(report)
+    return 1 if report.problems else 0
+
+
+def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
+    """Bring all runs up to date, and make a round of the sweeps."""
+    from hpcflow.sweeps.round import TickReport
+    from hpcflow.sweeps.rounds import look_and_tick
+
+    warnings, reports = look_and_tick(_around(session), only=only)
+    for message in warnings:
+        warn(message)
+    if only is not None and not reports:
+        busy = "another process is making a round of it right now; what was asked for stands"
+        reports = [TickReport(only.sweep_id, said=[busy])]
+    return reports
+
+
+def _around(session: Session) -> Surroundings:
+    from hpcflow.requeue.surroundings import Surroundings
+
+    return Surroundings(
+        session.ledger,
+        session.settings,
+        session.clock,
+        connect=session.scheduler,
+        find_site=session.site,
+    )
+
+
+def _say(session: Session, report: TickReport) -> None:
+    for line in report_lines(report, session.clock.now()):
+        click.echo(line)
+
+
+def _warn(report: TickReport) -> None:
+    for problem in (*report.problems, *report.warnings):
+        warn(f"{report.sweep_id}: {safe_lines(problem)}")
+
+
+def _show_plan(plan: SweepPlan, *, as_json: bool) -> None:
+    spec, example = plan.sweep.spec, plan.example
+    placement = example.placement
+    combinations = spec.space.number_of_combinations()
+    values = {
+        "parameters": len(spec.space.parameters),
+        "combinations": combinations,
+        "sampler": spec.sampler.kind.value,
+        "pruner": spec.pruner.kind.value,
+        "trials": spec.most_trials(spec.budget),
+        "parallel": spec.parallel,
+        "repeats": spec.repeats,
+        "partition": placement.partition,
+        "nodes": placement.nodes,
+        "gpus_per_node": placement.gpus_per_node,
+        "time_limit_min": placement.time_limit_min,
+        "estimated_cost_usd_per_run": example.run.estimated_cost_usd,
+        "first_params": dict(plan.example_params),
+    }
+    if as_json:
+        print_json({"dry_run": True, **values, "script": example.script})
+        return
+    click.secho("Nothing was created. This is what would be started:", bold=True)
+    for key, value in values.items():
+        if value is not None:
+            click.echo(f"  {key:<28} {safe(str(value))}")

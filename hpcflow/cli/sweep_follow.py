@@ -1,0 +1,74 @@
+"""``hpcflow sweep status --follow``: a sweep as it goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hpcflow.cli.session import Session
+from hpcflow.cli.sweep_look import running_lines, status_lines, view_of
+
+if TYPE_CHECKING:
+    from hpcflow.sweeps.view import SweepView
+
+#: Its files are read; nobody is asked anything.
+_POLL_S: Final = 1.0
+_AT_REST: Final = ("over", "stopped")
+
+
+def follow(session: Session, sweep: str, *, live: bool) -> None:
+    """Show a sweep until it is at rest: over, stopped, or halted with nothing under way.
+
+    Args:
+        live: False where only its end is waited for.
+    """
+    with _screen(live=live) as show:
+        while True:
+            view = view_of(session, sweep)
+            show(session, view)
+            if view.state in _AT_REST or (view.state == "halted" and not view.running):
+                return
+            session.clock.sleep(_POLL_S)
+
+
+@contextmanager
+def _screen(*, live: bool) -> Iterator[Callable[[Session, SweepView], None]]:
+    if not live:
+        yield lambda _session, _view: None
+    elif not sys.stdout.isatty():
+        yield _Lines().show
+    else:
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(auto_refresh=False) as screen:
+
+            def show(session: Session, view: SweepView) -> None:
+                lines = [*status_lines(view, session.clock.now()), *running_lines(view)]
+                screen.update(Text.from_ansi("\n".join(lines)), refresh=True)
+
+            yield show
+
+
+class _Lines:
+    """For a log file: a line whenever something has changed."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, _session: Session, view: SweepView) -> None:
+        ended = view.complete + view.pruned + view.failed
+        of = f"/{view.max_trials}" if view.max_trials is not None else ""
+        best = "".join(f"  best {name} {value:.5g}" for name, value in _best_values(view).items())
+        line = f"{view.state}  {ended}{of} ended, {view.running} under way{best}"
+        if line != self._last:
+            click.echo(line)
+            self._last = line
+
+
+def _best_values(view: SweepView) -> dict[str, float]:
+    return dict(view.best[0].values) if len(view.best) == 1 else {}

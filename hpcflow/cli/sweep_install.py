@@ -1,0 +1,108 @@
+"""``hpcflow sweep install`` and ``uninstall``: cron, or Slurm's own, makes the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.daemon_install import say_others, show_and_write, take_away
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import HpcflowError, InputError
+from hpcflow.settings import load_settings
+
+if TYPE_CHECKING:
+    from hpcflow.sweeps.round import TickReport
+
+
+@click.command("install", short_help="Let cron make the rounds.")
+@click.option(
+    "--scrontab",
+    is_flag=True,
+    help="An entry in Slurm's own crontab instead: one round every five minutes, as a job.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="-- OPTION...")
+def install_command(
+    scrontab: bool, yes: bool, as_json: bool, sbatch_options: tuple[str, ...]
+) -> int:
+    """Show the line that makes a round of your sweeps every minute, ask, and write it.
+
+    It stands in your crontab, and goes by itself when no sweep is under way any more. OPTIONs are
+    sbatch's, for the jobs of --scrontab, such as `-- --partition=serial`. Where `hpcflow daemon`
+    lives, none is needed.
+    """
+    if sbatch_options and not scrontab:
+        raise InputError(
+            "cron sends no job, and takes no options of sbatch", next_action="hpcflow sweep install"
+        )
+    from hpcflow.sweeps.install import way_to_install
+    from hpcflow.sweeps.rounds import under_way
+
+    settings = load_settings()
+    way = way_to_install("scrontab" if scrontab else "cron", settings, sbatch_options)
+    code = show_and_write(way, yes=yes, as_json=as_json, look="hpcflow sweep ls")
+    if code == 0 and not under_way(settings.home):
+        warn("no sweep is under way: start one now, or the line goes with its first round")
+    return code
+
+
+@click.command("uninstall", short_help="Take away what `install` wrote.")
+@json_option
+def uninstall_command(as_json: bool) -> int:
+    """Take away what `hpcflow sweep install` wrote, and nothing else.
+
+    Sweeps that are under way go on with `hpcflow sweep tick`, or where a daemon lives.
+    """
+    from hpcflow.requeue.install.ways import lines_installed
+    from hpcflow.sweeps.install import NAMES, SWEEPS, installed_way
+
+    settings = load_settings()
+    return take_away(
+        NAMES,
+        lambda name: installed_way(name, settings),
+        is_named=False,
+        as_json=as_json,
+        on_nothing=lambda: say_others(lines_installed(SWEEPS), settings.home.path),
+    )
+
+
+def remove_own_line(session: Session, reports: Sequence[TickReport] = ()) -> None:
+    """Take away the line that has started this round, if it is not needed; never fails.
+
+    What it says goes to stderr, so that scripts can read the rest.
+
+    Args:
+        reports: of the round; where they say that more is to come, nobody looks any further.
+    """
+    from hpcflow.sweeps.rounds import STARTED_BY
+
+    is_by_hand = not session.settings.environ.get(STARTED_BY)
+    if is_by_hand or any(report.state in ("running", "stopping") for report in reports):
+        return
+    from hpcflow.launch.jobs import other_cluster
+    from hpcflow.sweeps.install import remove_own_line as remove
+
+    def is_ours(site_name: str) -> bool:
+        return not other_cluster(session.site(site_name), session.scheduler(site_name))
+
+    try:
+        what = remove(session.settings, is_ours)
+    except HpcflowError as error:
+        warn(error.message)
+        return
+    if what is not None:
+        now = f"{session.clock.now():%Y-%m-%d %H:%M:%S}"
+        click.echo(f"{now}  no sweep is under way: {what} is removed", err=True)
+
+
+def hint(session: Session) -> str | None:
+    """What to type so that rounds are made; None where they are made already."""
+    from hpcflow.sweeps.install import has_rounds
+
+    if has_rounds(session.settings, session.ledger, session.clock.now()):
+        return None
+    return "hpcflow sweep install, or hpcflow daemon"

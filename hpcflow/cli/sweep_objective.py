@@ -1,0 +1,113 @@
+"""``hpcflow sweep start FILE.py:FUNCTION``: the options that stand for a sweep's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.errors import InputError, Where
+
+if TYPE_CHECKING:
+    from hpcflow.config.sweep import LoadedSweep
+
+
+@dataclass(frozen=True)
+class OfFunction:
+    """What was said of a function's sweep."""
+
+    space: str | None
+    base: Path | None
+    metrics: tuple[str, ...]
+    directions: tuple[str, ...]
+    name: str | None
+
+    @property
+    def given(self) -> str | None:
+        """The first of these options that was given."""
+        said = {
+            "--space": self.space,
+            "--base": self.base,
+            "--metric": self.metrics,
+            "--direction": self.directions,
+            "--name": self.name,
+        }
+        return next((option for option, value in said.items() if value), None)
+
+
+def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a sweep whose program is a function."""
+    options = (
+        click.option(
+            "--space",
+            metavar="SPACE",
+            help="Of a function: its parameters, a YAML file or YAML in braces.",
+        ),
+        click.option(
+            "--base",
+            type=click.Path(path_type=Path, readable=False),
+            metavar="CONFIG",
+            help="Of a function: the run to take resources and environment from.",
+        ),
+        click.option(
+            "--metric",
+            "metrics",
+            multiple=True,
+            metavar="NAME",
+            help="Of a function: what it returns. Default: value. Once for each of several.",
+        ),
+        click.option(
+            "--direction",
+            "directions",
+            multiple=True,
+            type=click.Choice(["minimize", "maximize"]),
+            help="Of a function: which value is the better one. Once for each metric.",
+        ),
+        click.option("--name", metavar="NAME", help="Of a function: the name of the sweep."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def loaded_function(
+    file: Path, said: OfFunction, overrides: tuple[str, ...]
+) -> tuple[Path, LoadedSweep] | None:
+    """The sweep of the function that ``file`` names; None where that is a sweep's file.
+
+    Raises:
+        InputError: something is wrong with what was said.
+    """
+    from hpcflow.config.function_sweep import function_in, load_function_sweep
+
+    function = function_in(str(file))
+    if function is None:
+        if said.given is not None:
+            raise InputError(
+                f"{said.given} goes with a Python function, and {file} is a sweep's file",
+                where=Where(key=said.given),
+                next_action="write it into the file, or take a function: "
+                f"hpcflow sweep start objective.py:objective {said.given} ...",
+            )
+        return None
+    if said.space is None:
+        raise InputError(
+            "nobody has said what varies",
+            where=Where(key="--space"),
+            next_action="add a YAML file, or: --space '{lr: {low: 1e-5, high: 0.1, log: true}}'",
+        )
+    path, name = function
+    loaded = load_function_sweep(
+        path,
+        name,
+        space=said.space,
+        base=said.base,
+        metrics=said.metrics,
+        directions=said.directions,
+        name=said.name,
+        overrides=overrides,
+    )
+    return path, loaded

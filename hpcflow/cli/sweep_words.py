@@ -1,0 +1,36 @@
+"""What a round of a sweep did, in words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from hpcflow.cli.output import safe
+
+if TYPE_CHECKING:
+    from hpcflow.sweeps.round import TickReport
+
+
+def report_lines(report: TickReport, now: datetime) -> list[str]:
+    """Lines of a log; none where nothing happened."""
+    parts = [
+        f"{name} {', '.join(map(str, numbers))}"
+        for name, numbers in (
+            ("asked", report.asked),
+            ("ended", report.told),
+            ("pruned", report.pruned),
+        )
+        if numbers
+    ]
+    if report.sent:
+        parts.append(f"sent {len(report.sent)}")
+    return [
+        f"{now:%Y-%m-%d %H:%M:%S}  {report.sweep_id}  {safe_lines(text)}"
+        for text in ["; ".join(parts), *report.said]
+        if text
+    ]
+
+
+def safe_lines(text: str) -> str:
+    """``text`` without what a terminal would obey, but with its line breaks."""
+    return "\n".join(safe(line) for line in text.split("\n"))

@@ -1,0 +1,263 @@
+"""``hpcflow.sweep(function, space, …)``: a sweep from Python.
+
+Any function that cloudpickle takes is the program of its trials: also a lambda, a closure, or one
+of a notebook. In a job it is called by :mod:`hpcflow.sweeps.call`, in the environment that this
+process runs in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.clock import Clock, SystemClock
+from hpcflow.config.function_sweep import goals_of, load_function, name_from
+from hpcflow.config.signature import signature_of
+from hpcflow.documents import Document, Place
+from hpcflow.errors import HpcflowError, InputError, Where
+from hpcflow.launch.connecting import connect_scheduler, resolve_site
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.ids import make_run_id
+from hpcflow.model.sweep_records import StopRequested
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings, load_settings
+from hpcflow.sites.schema import Site
+from hpcflow.storage.sweeps import SweepDir, append
+from hpcflow.sweeps.round import TickReport
+from hpcflow.sweeps.rounds import look_and_tick
+from hpcflow.sweeps.starting import plan_sweep, start_sweep
+from hpcflow.sweeps.state import SweepProgress, SweepState
+from hpcflow.sweeps.view import SweepView, TrialView, look, sweep_view
+
+#: Stands in messages where the name of a file would stand.
+_CALL: Final = "hpcflow.sweep()"
+_PICKLE: Final = "function.pkl"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best trial: what it was given, and what it came to."""
+
+    params: Mapping[str, Any]
+    value: float
+
+
+class StartedSweep:
+    """A sweep under way. It goes on with each :meth:`tick`, or whoever else makes its rounds.
+
+    Attributes:
+        sweep_id: what ``hpcflow sweep status`` and the other commands know it by.
+    """
+
+    def __init__(self, sweep_dir: SweepDir, settings: Settings, clock: Clock) -> None:
+        self.sweep_id = sweep_dir.sweep_id
+        self._dir, self._settings, self._clock = sweep_dir, settings, clock
+        self._sites: dict[str, Site] = {}
+        self._schedulers: dict[str, Scheduler] = {}
+
+    def tick(self) -> TickReport | None:
+        """Make one round: collect, tell, prune, ask, send. None where another process is at it.
+
+        Raises:
+            LedgerError: the database does not answer; nothing is lost.
+            StorageError: the sweep's files cannot be read or written.
+        """
+        with open_ledger(self._settings.ledger_url) as ledger:
+            around = Surroundings(
+                ledger,
+                self._settings,
+                self._clock,
+                connect=self._scheduler,
+                find_site=self._site,
+            )
+            _, reports = look_and_tick(around, only=self._dir)
+        return reports[0] if reports else None
+
+    def wait(self, poll_s: float = 30.0) -> None:
+        """Make rounds until it is over, or was stopped.
+
+        Args:
+            poll_s: seconds between two rounds.
+
+        Raises:
+            HpcflowError: something is wrong with all trials; the message says what to do.
+        """
+        while True:
+            self.tick()
+            progress = self._progress()
+            if progress.state is SweepState.HALTED and progress.halted is not None:
+                halted = progress.halted
+                raise HpcflowError(halted.why, next_action=halted.next_action)
+            if progress.is_at_rest:
+                return
+            self._clock.sleep(poll_s)
+
+    def trials(self) -> list[TrialView]:
+        """All trials so far: their values, how they ended, what they took."""
+        return self._view().trials
+
+    @property
+    def best(self) -> Best | None:
+        """The best complete trial; None before there is one.
+
+        Raises:
+            InputError: there are several objectives, and each has a best one.
+        """
+        view = self._view()
+        if len(view.goals) > 1:
+            raise InputError(
+                f"there are {len(view.goals)} objectives, and no trial is the best one by all",
+                next_action=f"look: hpcflow sweep best {self.sweep_id}; or go through trials()",
+            )
+        if not view.best:
+            return None
+        (value,) = view.best[0].values.values()
+        return Best(view.best[0].params, value)
+
+    def stop(self) -> None:
+        """Ask for no more trials; those under way go on to their end."""
+        if self._progress().over is None:
+            append(self._dir, [StopRequested(at=self._clock.now(), by=self._settings.user)])
+
+    def _progress(self) -> SweepProgress:
+        return look(self._dir)[1]
+
+    def _view(self) -> SweepView:
+        return sweep_view(*look(self._dir), self._clock.now())
+
+    def _site(self, name: str) -> Site:
+        if name not in self._sites:
+            self._sites[name] = resolve_site(self._settings, name)
+        return self._sites[name]
+
+    def _scheduler(self, name: str) -> Scheduler:
+        if name not in self._schedulers:
+            self._schedulers[name] = connect_scheduler(
+                self._site(name), self._settings, self._clock
+            )
+        return self._schedulers[name]
+
+
+def sweep(
+    function: Callable[..., Any],
+    space: Mapping[str, Any],
+    *,
+    direction: str | Sequence[str],
+    metric: str | Sequence[str] = (),
+    trials: int | None = None,
+    parallel: int = 1,
+    sampler: str | Mapping[str, Any] = "tpe",
+    pruner: str | Mapping[str, Any] = "none",
+    resources: Mapping[str, Any] | None = None,
+    site: str | None = None,
+    name: str | None = None,
+    settings: Settings | None = None,
+) -> StartedSweep:
+    """Start a sweep in which each trial calls ``function`` in a job, and send its first trials.
+
+    Args:
+        function: it is given the values of its trial by name; ``params`` alone is given all of
+            them, ``run`` is given :class:`hpcflow.runtime.Run`. It returns a number, a dict of
+            numbers, or a tuple of them: one for each metric.
+        space: as ``space`` of a sweep's file: ``{"lr": {"low": 1e-5, "high": 0.1, "log": True}}``.
+        direction: ``minimize`` or ``maximize``; a list of them for several objectives.
+        metric: what it returns is called so; ``value`` if nothing is said.
+        trials: how many; only a grid and pbt end without.
+        parallel: how many are in Slurm's hands at once.
+        sampler, pruner: as in a sweep's file.
+        resources: as in a run's file: ``{"gpus_per_node": 1, "time_limit": "1h"}``.
+        site: name of a site, or path of a site file; recognized from this machine if None.
+        name: of the sweep; that of the function if None.
+
+    Raises:
+        hpcflow.errors.HpcflowError: it says what is wrong and what to do next.
+    """
+    settings, clock = settings or load_settings(), SystemClock()
+    signature, content = signature_of(function), _pickled(function)
+    named_in = Where(key="site") if site else None
+    the_site = resolve_site(settings, site, named_in=named_in)
+    called = name or name_from(signature.name)
+    source = Path(signature.file or "")
+    source = source if source.is_file() else Path.cwd()
+    said = {
+        "name": called,
+        "base": str(source.absolute()),
+        "space": _plain(space),
+        **goals_of(_listed(metric), _listed(direction)),
+        "sampler": _plain(sampler),
+        "pruner": _plain(pruner),
+        "parallel": parallel,
+        "budget": {} if trials is None else {"trials": trials},
+    }
+    sweep_id = make_run_id(name_from(called), clock.now(), os.urandom(8))
+    pickle = settings.home.sweeps / sweep_id / _PICKLE
+    loaded = load_function(
+        Document(None, said, Place(_CALL, None)),
+        signature,
+        lambda metrics: _command(pickle, content, metrics),
+        [_around_the_call(resources or {})],
+        source=source.absolute(),
+        working_dir=Path.cwd(),
+    )
+    scheduler = connect_scheduler(the_site, settings, clock)
+    plan = plan_sweep(
+        None,
+        loaded=loaded,
+        settings=settings,
+        clock=clock,
+        site=the_site,
+        scheduler=scheduler,
+        site_name=site,
+        sweep_id=sweep_id,
+    )
+    started = StartedSweep(start_sweep(plan, settings, files={_PICKLE: content}), settings, clock)
+    started.tick()
+    return started
+
+
+def _pickled(function: Callable[..., Any]) -> bytes:
+    import cloudpickle
+    from submitit.core.utils import DelayedSubmission
+
+    try:
+        return bytes(cloudpickle.dumps(DelayedSubmission(function)))
+    except Exception as error:  # whatever an object's own way of being pickled raises
+        raise InputError(
+            f"this function cannot be sent to a job: {type(error).__name__}: {error}",
+            where=Where(key=getattr(function, "__name__", None)),
+            next_action="open files, connections and locks inside of it, not around it",
+        ) from None
+
+
+def _command(pickle: Path, content: bytes, metrics: Sequence[str]) -> list[str]:
+    checksum = hashlib.sha256(content).hexdigest()
+    return [sys.executable, "-u", "-m", "hpcflow.sweeps.call", str(pickle), checksum, *metrics]
+
+
+def _around_the_call(resources: Mapping[str, Any]) -> Document:
+    """Its resources, and where modules are found that the function was imported from."""
+    installed = (sys.prefix, sys.base_prefix)
+    folders = [Path(each).absolute() for each in sys.path]
+    kept = [each for each in folders if not any(each.is_relative_to(root) for root in installed)]
+    own = [str(each) for each in kept if ":" not in str(each)]
+    changes: dict[str, Any] = {"resources": _plain(resources)}
+    if own:
+        changes["environment"] = {"variables": {"PYTHONPATH": ":".join(dict.fromkeys(own))}}
+    return Document(None, changes, Place(_CALL, None))
+
+
+def _listed(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and tuples as YAML would have them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,104 @@
+"""As many new trials as there is room for."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from hpcflow.model.sweep_records import Asked, Over
+from hpcflow.sweeps.budget import Rate, room
+from hpcflow.sweeps.population import explore, is_complete, source_for, to_replace
+from hpcflow.sweeps.round import Round
+from hpcflow.sweeps.sending import send, send_all
+from hpcflow.sweeps.state import SweepState
+
+
+def ask(this: Round) -> None:
+    """Send what waits, ask for as many as there is room for, and send these."""
+    progress = this.progress
+    if this.is_cancelled or not send_all(this):
+        return
+    while progress.state is SweepState.RUNNING:
+        now = this.around.clock.now()
+        left = room(progress, this.runs.rate(), now, _taken(this))
+        if left.why is not None:
+            _end_if_empty(this, left.why)
+            break
+        if left.trials == 0 or not _ask_one(this):
+            break
+    if this.in_arrays:
+        send_all(this)
+
+
+def _taken(this: Round) -> dict[int, Rate]:
+    """What the trials under way have taken so far; only where a budget asks for it."""
+    budget = this.progress.budget
+    if budget.gpu_hours is None and budget.cost_usd is None:
+        return {}
+    found: dict[int, Rate] = {}
+    for trial in this.progress.open:
+        costs = [this.runs.cost(this.known.get(run_id)) for run_id in trial.all_runs]
+        usd = sum((each.cost_usd for each in costs if each.cost_usd is not None), Decimal(0))
+        found[trial.number] = Rate(sum(each.gpu_hours for each in costs), usd)
+    return found
+
+
+def _ask_one(this: Round) -> bool:
+    """Ask for one trial and send it; False where there is none, or Slurm takes no more now."""
+    asked = _ask_population(this) if this.is_population else _ask_study(this)
+    if asked is None:
+        population = "its population has come to its end"
+        combinations = "every combination has had its trial"
+        _end_if_empty(this, population if this.is_population else combinations)
+        return False
+    this.write(asked)
+    this.report.asked.append(asked.trial)
+    return this.in_arrays or send(this, this.progress.trials[asked.trial])
+
+
+def _ask_study(this: Round) -> Asked | None:
+    """What the sampler asks for; None where there is nothing left."""
+    question = this.study_to_ask().ask()
+    if question is None:
+        return None
+    number = len(this.progress.trials)
+    repeats = range(this.progress.spec.repeats)
+    return Asked(
+        at=this.around.clock.now(),
+        trial=number,
+        params=question.params,
+        runs=[this.new_run_id(number, repeat) for repeat in repeats],
+        attrs=question.attrs,
+        study_attrs=question.study_attrs,
+        how=question.how,
+    )
+
+
+def _ask_population(this: Round) -> Asked | None:
+    """A founder, or the successor of one that gave up; None where none is to be asked for."""
+    progress, now = this.progress, this.around.clock.now()
+    number = len(progress.trials)
+    run = this.new_run_id(number, 0)
+    if not is_complete(progress):
+        question = this.study_to_ask().ask()
+        assert question is not None
+        params = question.params
+        return Asked(at=now, trial=number, params=params, runs=[run], how="population")
+    for loser in to_replace(progress):
+        source = source_for(progress, loser, loser.judged_to)
+        if source is not None and this.runs.has_checkpoint(source.current_runs[0]):
+            return Asked(
+                at=now,
+                trial=number,
+                params=explore(progress, source, number),
+                runs=[run],
+                how="population",
+                replaces=loser.number,
+                source=source.number,
+            )
+    return None  # nobody that is still trained is better than those that gave up
+
+
+def _end_if_empty(this: Round, why: str) -> None:
+    if not this.progress.open:
+        this.write(Over(at=this.around.clock.now(), why=why))
+        this.report.said.append(f"over: {why}")

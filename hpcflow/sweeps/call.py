@@ -1,0 +1,37 @@
+"""``python -m hpcflow.sweeps.call PICKLE SHA256 METRIC…``: in a job, calls a pickled function.
+
+The file was written by :mod:`hpcflow.sweeps.api`. Nothing is unpickled but the very bytes whose
+checksum stands in the command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcflow.runtime.calling import call
+from hpcflow.runtime.job import job_from
+from hpcflow.runtime.warn import warn
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Call it; the exit code: 1 where it is gone or another one."""
+    path, checksum, *metrics = arguments
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        warn(f"cannot read the function of this sweep: {error}; start the sweep anew")
+        return 1
+    if hashlib.sha256(content).hexdigest() != checksum:
+        warn(f"{path} is not what the sweep was started with, and is not read; start it anew")
+        return 1
+    submission = pickle.loads(content)  # noqa: S301 - the bytes that we wrote
+    return call(submission.function, metrics, job_from(os.environ))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

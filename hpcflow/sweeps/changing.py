@@ -1,0 +1,85 @@
+"""Letting a sweep go on that was stopped, halted, or had used its budget up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from hpcflow.config.merge import merge
+from hpcflow.config.overrides import parse_override
+from hpcflow.documents import Document, Place, validate
+from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.model.sweep import Budget, SweepSpec
+from hpcflow.model.sweep_records import GoOn
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage.sweeps import SweepDir, read_journal
+from hpcflow.sweeps.budget import complaint, room
+from hpcflow.sweeps.state import apply
+from hpcflow.sweeps.trials import rate_of
+from hpcflow.sweeps.view import look
+
+
+def go_on(
+    sweep_dir: SweepDir,
+    *,
+    by: str,
+    now: datetime,
+    parallel: int | None,
+    overrides: Sequence[str],
+    site: Site,
+) -> GoOn:
+    """The record that lets it go on.
+
+    Args:
+        site: that of the sweep.
+        overrides: as for ``--set``, of ``budget`` alone.
+
+    Raises:
+        InputError: an override is wrong, or of what cannot change; or its budget is used up.
+        StorageError: its files cannot be read.
+    """
+    sweep, progress = look(sweep_dir)
+    budget = _budget(sweep.said, read_journal(sweep_dir), overrides) if overrides else None
+    record = GoOn(at=now, by=by, parallel=parallel, budget=budget)
+    apply(progress, record)
+    rate = rate_of(sweep, place(sweep.base, site))
+    if (said := complaint(progress.budget, rate)) is not None:
+        key = f"--set budget.{said.key}"
+        raise SpecError(said.message, where=Where(key=key), next_action=said.next_action)
+    left = room(progress, rate, now)
+    if left.why is not None:
+        raise InputError(
+            f"{sweep_dir.sweep_id} has nothing left to do: {left.why}",
+            next_action=f"give it more: hpcflow sweep resume {sweep_dir.sweep_id} "
+            "--set budget.trials=N (or gpu_hours, cost_usd, deadline, target)",
+        )
+    return record
+
+
+def _budget(
+    said: dict[str, Any], records: Sequence[object], overrides: Sequence[str]
+) -> dict[str, Any]:
+    """The budget as it would stand in the YAML, with ``overrides`` over what holds now."""
+    changes = [r.budget for r in records if isinstance(r, GoOn) and r.budget is not None]
+    document = Document(
+        None, dict(changes[-1] if changes else said.get("budget") or {}), Place(None, None)
+    )
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if not key.startswith("budget."):
+            raise SpecError(
+                "only the budget of a sweep can change: with another space, objective or base run "
+                "it is another sweep",
+                where=Where(key=f"--set {key[:80]}"),
+                next_action="start that one under another name, with what `hpcflow sweep export "
+                "SWEEP --start-from` prints below `start_from`; here: --set budget.trials=120",
+            )
+        document = merge(document, parse_override(override.strip().removeprefix("budget.")))
+    again = "correct what you gave with --set"
+    validate(Budget, document, SpecError, next_action=again)
+    # With all that it must fit to: a budget that ends, a target of one objective.
+    whole = Document(None, {**said, "budget": document.data}, Place(None, None))
+    validate(SweepSpec, whole, SpecError, next_action=again)
+    return document.data

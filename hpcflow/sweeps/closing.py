@@ -1,0 +1,83 @@
+"""Ending what counts already, what it took, and whether all of it fails."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+from hpcflow.errors import SchedulerError, StorageError
+from hpcflow.model.sweep_records import Closed
+from hpcflow.sweeps.round import Round
+from hpcflow.sweeps.state import SweepState, Trial, TrialState, failures_in_a_row
+
+#: So many trials fail, one after the other, and none ever did not: then all will.
+_FAIL_AT_FIRST: Final = 3
+_FAIL_LATER: Final = 5
+
+
+def close(this: Round) -> None:
+    """End what counts already and still runs; put down what took how long."""
+    to_end: list[str] = []
+    for trial in this.progress.open:
+        if trial.told is None:
+            continue
+        alive = [run_id for run_id in trial.all_runs if not this.is_at_rest(run_id)]
+        if not alive:
+            this.write(_closed(this, trial))
+        for run_id in alive:
+            _wish_end(this, trial, run_id)
+        to_end += alive
+    if to_end:
+        _cancel(this, to_end)
+
+
+def _wish_end(this: Round, trial: Trial, run_id: str) -> None:
+    """Say it of a run of a trial that counts already, and is not over."""
+    assert trial.told is not None
+    why = f"trial {trial.number} of its sweep: {trial.told.outcome}, {trial.told.why}"
+    try:
+        this.runs.wish_end(run_id, why=why, prune=trial.state is TrialState.PRUNED)
+    except StorageError as error:
+        this.report.problems.append(f"{run_id}: {error.message}")
+
+
+def _cancel(this: Round, run_ids: list[str]) -> None:
+    try:
+        this.runs.cancel_jobs(run_ids, this.around.queues.ask(this.sweep.site))
+    except SchedulerError as error:
+        this.report.problems.append(error.message)
+
+
+def _closed(this: Round, trial: Trial) -> Closed:
+    costs = [this.runs.cost(this.known.get(run_id)) for run_id in trial.all_runs]
+    money = [each.cost_usd for each in costs if each.cost_usd is not None]
+    total = sum(money, Decimal(0)) if money else None
+    return Closed(
+        at=this.around.clock.now(),
+        trial=trial.number,
+        seconds=round(sum(each.seconds for each in costs), 3),
+        gpu_hours=round(sum(each.gpu_hours for each in costs), 6),
+        cost_usd=None if total is None else str(total.quantize(Decimal("0.000001"))),
+    )
+
+
+def halt_if_all_fail(this: Round) -> None:
+    """Ask for nothing more where trial after trial fails."""
+    progress = this.progress
+    if progress.state is not SweepState.RUNNING:
+        return
+    failed = failures_in_a_row(progress)
+    has_succeeded = any(
+        trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in progress.trials
+    )
+    enough = max(_FAIL_LATER, progress.parallel) if has_succeeded else _FAIL_AT_FIRST
+    if len(failed) < enough:
+        return
+    last = failed[0]
+    assert last.told is not None
+    run_id = last.current_runs[0]
+    this.halt(
+        f"{len(failed)} trials in a row have failed, the last one: {last.told.why}",
+        f"see why: hpcflow logs {run_id}; then go on: hpcflow sweep resume "
+        f"{this.sweep_dir.sweep_id}",
+    )

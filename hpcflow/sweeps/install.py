@@ -1,0 +1,143 @@
+"""The line in a crontab that makes a round of the sweeps, again and again, until none is left.
+
+How such lines are written and found again is in :mod:`hpcflow.requeue.install`; what a round does,
+in ``rounds.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from hpcflow.errors import HpcflowError
+from hpcflow.ledger.lease import look as look_at_lease
+from hpcflow.ledger.store import Ledger
+from hpcflow.requeue.daemon import lease_name
+from hpcflow.requeue.install.cron import CRONTAB, Cron
+from hpcflow.requeue.install.environment import daemon_environment
+from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
+from hpcflow.requeue.install.scrontab import DISABLED, SCRONTAB, Scrontab
+from hpcflow.requeue.install.table import find_block, with_block, without_block
+from hpcflow.requeue.install.table_program import TableProgram
+from hpcflow.requeue.install.way import Way
+from hpcflow.settings import Settings
+from hpcflow.storage.sweeps import SweepDir
+from hpcflow.sweeps.rounds import STARTED_BY, under_way
+from hpcflow.sweeps.view import look
+
+#: The tables, by the name of their way; see :mod:`hpcflow.requeue.install.ways`.
+NAMES: Final = ("cron", "scrontab")
+#: Their line, wherever it stands.
+SWEEPS: Final = Rounds(
+    "sweeps",
+    ("sweep", "tick"),
+    "hpcflow-sweeps",
+    "-sweeps",
+    "goes by itself when no sweep is under way; remove: hpcflow sweep uninstall",
+)
+_TABLES: Final = {
+    "cron": replace(
+        CRONTAB,
+        otherwise="take another login node, or let the daemon make the rounds: "
+        "hpcflow daemon install --help",
+    ),
+    "scrontab": replace(
+        SCRONTAB,
+        otherwise="Slurm's own cron is not offered here; take the machine's: hpcflow sweep install",
+    ),
+}
+_LOOK_TIMEOUT_S: Final = 5.0
+
+
+def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way:
+    """The line, in the table of that name, with the environment that a round needs.
+
+    Raises:
+        InputError: hpcflow would not start there.
+    """
+    place = place_of(settings, SWEEPS)
+    variables = {**daemon_environment(settings, place.command), STARTED_BY: name}
+    if name == "scrontab":
+        return Scrontab(place, variables, settings, options, _TABLES[name])
+    return Cron(place, variables, settings.user, _TABLES[name])
+
+
+def installed_way(name: str, settings: Settings) -> Way:
+    """The line, for taking it away."""
+    place = place_of(settings, SWEEPS)
+    if name == "scrontab":
+        return Scrontab(place, {}, settings, (), _TABLES[name])
+    return Cron(place, {}, settings.user, _TABLES[name])
+
+
+def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str | None:
+    """Take away the line that has started this process, if no sweep needs it any more.
+
+    Whoever starts a sweep looks for the line after the sweep is there; this looks for sweeps once
+    more after the line is gone. So one of the two sees the other.
+
+    Args:
+        is_ours: whether a site, by its name, is that of this cluster.
+
+    Returns:
+        What was taken away; None if this process was not started by a line, or it stays.
+
+    Raises:
+        HpcflowError: the table cannot be read or written.
+    """
+    program = _TABLES.get(settings.environ.get(STARTED_BY, ""))
+    if program is None or _is_needed(settings, is_ours):
+        return None
+    place = place_of(settings, SWEEPS)
+    block = find_block(program.read(), place.block)
+    if block is None:
+        return None
+    program.change(lambda old: without_block(old, place.block))
+    if _is_needed(settings, is_ours):
+        lines = block.splitlines()[1:-1]
+        program.change(lambda old: with_block(old, place.block, lines))
+        return None
+    return f"the line in the {program.name}"
+
+
+def _is_needed(settings: Settings, is_ours: Callable[[str], bool]) -> bool:
+    """Whether another round may do something; also where nobody can tell."""
+    try:
+        return any(_has_work(each, is_ours) for each in under_way(settings.home))
+    except HpcflowError:
+        return True
+
+
+def _has_work(sweep_dir: SweepDir, is_ours: Callable[[str], bool]) -> bool:
+    sweep, progress = look(sweep_dir)
+    return not progress.is_at_rest and is_ours(sweep.site)
+
+
+def has_rounds(settings: Settings, ledger: Ledger, now: datetime) -> bool:
+    """Whether rounds are made without anybody typing: a daemon lives, or a line of it or of the
+    sweeps is installed.
+
+    Never fails: what cannot be asked is taken for not there.
+    """
+    with suppress(HpcflowError):
+        lease = look_at_lease(ledger, lease_name(settings))
+        if lease is not None and lease.is_alive(now):
+            return True
+    with suppress(HpcflowError):
+        places = [place_of(settings, rounds) for rounds in (SWEEPS, DAEMON)]
+        return any(_has_line(program, places) for program in _TABLES.values())
+    return False
+
+
+def _has_line(program: TableProgram, places: Sequence[Place]) -> bool:
+    if not program.is_here:
+        return False
+    try:
+        table = program.read(timeout_s=_LOOK_TIMEOUT_S)
+        blocks = [find_block(table, place.block) for place in places]
+    except HpcflowError:
+        return False
+    return any(block is not None and DISABLED not in block for block in blocks)

@@ -1,0 +1,68 @@
+"""Which of the trials that run are not worth their end."""
+
+from __future__ import annotations
+
+from hpcflow.model.pruner import PrunerKind
+from hpcflow.model.sweep_records import Judged
+from hpcflow.sweeps.population import gives_up, next_point, source_for
+from hpcflow.sweeps.round import Round
+from hpcflow.sweeps.state import Trial
+
+
+def judge(this: Round) -> None:
+    """Let the pruner, or the population, look at the trials that run."""
+    for trial in this.progress.open:
+        if trial.is_doomed and trial.told is None:  # a round was killed in between
+            _prune(this, trial)
+    if this.is_population:
+        _judge_population(this)
+    if this.progress.spec.pruner.kind is PrunerKind.NONE:
+        return
+    for trial in this.progress.open:
+        if trial.told is not None or trial.is_finished:
+            continue
+        if not any(point > trial.judged_to for point in trial.points()):
+            continue
+        verdict = this.study_to_judge().judge(trial)
+        if verdict is None:
+            continue
+        this.write(
+            Judged(
+                at=this.around.clock.now(),
+                trial=trial.number,
+                to=verdict.to,
+                attrs=verdict.attrs,
+                prune=verdict.prune,
+            )
+        )
+        if verdict.prune:
+            _prune(this, trial)
+
+
+def _judge_population(this: Round) -> None:
+    """Who of a population gives up: only where a better one has something to go on from."""
+    progress = this.progress
+    for trial in progress.open:
+        if trial.told is not None or trial.is_finished:
+            continue
+        point = next_point(progress, trial)
+        is_worst = None if point is None else gives_up(progress, trial, point)
+        if point is None or is_worst is None:
+            continue
+        source = source_for(progress, trial, point) if is_worst else None
+        prune = source is not None and this.runs.has_checkpoint(source.current_runs[0])
+        this.write(Judged(at=this.around.clock.now(), trial=trial.number, to=point, prune=prune))
+        if prune:
+            _prune(this, trial)
+
+
+def _prune(this: Round, trial: Trial) -> None:
+    """Let a trial count as ended early, at the point to which it was judged."""
+    point = trial.judged_to
+    value = trial.points().get(point)
+    this.tell(
+        trial,
+        "pruned",
+        values=[] if value is None else [value],
+        why=f"at {this.progress.spec.pruner.per.value} {point}",
+    )

@@ -1,0 +1,188 @@
+"""One figure as the bytes of a picture, and of a page that needs no network.
+
+Optuna draws. Around it: no display, no trace in matplotlib's global state, and the same picture
+wherever it is drawn, whatever the user's own settings of matplotlib are.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcflow.errors import InputError, Where
+from hpcflow.sweeps.plots.figures import Figure
+from hpcflow.sweeps.study import quiet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure as Picture
+
+INSTALL: Final = "pip install 'hpcflow[sweeps]'"
+_DPI: Final = 120
+#: Agg draws no picture that is wider or higher than 65,536.
+_MOST_PIXELS: Final = 30_000
+_AXIS_INCHES: Final = 1.8
+_SLICE_INCHES: Final = 3.6
+_COLOURS: Final = 20
+#: Characters of the name of a choice that find room beside an axis.
+_ROOM_CHARS: Final = 16
+
+
+def has_pictures() -> bool:
+    """Whether what draws PNG files is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def has_pages() -> bool:
+    """Whether what draws HTML files is installed."""
+    return find_spec("plotly") is not None
+
+
+def picture(figure: Figure) -> bytes:
+    """The figure as PNG.
+
+    Raises:
+        InputError: the environment names a backend of matplotlib that there is not.
+    """
+    with _canvas(), quiet():
+        import numpy as np
+        import optuna.visualization.matplotlib as drawn
+
+        axes = getattr(drawn, figure.function)(figure.study, **figure.options)
+        found = np.atleast_1d(axes).flat[0].figure
+        _finish(found, figure)
+        return _png(found)
+
+
+@contextmanager
+def _canvas() -> Iterator[None]:
+    """Matplotlib as it comes, without a display; afterwards as it was before."""
+    try:
+        import matplotlib as mpl
+        from matplotlib import pyplot as plt
+    except ValueError as error:
+        raise InputError(
+            f"matplotlib does not start: {str(error).partition(';')[0]}",
+            where=Where(key="MPLBACKEND"),
+            next_action="unset MPLBACKEND, then send the command again",
+        ) from None
+    backend, before = mpl.get_backend(auto_select=False), plt.get_fignums()
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        # A dollar in the name of a choice is no formula.
+        mpl.rcParams["text.parse_math"] = False
+        plt.switch_backend("agg")
+        try:
+            yield
+        finally:
+            for number in set(plt.get_fignums()) - set(before):
+                plt.close(number)
+            if backend is not None:
+                with suppress(ImportError):
+                    plt.switch_backend(backend)
+
+
+def page(figure: Figure) -> bytes:
+    """The figure as HTML, with all that it needs inside."""
+    import optuna.visualization as drawn
+
+    with quiet():
+        found: Any = getattr(drawn, figure.function)(figure.study, **figure.options)
+        if figure.labels is not None:
+            found.update_layout(xaxis_title=figure.labels[0], yaxis_title=figure.labels[1])
+        text: str = found.to_html(
+            include_plotlyjs=True, div_id=figure.name, config={"displaylogo": False}
+        )
+    return text.encode("utf-8", "replace")
+
+
+def _finish(picture: Picture, figure: Figure) -> None:
+    """What Optuna leaves to others."""
+    axes = picture.axes[0]
+    if figure.labels is not None:
+        axes.set_xlabel(figure.labels[0])
+        axes.set_ylabel(figure.labels[1])
+    for each in picture.axes:
+        _without_formulas(each)
+    if figure.function == "plot_intermediate_values":
+        _tell_lines_apart(picture)
+    elif figure.function == "plot_parallel_coordinate":
+        _spread_axes(picture)
+    elif figure.function == "plot_slice":
+        picture.set_size_inches(_SLICE_INCHES * (len(picture.axes) - 1) + 1.5, 4.8)
+        for each in picture.axes:
+            _slant(each)
+    elif figure.function == "plot_pareto_front" and axes.name == "3d":
+        picture.set_size_inches(9, 8)
+
+
+def _tell_lines_apart(picture: Picture) -> None:
+    """Optuna has twenty colours, and the last for all others; and a legend for hundreds of lines
+    that would be higher than the picture."""
+    from matplotlib import colormaps
+
+    axes = picture.axes[0]
+    lines = axes.get_lines()
+    legend = axes.get_legend()
+    if len(lines) <= _COLOURS or legend is None:
+        return
+    legend.remove()
+    for index, line in enumerate(lines):
+        line.set_color(colormaps["viridis"](index / len(lines)))
+        line.set_alpha(0.4)
+        line.set_marker("")
+    axes.set_title("Intermediate Values Plot (dark: the first trials)")
+
+
+def _without_formulas(axes: Axes) -> None:
+    """Powers of ten as plain numbers, for no text is a formula."""
+    from matplotlib.ticker import LogFormatter
+
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(LogFormatter())
+            axis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
+
+
+def _spread_axes(picture: Picture) -> None:
+    """Room for the values at each axis, which are written over the lines."""
+    first, *others = picture.axes
+    picture.set_size_inches(max(6.4, _AXIS_INCHES * len(first.get_xticks())), 4.8)
+    for axes in others:
+        _shorten(axes.yaxis)
+        for label in axes.get_yticklabels():
+            label.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5})
+
+
+def _slant(axes: Axes) -> None:
+    """Names of choices below an axis, so that they are not written over each other."""
+    from matplotlib.category import StrCategoryConverter
+
+    if isinstance(axes.xaxis.get_converter(), StrCategoryConverter):
+        _shorten(axes.xaxis)
+        for label in axes.get_xticklabels():
+            label.set(rotation=45, ha="right", rotation_mode="anchor")
+
+
+def _shorten(axis: Axis) -> None:
+    texts = [label.get_text() for label in axis.get_ticklabels()]
+    if any(len(text) > _ROOM_CHARS for text in texts):
+        axis.set_ticks(axis.get_ticklocs(), [_short(text) for text in texts])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _ROOM_CHARS else f"{text[: _ROOM_CHARS - 1]}…"
+
+
+def _png(picture: Picture) -> bytes:
+    picture.canvas.draw()
+    box = picture.get_tightbbox()
+    inches = max(box.width, box.height, 1.0)
+    file = io.BytesIO()
+    dpi = min(_DPI, _MOST_PIXELS / inches)
+    picture.savefig(file, format="png", dpi=dpi, bbox_inches="tight")
+    return file.getvalue()

@@ -1,0 +1,189 @@
+"""Which figures a sweep has, and which it has not, and why. Draws nothing.
+
+With several objectives each has its own history, slices and so on, drawn as if it were the only
+one: so Optuna knows which way it should go, and draws its best value. Only the Pareto front is
+drawn of all together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import optuna
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from hpcflow.model.pruner import Per
+from hpcflow.model.sweep import Objective
+from hpcflow.sweeps.plots.curves import study_of_curves
+from hpcflow.sweeps.state import SweepProgress
+from hpcflow.sweeps.study import Study
+
+#: Complete trials without which importances are chance.
+_ENOUGH: Final = 10
+#: Optuna advises at least so many among the good ones that the importances are about.
+_GOOD: Final = 5
+#: More axes beside each other nobody can read.
+_MOST_PARAMETERS: Final = 20
+_MOST_NAME_CHARS: Final = 60
+_AXES: Final = (2, 3)
+_FAR: Final = {
+    Per.PERCENT: "Percent of the training",
+    Per.EPOCH: "Epoch",
+    Per.TRAIN_STEP: "Train step",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure that can be drawn.
+
+    Attributes:
+        name: of its files, without their endings.
+        function: which of Optuna's draws it; there is one for pictures and one for pages.
+        labels: of both axes, where Optuna's own say too little.
+        note: what is not in it.
+    """
+
+    name: str
+    function: str
+    study: optuna.Study
+    options: dict[str, Any] = field(default_factory=dict)
+    labels: tuple[str, str] | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A figure that cannot be drawn, and why."""
+
+    figure: str
+    why: str
+
+
+def figures_of(sweep_id: str, progress: SweepProgress) -> list[Figure | LeftOut]:
+    """All figures of a sweep. Optuna's warnings are the caller's."""
+    whole = Study(sweep_id, progress).optuna_study
+    names = _file_names([goal.metric for goal in progress.spec.goals])
+    found: list[Figure | LeftOut] = []
+    for index, (goal, name) in enumerate(zip(progress.spec.goals, names, strict=True)):
+        behind = f"-{name}" if progress.is_several else ""
+        study = _study_of(whole, goal, index) if progress.is_several else whole
+        found += _of_goal(progress, goal, study, behind)
+    if progress.is_several:
+        found.append(_pareto_front(progress, whole))
+    found.append(_intermediate_values(progress))
+    return found
+
+
+def _of_goal(
+    progress: SweepProgress, goal: Objective, study: optuna.Study, behind: str
+) -> list[Figure | LeftOut]:
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    of_space = [each.name for each in progress.spec.space.parameters]
+    # By name, for Optuna has them in an order by chance.
+    seen = sorted({name for trial in done for name in trial.params})
+    shown = [name for name in of_space if name in seen][:_MOST_PARAMETERS]
+    number = len(of_space)
+    named: dict[str, Any] = {"target_name": goal.metric}
+    some = {**named, "params": shown}
+    important = {**named, "params": seen, "evaluator": _evaluator(len(done))}
+    history = Figure(f"history{behind}", "plot_optimization_history", study, named)
+    parallel = Figure(f"parallel_coordinates{behind}", "plot_parallel_coordinate", study, some)
+    slices = Figure(f"slices{behind}", "plot_slice", study, some)
+    importances = Figure(f"importances{behind}", "plot_param_importances", study, important)
+    note = f"the first {len(shown)} of {len(seen)} parameters" if len(shown) < len(seen) else None
+    no_other = _one_only(number, "nothing to compare it with")
+    return [
+        _unless(_too_few(done, 1), history),
+        _unless(
+            _too_few(done, 2) or _one_only(number, "its slice shows the same"),
+            replace(parallel, note=note),
+        ),
+        _unless(_too_few(done, 2), replace(slices, note=note)),
+        _unless(no_other or _too_few(done, _ENOUGH) or _all_the_same(done), importances),
+    ]
+
+
+def _unless(why: str | None, figure: Figure) -> Figure | LeftOut:
+    return LeftOut(figure.name, why) if why else figure
+
+
+def _evaluator(done: int) -> PedAnovaImportanceEvaluator:
+    """Whatever else is installed: it needs no package and no chance, and it knows conditions."""
+    return PedAnovaImportanceEvaluator(target_quantile=min(0.5, max(0.1, _GOOD / max(1, done))))
+
+
+def _too_few(done: Sequence[FrozenTrial], needed: int) -> str | None:
+    if len(done) >= needed:
+        return None
+    if not done:
+        return "no trial is complete yet"
+    return f"it needs {needed} complete trials, and there {_are(len(done))}"
+
+
+def _are(number: int) -> str:
+    return "is 1" if number == 1 else f"are {number}"
+
+
+def _one_only(number: int, why: str) -> str | None:
+    return f"the sweep has one parameter only: {why}" if number == 1 else None
+
+
+def _all_the_same(done: Sequence[FrozenTrial]) -> str | None:
+    is_same = len({trial.value for trial in done}) == 1
+    return "all complete trials came to the same value" if is_same else None
+
+
+def _study_of(whole: optuna.Study, goal: Objective, index: int) -> optuna.Study:
+    """The same trials, as if this objective were the only one."""
+    study = optuna.create_study(direction=goal.direction.value)
+    study.add_trials(
+        create_trial(
+            state=each.state,
+            value=each.values[index] if each.state is TrialState.COMPLETE else None,
+            params=each.params,
+            distributions=each.distributions,
+            user_attrs=each.user_attrs,
+        )
+        for each in whole.get_trials(deepcopy=False)
+    )
+    return study
+
+
+def _pareto_front(progress: SweepProgress, whole: optuna.Study) -> Figure | LeftOut:
+    goals = [goal.metric for goal in progress.spec.goals]
+    figure = Figure("pareto_front", "plot_pareto_front", whole, {"target_names": goals})
+    if len(goals) not in _AXES:
+        why = f"it can be drawn of 2 or 3 objectives, and there are {len(goals)}"
+        return LeftOut(figure.name, why)
+    done = whole.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return _unless(_too_few(done, 1), figure)
+
+
+def _intermediate_values(progress: SweepProgress) -> Figure | LeftOut:
+    name, spec = "intermediate_values", progress.spec
+    metric, far = spec.goals[0].metric, _FAR[spec.pruner.per]
+    study, number, shown = study_of_curves(progress)
+    if not number:
+        return LeftOut(name, f"no trial has reported {metric} and how far it is ({far.lower()})")
+    left = f"without {number - shown} of {number} trials, which are too many to tell apart"
+    return Figure(
+        name,
+        "plot_intermediate_values",
+        study,
+        labels=(far, metric),
+        note=left if shown < number else None,
+    )
+
+
+def _file_names(metrics: Sequence[str]) -> list[str]:
+    """What metrics are called in the names of files; no two the same."""
+    found: list[str] = []
+    for number, metric in enumerate(metrics, 1):
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", metric)[:_MOST_NAME_CHARS]
+        found.append(f"{name}-{number}" if name.lower() in map(str.lower, found) else name)
+    return found

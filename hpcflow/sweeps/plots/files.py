@@ -1,0 +1,125 @@
+"""All figures of a sweep, in a folder: each a PNG file and an HTML file."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.errors import InputError, Where
+from hpcflow.storage.files import storage_error
+from hpcflow.sweeps.plots.drawing import (
+    INSTALL,
+    has_pages,
+    has_pictures,
+    page,
+    picture,
+)
+from hpcflow.sweeps.plots.figures import Figure, LeftOut, figures_of
+from hpcflow.sweeps.state import SweepProgress
+from hpcflow.sweeps.study import quiet
+
+
+@dataclass(frozen=True)
+class Plotted:
+    """The files of one figure; None what cannot be drawn here.
+
+    Attributes:
+        note: what is not in it.
+    """
+
+    figure: str
+    png: Path | None
+    html: Path | None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Plots:
+    """What was written, and what was not."""
+
+    sweep_id: str
+    folder: Path
+    figures: list[Plotted]
+    left_out: list[LeftOut]
+
+
+def write_plots(sweep_id: str, progress: SweepProgress, folder: Path) -> Plots:
+    """Draw what there is to draw of a sweep. Files of the same names are overwritten.
+
+    Raises:
+        InputError: there is nothing to draw, or nothing to draw with, or ``folder`` is none.
+        StorageError: it cannot be written.
+    """
+    left = _missing()
+    with quiet():
+        found = figures_of(sweep_id, progress)
+    left += [each for each in found if isinstance(each, LeftOut)]
+    figures = [each for each in found if isinstance(each, Figure)]
+    if not figures:
+        reasons = "; ".join(dict.fromkeys(each.why for each in left))
+        raise InputError(
+            f"there is nothing to draw of {sweep_id}: {reasons}",
+            next_action=f"see how far it is: hpcflow sweep status {sweep_id}",
+        )
+    plotted = [_write(figure, folder) for figure in figures]
+    return Plots(sweep_id, folder, plotted, left)
+
+
+def _missing() -> list[LeftOut]:
+    lacks = {
+        kind: name
+        for kind, name, is_there in (
+            ("*.png", "matplotlib", has_pictures()),
+            ("*.html", "plotly", has_pages()),
+        )
+        if not is_there
+    }
+    if len(lacks) > 1:
+        raise InputError(
+            f"figures need {' or '.join(lacks.values())}, where hpcflow is installed",
+            next_action=INSTALL,
+        )
+    return [LeftOut(kind, f"{name} is not installed: {INSTALL}") for kind, name in lacks.items()]
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"{folder} is no folder, or lies in none",
+            where=Where(key="--output"),
+            next_action="name a folder, which need not exist yet: --output DIR",
+        ) from None
+    except OSError as error:
+        raise storage_error("make", folder, error) from error
+
+
+def _write(figure: Figure, folder: Path) -> Plotted:
+    png = picture(figure) if has_pictures() else None
+    html = page(figure) if has_pages() else None
+    _make(folder)
+    return Plotted(
+        figure.name,
+        _put(folder / f"{figure.name}.png", png) if png is not None else None,
+        _put(folder / f"{figure.name}.html", html) if html is not None else None,
+        figure.note,
+    )
+
+
+def _put(path: Path, data: bytes) -> Path:
+    """Put ``data`` at ``path``, whole, or leave ``path`` as it is; for whom the umask says."""
+    half = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            half.write_bytes(data)
+            half.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                half.unlink()
+            raise
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+    return path

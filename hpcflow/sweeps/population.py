@@ -1,0 +1,144 @@
+"""Population based training: who gives up, whose checkpoint is gone on with, and with what values.
+
+A population of trainings goes on side by side. Whenever one has come another `interval` further,
+it is held against the others at that point: one of the worst gives up, and a new trial goes on from
+the newest checkpoint of one of the best, with values near to those. Nobody waits for anybody.
+
+After Jaderberg et al., Population Based Training of Neural Networks, 2017 (arXiv:1711.09846):
+truncation selection, and perturbation by a fifth.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
+from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
+
+#: How often a value is drawn anew instead of being changed a little.
+_ANEW: Final = 0.25
+_FACTORS: Final = (0.8, 1.2)
+
+
+def next_point(progress: SweepProgress, trial: Trial) -> int | None:
+    """The newest point at which ``trial`` is to be held against the others, and was not yet."""
+    interval = progress.spec.sampler.interval_or_default
+    reached = max(trial.points(), default=0)
+    point = reached // interval * interval
+    return point if point > trial.judged_to else None
+
+
+def gives_up(progress: SweepProgress, trial: Trial, point: int) -> bool | None:
+    """Whether ``trial`` is one of the worst at ``point``; None while too few have come so far."""
+    rivals = _reached(progress, point)
+    if 2 * len(rivals) < progress.spec.sampler.population_or_default:
+        return None
+    worst = _ranked(progress, rivals, point)[-_share(progress, len(rivals)) :]
+    return len(rivals) > 1 and trial in worst
+
+
+def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | None:
+    """Whose checkpoint the successor of ``loser`` goes on from; None where nobody is better.
+
+    Only of one that is still trained: from the last checkpoint of one that is done there is nothing
+    left to train.
+    """
+    rivals = [
+        trial
+        for trial in _reached(progress, point)
+        if trial.told is None and not trial.is_finished and trial is not loser
+    ]
+    if not rivals:
+        return None
+    best = _ranked(progress, rivals, point)[: _share(progress, len(rivals))]
+    return _chance(progress, loser.number).choice(best)
+
+
+def to_replace(progress: SweepProgress) -> list[Trial]:
+    """Those that gave up and have no successor yet."""
+    replaced = {trial.replaces for trial in progress.trials}
+    return [
+        trial
+        for trial in progress.trials
+        if trial.state is TrialState.PRUNED and trial.number not in replaced
+    ]
+
+
+def is_complete(progress: SweepProgress) -> bool:
+    """Whether all that the population begins with have been asked for."""
+    founders = sum(trial.replaces is None for trial in progress.trials)
+    return founders >= progress.spec.sampler.population_or_default
+
+
+def explore(progress: SweepProgress, source: Trial, number: int) -> dict[str, Scalar]:
+    """Values near to those of ``source``, for trial ``number``."""
+    chance = _chance(progress, number)
+    space: Space = progress.spec.space
+    chosen: dict[str, Scalar] = {}
+    for parameter in space.parameters:
+        if parameter.is_there(chosen):
+            chosen[parameter.name] = _near(parameter, source.params, chance)
+    return chosen
+
+
+def _near(parameter: Parameter, params: Mapping[str, Scalar], chance: random.Random) -> Scalar:
+    values, old = parameter.values, params.get(parameter.name)
+    if parameter.name not in params or chance.random() < _ANEW:
+        return _drawn(values, chance)
+    if isinstance(values, Choice):
+        return old
+    assert isinstance(old, (int, float))
+    return _fitting(values, old * chance.choice(_FACTORS), old)
+
+
+def _drawn(values: Choice | Range, chance: random.Random) -> Scalar:
+    if isinstance(values, Choice):
+        return chance.choice(values.choices)
+    if values.is_log:
+        drawn = math.exp(chance.uniform(math.log(values.low), math.log(values.high)))
+    else:
+        drawn = chance.uniform(values.low, values.high)
+    return _fitting(values, drawn, None)
+
+
+def _fitting(values: Range, wanted: float, old: float | None) -> int | float:
+    """The value of the range that is nearest to ``wanted``; another one than ``old``."""
+    wanted = min(max(wanted, values.low), values.high)
+    points = values.points()
+    if points is None:
+        return wanted
+    nearest = min(range(len(points)), key=lambda index: abs(points[index] - wanted))
+    if old is not None and points[nearest] == old and len(points) > 1:
+        up = wanted > old or nearest == 0
+        nearest = min(nearest + 1, len(points) - 1) if up else nearest - 1
+    return points[nearest]
+
+
+def _reached(progress: SweepProgress, point: int) -> list[Trial]:
+    """Those that have come so far, and had a number there."""
+    return [
+        trial
+        for trial in progress.trials
+        if trial.state is not TrialState.FAILED and trial.points().get(point) is not None
+    ]
+
+
+def _ranked(progress: SweepProgress, trials: list[Trial], point: int) -> list[Trial]:
+    """The best first."""
+    is_max = progress.spec.goals[0].direction.value == "maximize"
+
+    def value(trial: Trial) -> float:
+        return trial.points()[point] or 0.0
+
+    return sorted(trials, key=value, reverse=is_max)
+
+
+def _share(progress: SweepProgress, count: int) -> int:
+    return max(1, int(progress.spec.sampler.quantile_or_default * count))
+
+
+def _chance(progress: SweepProgress, number: int) -> random.Random:
+    return random.Random(f"{progress.spec.sampler.seed}/{number}")  # noqa: S311 - no secret

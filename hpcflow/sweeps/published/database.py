@@ -1,0 +1,178 @@
+"""The database of the studies: made, opened through Optuna, brought up to date.
+
+Importing this takes a second, for it imports Optuna and SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from optuna.exceptions import OptunaError
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
+
+from hpcflow.ledger.connection import postgres_options
+from hpcflow.ledger.url import DatabaseUrl
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
+from hpcflow.sweeps.published.faults import sqlstate_of
+from hpcflow.sweeps.published.marks import mark_of
+from hpcflow.sweeps.published.place import SCHEMA
+from hpcflow.sweeps.published.rows import lock, write_study, write_trials, written
+from hpcflow.sweeps.state import SweepProgress
+from hpcflow.sweeps.study import quiet
+
+#: How long others may keep us from writing; a round waits that long, and a bit.
+_BUSY_TIMEOUT_S: Final = 2.0
+#: After so long the rest is left to the next round: no sweep waits for those who look at it.
+_ENOUGH_S: Final = 3.0
+_TRIALS_AT_ONCE: Final = 500
+_TIMEOUTS_S: Final = {
+    "lock_timeout": _BUSY_TIMEOUT_S,
+    "statement_timeout": 4.0,
+    "idle_in_transaction_session_timeout": 30.0,
+}
+#: For a server that is gone: its machine, or the way to it.
+_ALIVE: Final = {
+    "tcp_user_timeout": 4000,
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
+#: What two hear who make the same tables at once.
+_MADE_MEANWHILE: Final = ("already exists", "duplicate key")
+_NO_SCHEMA: Final = "3F000"
+
+
+def bring_up_to_date(
+    database: DatabaseUrl, url: str, sweep_id: str, progress: SweepProgress
+) -> int:
+    """Write what is missing of a sweep, or has changed; how many trials are left for later.
+
+    Args:
+        url: of ``database``, for Optuna.
+
+    Raises:
+        Exception: whatever Optuna, SQLAlchemy and the file system raise.
+    """
+    enough = time.monotonic() + _ENOUGH_S
+    with quiet(), _opened(database, url) as storage:
+        study_id = _study(storage, sweep_id, progress)
+        while True:
+            left = _write_some(storage, study_id, progress)
+            if not left or time.monotonic() > enough:
+                return left
+
+
+def _study(storage: RDBStorage, sweep_id: str, progress: SweepProgress) -> int:
+    try:
+        return storage.get_study_id_from_name(sweep_id)
+    except KeyError:
+        directions = [StudyDirection[g.direction.value.upper()] for g in progress.spec.goals]
+        return storage.create_new_study(directions, sweep_id)
+
+
+def _write_some(storage: RDBStorage, study_id: int, progress: SweepProgress) -> int:
+    """One transaction; the number of trials that are left."""
+    with Session(storage.engine) as session, session.begin():
+        lock(session, study_id)
+        there = written(session, study_id, len(progress.trials))
+        marks = [mark for _, mark in there]
+        marks += [None] * (len(progress.trials) - len(there))
+        changed = [
+            trial
+            for trial, mark in zip(progress.trials, marks, strict=True)
+            if mark_of(trial) != mark
+        ]
+        write_study(session, study_id, progress)
+        write_trials(session, study_id, progress, changed[:_TRIALS_AT_ONCE], there)
+    return max(0, len(changed) - _TRIALS_AT_ONCE)
+
+
+@contextmanager
+def _opened(database: DatabaseUrl, url: str) -> Iterator[RDBStorage]:
+    if database.kind == "sqlite":
+        _make_file(database.path)
+        with _pool(lambda: _connect_sqlite(database.path)) as pool:
+            yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
+    else:
+        with _pool(lambda: _connect_postgres(url)) as pool:
+            yield _postgres_storage(pool, url)
+
+
+@contextmanager
+def _pool(connect: Callable[[], Any]) -> Iterator[QueuePool]:
+    """Connections made by ourselves, so that all are closed, also where Optuna gives up half-way,
+    and no password is in anything that it shows."""
+    pool = QueuePool(connect)
+    try:
+        yield pool
+    finally:
+        pool.dispose()
+
+
+def _make_file(path: Path) -> None:
+    """With all tables or not at all, whoever is killed over it; closed to others."""
+    if path.exists():
+        return
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    half = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
+    try:
+        os.close(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
+        with _pool(lambda: _connect_sqlite(half)) as pool:
+            RDBStorage("sqlite://", engine_kwargs={"pool": pool})
+        if not path.exists():
+            half.rename(path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def _connect_sqlite(path: Path) -> sqlite3.Connection:
+    # A rollback journal, which SQLite takes by itself: a write-ahead log is not safe on NFS.
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
+
+
+def _postgres_storage(pool: QueuePool, url: str) -> RDBStorage:
+    def made() -> RDBStorage:
+        return RDBStorage("postgresql+psycopg://", engine_kwargs={"pool": pool})
+
+    try:
+        return made()
+    except (SQLAlchemyError, OptunaError) as error:
+        if sqlstate_of(error) == _NO_SCHEMA:
+            _make_schema(url)
+        elif not any(word in str(error) for word in _MADE_MEANWHILE):
+            raise
+    return made()
+
+
+def _make_schema(url: str) -> None:
+    import psycopg
+
+    with closing(_connect_postgres(url)) as raw, suppress(psycopg.errors.UniqueViolation):
+        raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        raw.commit()
+
+
+def _connect_postgres(url: str) -> Any:
+    import psycopg
+
+    options = {**postgres_options(), **_ALIVE}
+    raw = psycopg.connect(url.replace("+psycopg", "", 1), **options, autocommit=True)
+    try:
+        for setting in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+            raw.execute(f"SET {setting} TO {round(_TIMEOUTS_S[setting] * 1000)}")
+        raw.autocommit = False
+    except BaseException:
+        raw.close()
+        raise
+    return raw

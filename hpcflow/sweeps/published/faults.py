@@ -1,0 +1,98 @@
+"""Why a study could not be published, for people, and what they can type. Never a password."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from hpcflow.ledger.url import DatabaseUrl, redact
+from hpcflow.settings import Settings
+from hpcflow.sweeps.published.place import SCHEMA, database_of, shown_study_url
+
+_REFUSED: Final = "42501"
+_HELD: Final = ("locked", "lock timeout", "statement timeout")
+_DAMAGED: Final = ("malformed", "not a database", "no such", "unsupported file format", "corrupt")
+_UNREACHABLE: Final = ("readonly", "unable to open")
+
+
+def warning_for(settings: Settings, error: Exception) -> str:
+    """What went wrong, and what to do about it, in two lines."""
+    database = database_of(settings)
+    text, hint = _words(settings, database, _innermost(error))
+    place = str(database)
+    return f"the study in {place} is not up to date: {text}\n  → {hint}"
+
+
+def sqlstate_of(error: BaseException) -> str | None:
+    """Postgres' own code for what went wrong; None where it comes from elsewhere."""
+    found = getattr(_innermost(error), "sqlstate", None)
+    return found if isinstance(found, str) else None
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What the driver said, below what SQLAlchemy and Optuna have made of it."""
+    while True:
+        below = getattr(error, "orig", None) or error.__cause__
+        if not isinstance(below, BaseException):
+            return error
+        error = below
+
+
+def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> tuple[str, str]:
+    said = str(error).strip().split("\n")[0]
+    if "no longer compatible" in said:
+        return _version(settings, said)
+    if database.kind == "sqlite":
+        return _of_file(database, error, said)
+    if getattr(error, "sqlstate", None) == _REFUSED:
+        return said, f"let a DBA type: {_grants(settings, database)}"
+    if any(word in said for word in _HELD):
+        return said, "somebody else holds it up; the next round tries again"
+    if isinstance(error, ImportError):
+        return said, "install what speaks to it: pip install 'hpcflow[postgres]'"
+    name = type(error).__name__
+    safe = _without_password(database, said) or name
+    return safe, "is the server up? The journal has everything; the next round tries again"
+
+
+def _version(settings: Settings, said: str) -> tuple[str, str]:
+    if "storage upgrade" in said:
+        url = shlex.quote(shown_study_url(settings))
+        return "its tables are of an older Optuna", f"optuna storage upgrade --storage {url}"
+    return "its tables are of a newer Optuna than this one", "pip install --upgrade optuna"
+
+
+def _of_file(database: DatabaseUrl, error: BaseException, said: str) -> tuple[str, str]:
+    path, folder = shlex.quote(str(database.path)), shlex.quote(str(database.path.parent))
+    if any(word in said for word in _HELD):
+        return said, f"see who has it open: fuser -v {path}; the next round tries again"
+    if any(word in said for word in _DAMAGED):
+        return said, f"rm {path}; the next round makes it anew from the journals"
+    if "full" in said or "No space" in said or "quota" in said:
+        return said, f"make room: df -h {folder}"
+    if isinstance(error, OSError) or any(word in said for word in _UNREACHABLE):
+        return said, f"see who owns it: ls -la {folder}"
+    text = f"{type(error).__name__}: {said}"
+    return text, f"if it stays so: rm {path}; the next round makes it anew from the journals"
+
+
+def _grants(settings: Settings, database: DatabaseUrl) -> str:
+    """Everything that this user needs; harmless where it is there already."""
+    login, at, _ = redact(database.dsn).removeprefix("postgresql://").rpartition("@")
+    role = '"' + (login if at else settings.user).replace('"', '""') + '"'
+    name = database.dsn.partition("?")[0].rpartition("/")[2]
+    sql = (
+        f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}; "
+        f"GRANT USAGE, CREATE ON SCHEMA {SCHEMA} TO {role}; "
+        f"GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}; "
+        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {role}"
+    )
+    return f"psql {shlex.quote(name)} -c {shlex.quote(sql)}"
+
+
+def _without_password(database: DatabaseUrl, said: str) -> str:
+    """``said``, unless parts of the URL are in it that are not shown."""
+    hidden = set(database.dsn.replace("?", "&").split("&")[1:])
+    login = database.dsn.partition("://")[2].rpartition("@")[0]
+    hidden.add(login.partition(":")[2])
+    return "" if any(each and each in said for each in hidden) else said

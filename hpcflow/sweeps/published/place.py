@@ -1,0 +1,62 @@
+"""Where the studies of all sweeps lie: beside the ledger, as a URL for Optuna and its dashboard.
+
+For a ledger in a file that is ``studies.sqlite`` in the same folder; in Postgres a schema of its
+own in the same database. Imports neither Optuna nor a database driver.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from hpcflow.ledger.url import DatabaseUrl, parse_url, redact
+from hpcflow.settings import Settings
+
+SCHEMA: Final = "hpcflow_studies"
+FILE: Final = "studies.sqlite"
+_SEARCH_PATH: Final = f"-csearch_path={SCHEMA}"
+#: What may follow the database in a URL that is shown; anything else can be a password.
+_HARMLESS: Final = ("host", "port", "sslmode")
+
+
+def study_url(settings: Settings) -> str:
+    """What ``optuna.load_study(storage=…)`` takes. It may hold a password: never print it."""
+    return _url(database_of(settings), is_shown=False)
+
+
+def shown_study_url(settings: Settings) -> str:
+    """The same for people: without password, which belongs into ``~/.pgpass`` or ``PGPASSWORD``."""
+    return _url(database_of(settings), is_shown=True)
+
+
+def database_of(settings: Settings) -> DatabaseUrl:
+    """The database in which the studies are; of a file its path, which need not exist."""
+    ledger = parse_url(settings.ledger_url)
+    if ledger.kind == "sqlite":
+        return DatabaseUrl("sqlite", ledger.path.with_name(FILE))
+    return ledger
+
+
+def url_of_file(path: str) -> str:
+    """The URL of a SQLite database for Optuna, whatever characters are in its path.
+
+    Optuna fills in what stands between single braces. SQLAlchemy ends a path at ``?``, and from 2.1
+    on takes ``%`` for the beginning of a code.
+    """
+    text = path.replace("%", "%25").replace("?", "%3F")
+    return f"sqlite:///{text}".replace("{", "{{").replace("}", "}}")
+
+
+def _url(database: DatabaseUrl, *, is_shown: bool) -> str:
+    if database.kind == "sqlite":
+        return url_of_file(str(database.path))
+    place, _, query = database.sqlalchemy.partition("?")
+    said = parse_qsl(query, keep_blank_values=True)
+    theirs = [value for name, value in said if name == "options"]
+    rest = [(name, value) for name, value in said if name != "options"]
+    if is_shown:
+        place, theirs = redact(place), []
+        rest = [(name, value) for name, value in rest if name in _HARMLESS]
+    options = " ".join([*theirs, _SEARCH_PATH])
+    url = f"{place}?{urlencode([*rest, ('options', options)], quote_via=quote)}"
+    return url.replace("{", "%7B").replace("}", "%7D")

@@ -1,0 +1,209 @@
+"""What one round of a sweep works with, and how it puts down what was found and decided."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hpcflow.ledger.rows import Known
+from hpcflow.model.ids import make_run_id
+from hpcflow.model.sampler import SamplerKind
+from hpcflow.model.state import RunState
+from hpcflow.model.sweep import Submit
+from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.storage.runs import is_purged, linked
+from hpcflow.storage.sweeps import SweepDir, append, journal_size, read_journal, read_sweep
+from hpcflow.sweeps.state import SweepProgress, SweepState, Trial, apply, fold
+from hpcflow.sweeps.trials import TrialRuns, is_lost, is_over, trial_name
+
+if TYPE_CHECKING:
+    from hpcflow.sweeps.study import Study
+
+
+@dataclass
+class TickReport:
+    """What a round did for one sweep.
+
+    Attributes:
+        asked, told, pruned: numbers of trials.
+        sent: run id -> job id.
+        said: what people should know, once.
+        problems: what went wrong and is tried again.
+        warnings: what concerns only the study that people look at.
+    """
+
+    sweep_id: str
+    state: SweepState = SweepState.RUNNING
+    asked: list[int] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
+    pruned: list[int] = field(default_factory=list)
+    sent: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self.asked or self.told or self.pruned or self.sent or self.said)
+
+
+class OvertakenError(Exception):
+    """Somebody else has written to the journal in the middle of this round."""
+
+
+class Round:
+    """One round of one sweep.
+
+    Attributes:
+        progress: what the journal says by now.
+        known: run id -> what the ledger knows, of the trials that may be under way.
+
+    Raises:
+        StorageError: the sweep's files cannot be read.
+    """
+
+    def __init__(self, around: Surroundings, sweep_dir: SweepDir, lock_fd: int) -> None:
+        self.around, self.sweep_dir = around, sweep_dir
+        self.sweep: Sweep = read_sweep(sweep_dir)
+        self._size = journal_size(sweep_dir)
+        self.progress: SweepProgress = fold(
+            self.sweep.spec, self.sweep.created_at, read_journal(sweep_dir)
+        )
+        self.report = TickReport(sweep_dir.sweep_id)
+        self.known: dict[str, Known] = {}
+        self._lock_fd = lock_fd
+        self._study: Study | None = None
+        self._study_knows = 0
+
+    @cached_property
+    def runs(self) -> TrialRuns:
+        """The runs of its trials.
+
+        Raises:
+            InputError: its site is not there any more, or this is another cluster.
+        """
+        return TrialRuns(
+            self.sweep,
+            settings=self.around.settings,
+            clock=self.around.clock,
+            site=self.around.find_site(self.sweep.site),
+            scheduler=self.around.connect(self.sweep.site),
+            lock_fd=self._lock_fd,
+        )
+
+    def write(self, *records: SweepRecord) -> None:
+        """Put it down, on the disk, and let it count.
+
+        Raises:
+            OvertakenError: somebody else has written to the journal since it was read: a person, or
+                a round on another machine, where the file system knows no locks.
+        """
+        before = journal_size(self.sweep_dir)
+        if before != self._size:
+            raise OvertakenError
+        append(self.sweep_dir, records)
+        self._size = journal_size(self.sweep_dir)
+        added = sum(len(record.to_line().encode()) for record in records)
+        if self._size - before not in (added, added + 1):  # a torn line before it was closed
+            raise OvertakenError
+        for record in records:
+            apply(self.progress, record)
+
+    def look(self) -> None:
+        """What the ledger knows of the runs that may be under way."""
+        ids = [run_id for trial in self.progress.open for run_id in trial.all_runs]
+        self.known = self.around.ledger.known(ids) if ids else {}
+
+    def tell(
+        self,
+        trial: Trial,
+        outcome: str,
+        *,
+        values: list[float] | None = None,
+        why: str | None = None,
+        stopped: bool = False,
+    ) -> None:
+        """Let a trial count from now on."""
+        self.write(
+            Told(
+                at=self.around.clock.now(),
+                trial=trial.number,
+                outcome=outcome,
+                values=values or [],
+                why=why,
+                stopped=stopped,
+            )
+        )
+        (self.report.pruned if outcome == "pruned" else self.report.told).append(trial.number)
+
+    def halt(self, why: str, next_action: str) -> None:
+        """Ask for nothing more until somebody has looked."""
+        if self.progress.halted is None:
+            self.write(Halted(at=self.around.clock.now(), why=why, next_action=next_action))
+            self.report.said.append(f"{why}\n  → {next_action}")
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody wants the trials under way to end, too."""
+        stop = self.progress.stop
+        return stop is not None and stop.cancel
+
+    def run_state(self, run_id: str) -> RunState | None:
+        """How a run ended; None while it may go on."""
+        known = self.known.get(run_id)
+        if known is not None and is_over(known):
+            return RunState(known.run.state)
+        for run_dir in linked(self.around.settings.home, [run_id]):
+            if is_purged(run_dir) and is_lost(known):
+                return RunState.FAILED
+        return None
+
+    def was_made(self, run_id: str) -> bool:
+        """Whether the home has this run."""
+        return (self.around.settings.home.runs / run_id).is_symlink()
+
+    def is_at_rest(self, run_id: str) -> bool:
+        """Whether nothing of a run is under way, or will be."""
+        known = self.known.get(run_id)
+        if known is None:
+            return not self.was_made(run_id)
+        return is_over(known) or self.run_state(run_id) is not None
+
+    def new_run_id(self, trial: int, repeat: int) -> str:
+        """The id of a run that is not made yet."""
+        name = trial_name(self.sweep, trial, repeat)
+        return make_run_id(name, self.around.clock.now(), os.urandom(8))
+
+    def study_to_judge(self) -> Study:
+        """The study, as it was when this round first needed it."""
+        if self._study is None:
+            # Optuna takes longer to import than a round in which nothing happens may take.
+            from hpcflow.sweeps.study import Study
+
+            self._study = Study(self.sweep_dir.sweep_id, self.progress)
+            self._study_knows = len(self.progress.told_in_order)
+        return self._study
+
+    def study_to_ask(self) -> Study:
+        """The study with all that was told in this round; those that were asked for, it knows."""
+        if self._study_knows != len(self.progress.told_in_order):
+            self._study = None
+        return self.study_to_judge()
+
+    @property
+    def is_population(self) -> bool:
+        """Whether trials go on from each other's checkpoints."""
+        return self.progress.spec.sampler.kind is SamplerKind.PBT
+
+    def was_sent(self, run_id: str) -> bool:
+        """Whether there is a job of a run, or was."""
+        known = self.known.get(run_id)
+        return run_id in self.report.sent or (known is not None and known.run.job_id is not None)
+
+    @property
+    def in_arrays(self) -> bool:
+        """Whether trials are sent together."""
+        return self.progress.spec.submit is Submit.ARRAY

@@ -1,0 +1,119 @@
+"""One round of every sweep of this home that is under way."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from hpcflow.errors import HpcflowError, LedgerError
+from hpcflow.storage.files import read_file
+from hpcflow.storage.layout import Home
+from hpcflow.storage.sweeps import SweepDir, list_sweeps, read_sweep
+
+if TYPE_CHECKING:
+    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.sweeps.round import TickReport
+
+#: Stands in the line of a table alone, so that a round knows from which one it was started.
+STARTED_BY: Final = "HPCFLOW_SWEEP_CRON"
+
+_log = logging.getLogger(__name__)
+
+
+def under_way(home: Home) -> list[SweepDir]:
+    """The sweeps that may have something to do: all but those whose last word is that they are
+    over.
+
+    Raises:
+        StorageError: the home cannot be read.
+    """
+    return [each for each in list_sweeps(home) if not _is_over(each)]
+
+
+def _is_over(sweep_dir: SweepDir) -> bool:
+    """Without reading a journal of a thousand trials."""
+    try:
+        last = read_file(sweep_dir.journal).rstrip(b"\n").rpartition(b"\n")[2]
+    except OSError:
+        return False
+    return last.startswith(b'{"record": "over"')
+
+
+def tick_all(around: Surroundings, *, only: SweepDir | None = None) -> list[TickReport]:
+    """A round of each; what is wrong with one holds up no other.
+
+    Args:
+        around: its ledger has been brought up to date a moment ago.
+        only: this sweep alone.
+
+    Raises:
+        LedgerError: the database does not answer.
+        StorageError: the home cannot be read.
+    """
+    # What a round works with takes longer to import than to see that there is nothing to do.
+    from hpcflow.sweeps.round import TickReport
+    from hpcflow.sweeps.tick import catch_up_sent, tick
+
+    reports = []
+    for sweep_dir in [only] if only is not None else under_way(around.settings.home):
+        try:
+            if only is None and _is_elsewhere(around, sweep_dir):
+                continue
+            report = tick(around, sweep_dir)
+        except LedgerError:
+            raise
+        except HpcflowError as error:
+            report = TickReport(sweep_dir.sweep_id, problems=[str(error)])
+        except Exception as error:  # files that nobody foresaw: the other sweeps go on
+            _log.debug("round of %s", sweep_dir.sweep_id, exc_info=True)
+            said = f"{type(error).__name__}: {error}"
+            report = TickReport(sweep_dir.sweep_id, problems=[f"no round was made: {said}"])
+        if report is not None:
+            catch_up_sent(around, report)
+            reports.append(report)
+    return reports
+
+
+def look_and_tick(
+    around: Surroundings, *, only: SweepDir | None = None
+) -> tuple[list[str], list[TickReport]]:
+    """Bring all runs of this user up to date, as the daemon does, and make a round of the sweeps.
+
+    Args:
+        only: a round of this sweep alone.
+
+    Returns:
+        What people should know of the runs; and what the rounds did.
+
+    Raises:
+        LedgerError: the database does not answer.
+        StorageError: the home cannot be read.
+    """
+    from hpcflow.requeue.daemon import Daemon, Told
+
+    warnings: list[str] = []
+    told = Told(around.clock)
+    daemon = Daemon(around, told, on_report=lambda _: None, on_text=warnings.append)
+    report = daemon.once()
+    if report is not None:
+        warnings += report.warnings
+        warnings += [f"{run_id}: {problem}" for run_id, problem in report.problems.items()]
+    else:  # a daemon is at it, and may have looked a while ago
+        from hpcflow.observe.refresh import refresh
+
+        warnings += refresh(
+            around.ledger,
+            around.settings.home,
+            user=around.settings.user,
+            connect=around.connect,
+            clock=around.clock,
+        )
+    return warnings, tick_all(around, only=only)
+
+
+def _is_elsewhere(around: Surroundings, sweep_dir: SweepDir) -> bool:
+    """Whether it is a sweep of another cluster, which has the same home."""
+    from hpcflow.launch.jobs import other_cluster
+
+    site = read_sweep(sweep_dir).site
+    return bool(other_cluster(around.find_site(site), around.connect(site)))

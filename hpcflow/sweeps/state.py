@@ -1,0 +1,361 @@
+"""What the journal of a sweep says: its trials, and where they stand. Pure; no I/O, no Optuna."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from hpcflow.errors import StorageError
+from hpcflow.model.sweep import Budget, SweepSpec
+from hpcflow.model.sweep_records import (
+    Anew,
+    Asked,
+    Closed,
+    GoOn,
+    Halted,
+    Judged,
+    Over,
+    Read,
+    StopRequested,
+    SweepRecord,
+    Told,
+)
+
+
+class SweepState(str, Enum):
+    """Where a sweep stands."""
+
+    RUNNING = "running"  # trials are under way, or will be
+    STOPPING = "stopping"  # somebody wants no more; those under way go on to their end
+    STOPPED = "stopped"  # the same, and none is under way
+    HALTED = "halted"  # something is wrong with all trials; a person must look
+    OVER = "over"  # the budget is used up, or there is nothing left to ask
+
+
+class TrialState(str, Enum):
+    """Where a trial stands."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+
+@dataclass
+class RunReport:
+    """What one run of a trial has reported.
+
+    Attributes:
+        offsets: attempt -> bytes of its events that were read.
+        points: how far it was -> the objective there; None where it was no number.
+        last: metric -> its newest value.
+        others: other metrics that it has reported.
+        is_finished: its program has said that it is at its end.
+        said_by: metric -> the attempt that said its newest value: what an earlier one has said, and
+            is read later, is older.
+    """
+
+    offsets: dict[int, int] = field(default_factory=dict)
+    total: int | None = None
+    points: dict[int, float | None] = field(default_factory=dict)
+    last: dict[str, float | None] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    is_finished: bool = False
+    said_by: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Trial:
+    """One trial.
+
+    Attributes:
+        params: what was chosen for it; without the constants.
+        runs: for each repeat the ids of its runs: more than one where it was trained anew.
+        judged_to: the point up to which the pruner has looked at it.
+        judged: the points at which it has, and the objective there.
+        is_doomed: it was found that it is to be ended; it counts so as soon as that is told.
+        replaces: of pbt: the trial that gave up, whose place it takes.
+        source: of pbt: the trial whose checkpoint it goes on from.
+    """
+
+    number: int
+    params: dict[str, Any]
+    runs: list[list[str]]
+    how: str
+    asked_at: datetime
+    attrs: dict[str, Any] = field(default_factory=dict)
+    replaces: int | None = None
+    source: int | None = None
+    reports: dict[str, RunReport] = field(default_factory=dict)
+    judged_to: int = 0
+    judged: dict[int, float | None] = field(default_factory=dict)
+    is_doomed: bool = False
+    told: Told | None = None
+    closed: Closed | None = None
+
+    @property
+    def state(self) -> TrialState:
+        return TrialState.RUNNING if self.told is None else TrialState(self.told.outcome)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed is not None
+
+    @property
+    def current_runs(self) -> list[str]:
+        """The run of each repeat that counts."""
+        return [repeat[-1] for repeat in self.runs]
+
+    @property
+    def all_runs(self) -> list[str]:
+        """All of them, also those that failed and were trained anew."""
+        return [run_id for repeat in self.runs for run_id in repeat]
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it was stopped with its sweep: as if it had never been asked for."""
+        return self.told is not None and self.told.stopped
+
+    @property
+    def values(self) -> list[float] | None:
+        """What it came to; None where it did not come to its end."""
+        return self.told.values if self.told is not None and self.told.values else None
+
+    def report(self, run_id: str) -> RunReport:
+        """What a run has reported so far."""
+        return self.reports.setdefault(run_id, RunReport())
+
+    def points(self) -> dict[int, float | None]:
+        """How far -> the objective there: the mean of all repeats, once all have come so far."""
+        found = [self.reports.get(run_id, RunReport()).points for run_id in self.current_runs]
+        if len(found) == 1:
+            return found[0]
+        common = set(found[0]).intersection(*found[1:])
+        return {point: _mean([each[point] for each in found]) for point in sorted(common)}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all its programs are at their end: then nothing is left to be saved by ending
+        it early."""
+        found = [self.reports.get(run_id) for run_id in self.current_runs]
+        return all(report is not None and report.is_finished for report in found)
+
+    def newest(self) -> dict[str, float | None]:
+        """Metric -> its newest value: the mean of all repeats, once all have one."""
+        found = [self.reports.get(run_id, RunReport()).last for run_id in self.current_runs]
+        common = [name for name in found[0] if all(name in each for each in found)]
+        return {name: _mean([each[name] for each in found]) for name in common}
+
+
+@dataclass
+class SweepProgress:
+    """All that is known of a sweep.
+
+    Attributes:
+        study_attrs: what sampler and pruner want to know of the study later.
+        told_in_order: the trials that count, in the order in which that was found.
+        looked_at: how many of these somebody knew of who let the sweep go on.
+    """
+
+    spec: SweepSpec
+    started_at: datetime
+    budget: Budget
+    parallel: int
+    trials: list[Trial] = field(default_factory=list)
+    study_attrs: dict[str, Any] = field(default_factory=dict)
+    halted: Halted | None = None
+    stop: StopRequested | None = None
+    over: Over | None = None
+    told_in_order: list[Trial] = field(default_factory=list)
+    looked_at: int = 0
+
+    @property
+    def open(self) -> list[Trial]:
+        """Trials of which a run may be under way."""
+        return [trial for trial in self.trials if not trial.is_closed]
+
+    @property
+    def state(self) -> SweepState:
+        if self.over is not None:
+            return SweepState.OVER
+        if self.stop is not None:
+            return SweepState.STOPPING if self.open else SweepState.STOPPED
+        return SweepState.HALTED if self.halted is not None else SweepState.RUNNING
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a round has nothing to do for it."""
+        return self.state in (SweepState.OVER, SweepState.STOPPED) or (
+            self.state is SweepState.HALTED and not self.open
+        )
+
+    @property
+    def is_several(self) -> bool:
+        return len(self.spec.goals) > 1
+
+    def is_better(self, one: float, other: float) -> bool:
+        """Whether ``one`` is the better value of the one objective."""
+        is_max = self.spec.goals[0].direction.value == "maximize"
+        return one > other if is_max else one < other
+
+    def best(self) -> Trial | None:
+        """The best complete trial by the one objective; None with several, or without one."""
+        if self.is_several:
+            return None
+        best: Trial | None = None
+        for trial in self.trials:
+            if trial.state is not TrialState.COMPLETE or not trial.values:
+                continue
+            if best is None or self.is_better(trial.values[0], (best.values or [0.0])[0]):
+                best = trial
+        return best
+
+    def front(self) -> list[Trial]:
+        """The complete trials that no other one beats in every objective; the best, if one."""
+        if not self.is_several:
+            best = self.best()
+            return [best] if best is not None else []
+        done = [trial for trial in self.trials if trial.state is TrialState.COMPLETE]
+        signs = [1 if goal.direction.value == "minimize" else -1 for goal in self.spec.goals]
+        scores = [[s * v for s, v in zip(signs, t.values or [], strict=True)] for t in done]
+        return [
+            trial
+            for trial, score in zip(done, scores, strict=True)
+            if not any(_dominates(other, score) for other in scores)
+        ]
+
+    def count(self, state: TrialState) -> int:
+        return sum(trial.state is state for trial in self.trials)
+
+
+def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) -> SweepProgress:
+    """What ``records`` come to."""
+    progress = SweepProgress(spec, started_at, spec.budget, spec.parallel)
+    for record in records:
+        apply(progress, record)
+    return progress
+
+
+def apply(progress: SweepProgress, record: SweepRecord) -> None:
+    """Let ``progress`` know of one record more."""
+    if isinstance(record, Asked):
+        if record.trial > len(progress.trials):
+            raise StorageError(
+                f"the sweep's journal is damaged: trial {len(progress.trials)} is missing, and "
+                f"trial {record.trial} is there",
+                next_action="nothing more is asked or sent; what ran is in: hpcflow ls; start the "
+                "sweep anew under another name",
+            )
+        if record.trial == len(progress.trials):
+            progress.trials.append(_trial(record))
+            progress.study_attrs.update(record.study_attrs)
+    elif isinstance(record, Halted):
+        progress.halted = record
+    elif isinstance(record, StopRequested):
+        progress.stop = record
+    elif isinstance(record, GoOn):
+        _go_on(progress, record)
+    elif isinstance(record, Over):
+        progress.over = record
+    elif record.trial < len(progress.trials):
+        _apply_to(progress, progress.trials[record.trial], record)
+
+
+def _apply_to(
+    progress: SweepProgress, trial: Trial, record: Anew | Read | Judged | Told | Closed
+) -> None:
+    if isinstance(record, Anew):
+        for repeat in trial.runs:
+            if repeat[-1] == record.failed:
+                repeat.append(record.run)
+    elif isinstance(record, Read):
+        _read(trial.report(record.run), record)
+    elif isinstance(record, Judged):
+        trial.attrs.update(record.attrs)
+        points = trial.points()
+        trial.judged.update({p: v for p, v in points.items() if trial.judged_to < p <= record.to})
+        trial.judged_to = max(trial.judged_to, record.to)
+        trial.is_doomed = trial.is_doomed or record.prune
+    elif isinstance(record, Told):
+        if trial.told is None:
+            trial.told = record
+            progress.told_in_order.append(trial)
+    else:
+        trial.closed = record
+
+
+def _trial(record: Asked) -> Trial:
+    return Trial(
+        record.trial,
+        dict(record.params),
+        [[run_id] for run_id in record.runs],
+        record.how,
+        record.at,
+        dict(record.attrs),
+        record.replaces,
+        record.source,
+    )
+
+
+def _read(report: RunReport, record: Read) -> None:
+    report.offsets[record.attempt] = record.offset_bytes
+    report.total = record.total or report.total
+    for point, value in record.points:
+        report.points.setdefault(point, value)
+    for name, value in record.last.items():
+        if record.attempt >= report.said_by.get(name, 0):
+            report.last[name], report.said_by[name] = value, record.attempt
+    report.others.update(record.others)
+    report.is_finished = report.is_finished or record.finished
+
+
+def _go_on(progress: SweepProgress, record: GoOn) -> None:
+    progress.stop = progress.halted = progress.over = None
+    progress.looked_at = len(progress.told_in_order)
+    progress.parallel = record.parallel or progress.parallel
+    if record.budget is not None:
+        try:
+            progress.budget = Budget.model_validate(record.budget, by_alias=True, by_name=False)
+        except ValueError as error:
+            raise StorageError(
+                f"the sweep's journal has a budget that this hpcflow does not understand: "
+                f"{str(error).splitlines()[0]}",
+                next_action="update it: pip install --upgrade hpcflow",
+            ) from None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if len(numbers) == len(values) else None
+
+
+def _dominates(one: list[float], other: list[float]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def spent(trials: Iterable[Trial]) -> tuple[float, Decimal]:
+    """GPU hours and money that the closed ones of ``trials`` took."""
+    closed = [trial.closed for trial in trials if trial.closed is not None]
+    hours = math.fsum(each.gpu_hours for each in closed)
+    return hours, sum((Decimal(each.cost_usd) for each in closed if each.cost_usd), Decimal(0))
+
+
+def failures_in_a_row(progress: SweepProgress) -> list[Trial]:
+    """The trials that have failed since the last that did not, and since somebody looked."""
+    found: list[Trial] = []
+    for trial in reversed(progress.told_in_order[progress.looked_at :]):
+        if trial.state is not TrialState.FAILED:
+            break
+        found.append(trial)
+    return found
+
+
+def named_values(spec: SweepSpec, values: list[float] | None) -> Mapping[str, float]:
+    """Metric -> value."""
+    names = [goal.metric for goal in spec.goals]
+    return dict(zip(names, values, strict=True)) if values else {}

@@ -1,0 +1,188 @@
+"""The trials of a sweep as an Optuna study in memory: asks for the next, judges the running.
+
+The study is made anew in each round, from the journal; what sampler and pruner leave in it for
+later (``system_attrs``) goes into the journal's records. So a round may be killed anywhere, and a
+database that is locked or gone holds up nothing. CMA-ES leaves a pickle: it is read back from the
+journal only, in a folder that is the user's alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import optuna
+from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as State
+
+from hpcflow.model.sampler import SamplerKind
+from hpcflow.model.space import Scalar
+from hpcflow.sweeps.distributions import distributions_of, suggest
+from hpcflow.sweeps.pruning import pruner_for
+from hpcflow.sweeps.sampling import grid_of, sampler_for
+from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
+
+STATES: Final = {
+    TrialState.RUNNING: State.RUNNING,
+    TrialState.COMPLETE: State.COMPLETE,
+    TrialState.PRUNED: State.PRUNED,
+    TrialState.FAILED: State.FAIL,
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A trial that was asked for: its values, and what has to be kept beside them."""
+
+    params: dict[str, Scalar]
+    how: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+    study_attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the pruner says of a trial, having looked at it up to point ``to``."""
+
+    to: int
+    prune: bool
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+class Study:
+    """A sweep's study, as its journal says it is now."""
+
+    def __init__(self, sweep_id: str, progress: SweepProgress) -> None:
+        self._progress = progress
+        self._storage = InMemoryStorage()
+        with quiet():
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=sweep_id,
+                directions=[goal.direction.value for goal in progress.spec.goals],
+                pruner=pruner_for(progress.spec.pruner),
+            )
+            self._id = self._storage.get_study_id_from_name(sweep_id)
+            for name, value in progress.study_attrs.items():
+                self._storage.set_study_system_attr(self._id, name, value)
+            for trial in progress.trials:
+                self._storage.create_new_trial(self._id, frozen_trial(progress, trial))
+
+    @property
+    def optuna_study(self) -> optuna.Study:
+        """The study itself, for who looks at it with Optuna's tools; nothing is read back."""
+        return self._study
+
+    def ask(self) -> Question | None:
+        """The next trial; None where there is nothing left to ask.
+
+        The study knows it from now on, as one that runs.
+        """
+        progress = self._progress
+        spec, number = progress.spec, len(self._storage.get_all_trials(self._id, deepcopy=False))
+        how: str = "sampler"
+        fixed: dict[str, Scalar] | None = None
+        if spec.sampler.kind is SamplerKind.GRID:
+            how, fixed = "grid", self._next_of_grid()
+            if fixed is None:
+                return None
+        elif number < len(spec.start_from):
+            how, fixed = "start_from", dict(spec.start_from[number])
+        before = dict(self._storage.get_study_system_attrs(self._id))
+        with quiet():
+            self._study.sampler = sampler_for(spec, number)
+            if fixed is not None:
+                self._study.enqueue_trial(fixed)
+            trial = self._study.ask()
+            params = suggest(trial, spec.space)
+        attrs = dict(self._storage.get_trial_system_attrs(trial._trial_id))
+        attrs.pop("fixed_params", None)
+        return Question(params, how, attrs, self._changed(before))
+
+    def _next_of_grid(self) -> dict[str, Scalar] | None:
+        """The first combination without a trial; one that was stopped with its sweep is none."""
+        void = {trial.number for trial in self._progress.trials if trial.is_void}
+        asked = self._storage.get_all_trials(self._id, deepcopy=False)
+        done = {_key(each.params) for each in asked if each.number not in void}
+        return next((dict(point) for point in self._grid if _key(point) not in done), None)
+
+    @cached_property
+    def _grid(self) -> list[dict[str, Scalar]]:
+        return grid_of(self._progress.spec)
+
+    def judge(self, trial: Trial) -> Verdict | None:
+        """Let the pruner look at the points that ``trial`` has reached since; None without any."""
+        points = {p: v for p, v in trial.points().items() if p > trial.judged_to}
+        if not points:
+            return None
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
+        before = dict(self._storage.get_trial_system_attrs(trial_id))
+        to, prune = trial.judged_to, False
+        with quiet():
+            for point, value in points.items():
+                number = math.nan if value is None else value
+                self._storage.set_trial_intermediate_value(trial_id, point, number)
+                to = point
+                seen = self._storage.get_trial(trial_id)
+                if prune := bool(self._study.pruner.prune(self._study, seen)):
+                    break
+        after = self._storage.get_trial_system_attrs(trial_id)
+        attrs = {name: value for name, value in after.items() if before.get(name) != value}
+        return Verdict(to, prune, attrs)
+
+    def _changed(self, before: dict[str, Any]) -> dict[str, Any]:
+        after = self._storage.get_study_system_attrs(self._id)
+        return {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def _key(params: Mapping[str, Any]) -> str:
+    return json.dumps(params, sort_keys=True)
+
+
+def frozen_trial(progress: SweepProgress, trial: Trial) -> FrozenTrial:
+    """A trial as Optuna has it."""
+    state = STATES[trial.state]
+    values = None
+    if trial.told is not None and trial.told.values and state in (State.COMPLETE, State.PRUNED):
+        values = list(trial.told.values)
+    return FrozenTrial(
+        number=trial.number,
+        state=state,
+        value=None,
+        values=values,
+        datetime_start=trial.asked_at.replace(tzinfo=None),
+        datetime_complete=trial.told.at.replace(tzinfo=None) if trial.told else None,
+        params=dict(trial.params),
+        distributions=distributions_of(progress.spec.space, trial.params),
+        user_attrs={"runs": trial.current_runs},
+        system_attrs=dict(trial.attrs),
+        intermediate_values={
+            point: math.nan if value is None else value for point, value in _seen(trial).items()
+        },
+        trial_id=trial.number,
+    )
+
+
+def _seen(trial: Trial) -> dict[int, float | None]:
+    """The points of a trial that others are held against: all of one that came to its end."""
+    return trial.points() if trial.state is TrialState.COMPLETE else trial.judged
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Optuna's words on stderr: what it does, and which parts of it may change one day."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)

@@ -1,0 +1,67 @@
+"""One round of a sweep: collect, tell, prune, ask, send.
+
+It may be killed at any moment and made again at once. What is decided stands in the sweep's journal
+before anything is done about it, and doing it is exactly once by itself: a trial's run ids are
+chosen with the trial, so its runs are made and sent once, whoever is killed over them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from hpcflow.projection import catch_up
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.storage.locks import try_lock
+from hpcflow.storage.runs import linked
+from hpcflow.storage.sweeps import SweepDir
+from hpcflow.sweeps.asking import ask
+from hpcflow.sweeps.closing import close, halt_if_all_fail
+from hpcflow.sweeps.collecting import collect
+from hpcflow.sweeps.judging import judge
+from hpcflow.sweeps.published.publish import publish
+from hpcflow.sweeps.round import OvertakenError, Round, TickReport
+
+
+def tick(around: Surroundings, sweep_dir: SweepDir) -> TickReport | None:
+    """One round of one sweep; None where somebody else is at it.
+
+    Args:
+        around: its ledger has been brought up to date a moment ago.
+
+    Raises:
+        LedgerError: the database does not answer; nothing is lost.
+        StorageError: the sweep's files cannot be read or written.
+        InputError: its site is not there any more, or this is another cluster.
+    """
+    with try_lock(sweep_dir.lock) as lock_fd:
+        return None if lock_fd is None else _go(Round(around, sweep_dir, lock_fd))
+
+
+def _go(this: Round) -> TickReport:
+    if not this.progress.is_at_rest:
+        with suppress(OvertakenError):  # the next round goes on from what they have written
+            this.look()
+            collect(this)
+            judge(this)
+            close(this)
+            halt_if_all_fail(this)
+            ask(this)
+    # For people to look at; it holds nothing up.
+    settings = this.around.settings
+    warning = publish(this.sweep_dir, this.sweep.sweep_id, this.progress, settings)
+    if warning is not None:
+        this.report.warnings.append(warning)
+    this.report.state = this.progress.state
+    return this.report
+
+
+def catch_up_sent(around: Surroundings, report: TickReport) -> None:
+    """Let the ledger know of the runs that were made in a round, where others look at it, too.
+
+    One's own catches up with the next look.
+    """
+    if around.ledger.url.is_own:
+        return
+    made = linked(around.settings.home, report.sent)
+    if made:
+        catch_up(around.ledger, made)

@@ -1,0 +1,369 @@
+"""The runs of a trial: planned, made and sent exactly once, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcflow.clock import Clock
+from hpcflow.documents import Document, Place
+from hpcflow.errors import InputError, SpecError, SubmissionDelayed
+from hpcflow.launch import submission
+from hpcflow.launch.cancel import wish_to_cancel
+from hpcflow.launch.jobs import require_cluster
+from hpcflow.launch.price import hourly_usd
+from hpcflow.ledger.rows import Known
+from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import Held, JournalRecord, Released, Resumed
+from hpcflow.model.spec import RunSpec, frozen, thaw
+from hpcflow.model.state import AttemptState, RunState
+from hpcflow.model.sweep import trial_params
+from hpcflow.model.sweep_records import Sweep
+from hpcflow.runtime.notice import PRUNED
+from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import Placement, place
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import link_run, read_run
+from hpcflow.storage.runs import is_gone, run_dir_of
+from hpcflow.storage.sweeps import SweepDir
+from hpcflow.sweeps.budget import Rate
+from hpcflow.sweeps.state import Trial
+
+# What renders and sends takes long to import, and most rounds send nothing.
+if TYPE_CHECKING:
+    from hpcflow.launch.plan import Plan
+    from hpcflow.launch.run import Launched
+
+#: Fewer make no array.
+_FEWEST: Final = 2
+_AT_REST: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the attempts of a run took."""
+
+    seconds: float
+    gpu_hours: float
+    cost_usd: Decimal | None
+
+
+def trial_name(sweep: Sweep, trial: int, repeat: int) -> str:
+    """What the run of a trial is called; its id is made from it."""
+    behind = f"r{repeat}" if sweep.spec.repeats > 1 else ""
+    return f"{sweep.spec.name}-t{trial}{behind}"
+
+
+def trial_spec(sweep: Sweep, trial: int, params: Mapping[str, Any], repeat: int) -> RunSpec:
+    """The run that repeat ``repeat`` of a trial is.
+
+    Raises:
+        ValueError: the values make no run.
+    """
+    data = frozen(sweep.base)
+    data["name"] = trial_name(sweep, trial, repeat)
+    data["params"] = {**data["params"], **trial_params(sweep.spec, dict(params))}
+    seed = data["params"].get("seed")
+    if sweep.spec.repeats > 1 and type(seed) is int:
+        data["params"]["seed"] = seed + repeat
+    return thaw(data)
+
+
+class TrialRuns:
+    """Makes, sends and ends the runs of one sweep.
+
+    Raises:
+        InputError: this is not the cluster of the sweep.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        *,
+        settings: Settings,
+        clock: Clock,
+        site: Site,
+        scheduler: Scheduler,
+        lock_fd: int | None = None,
+    ) -> None:
+        require_cluster(site, scheduler)
+        self._lock_fd = lock_fd
+        self._sweep, self._settings, self._clock = sweep, settings, clock
+        self._site, self._scheduler = site, scheduler
+
+    def plan(
+        self,
+        trial: int,
+        params: Mapping[str, Any],
+        repeat: int,
+        run_id: str,
+        start: Path | None = None,
+    ) -> Plan:
+        """All that would be sent.
+
+        Args:
+            start: a checkpoint of another run that it goes on from.
+
+        Raises:
+            SpecError: the run does not fit its site any more.
+        """
+        from hpcflow.launch.plan import OfSweep, plan_spec
+
+        sweep = self._sweep
+        file = sweep.provenance.config_path
+        try:
+            spec = trial_spec(sweep, trial, params, repeat)
+        except ValueError as error:
+            raise SpecError(
+                f"trial {trial} makes no run: {error}", next_action="correct `space`"
+            ) from None
+        return plan_spec(
+            spec,
+            settings=self._settings,
+            clock=self._clock,
+            site=self._site,
+            site_reference=sweep.site,
+            document=Document(Path(file) if file else None, {}, Place(file, None)),
+            working_dir=Path(sweep.working_dir),
+            config=Path(file) if file else None,
+            of_sweep=OfSweep(sweep.sweep_id, run_id, trial, repeat, sweep.umask, start),
+        )
+
+    def send(
+        self, trial: Trial, repeat: int, run_id: str, *, source: str | None = None
+    ) -> Launched | None:
+        """See to it that a run is made and sent; None where it was, or may not be any more.
+
+        Args:
+            source: the run whose newest checkpoint it goes on from.
+
+        Raises:
+            SchedulerError, StorageError: not now; it is tried again.
+            InputError, SubmissionRefused: never like this.
+        """
+        from hpcflow.launch.run import launch
+
+        home = self._settings.home
+        if not (home.runs / run_id).is_symlink():
+            start = None if source is None else self._newest_of(source)
+            plan = self.plan(trial.number, trial.params, repeat, run_id, start)
+            if not Path(plan.run.run_dir).exists():
+                return launch(
+                    plan, settings=self._settings, scheduler=self._scheduler, clock=self._clock
+                )
+            # Whoever made it was killed before the home knew of it; nothing was sent.
+            link_run(home, Path(plan.run.run_dir))
+        run_dir = run_dir_of(home, run_id)
+        return None if is_gone(run_dir) else self._send_made(run_dir)
+
+    def _newest_of(self, source: str) -> Path:
+        """The newest checkpoint of a run.
+
+        Raises:
+            InputError: it has none any more.
+        """
+        run_dir = run_dir_of(self._settings.home, source)
+        newest = newest_complete(run_dir)
+        if newest is None:
+            raise InputError(
+                f"run {source} has no checkpoint any more to go on from",
+                next_action="keep scratch from being purged under the sweep, or mirror it",
+            )
+        return run_dir.path / newest
+
+    def has_checkpoint(self, run_id: str) -> bool:
+        """Whether another run can go on from this one."""
+        home = self._settings.home
+        return (home.runs / run_id).is_symlink() and newest_complete(
+            run_dir_of(home, run_id)
+        ) is not None
+
+    def send_arrays(
+        self, wanted: Sequence[tuple[Trial, int, str]], sweep_dir: SweepDir
+    ) -> Iterator[dict[str, str]]:
+        """Send runs as arrays, as large as the cluster takes them: run id -> job id, for each.
+
+        What makes no array is left out: a single run, and those whose submission is in doubt.
+
+        Args:
+            wanted: trial, repeat and run id of runs that are not sent.
+
+        Raises:
+            SchedulerError, StorageError: not now; what is not sent yet is tried again.
+            InputError, SubmissionRefused: never like this.
+        """
+        from hpcflow.launch.array import are_alike, send_array
+
+        plans = [
+            self.plan(trial.number, trial.params, repeat, run_id)
+            for trial, repeat, run_id in wanted
+            if self._is_unsent(run_id)
+        ]
+        size = min(self._scheduler.most_tasks(), len(plans))
+        if size < _FEWEST or not are_alike(plans):
+            return
+        has_sent = False
+        while len(plans) >= _FEWEST:
+            try:
+                sent = send_array(
+                    plans[:size],
+                    sweep_dir,
+                    settings=self._settings,
+                    scheduler=self._scheduler,
+                    clock=self._clock,
+                    lock_fd=self._lock_fd,
+                )
+            except SubmissionDelayed:  # maybe only because they are so many
+                if has_sent or size <= _FEWEST:
+                    raise
+                size = max(_FEWEST, size // 4)
+                continue
+            has_sent, plans = True, plans[size:]
+            yield sent.tasks
+
+    def _is_unsent(self, run_id: str) -> bool:
+        """Whether nothing was ever sent of a run, for certain."""
+        home = self._settings.home
+        if not (home.runs / run_id).is_symlink():
+            return True
+        run_dir = run_dir_of(home, run_id)
+        if is_gone(run_dir) or run_dir.cancel.exists():
+            return False
+        records = journal.read(run_dir)
+        last = submission.last_attempt(records)
+        is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
+        return is_free and not is_held(records)
+
+    def was_put_off(self, run_id: str) -> bool:
+        """Whether Slurm did not take a run when it was last asked."""
+        home = self._settings.home
+        if not (home.runs / run_id).is_symlink():
+            return False
+        last = submission.last_attempt(journal.read(run_dir_of(home, run_id)))
+        return last.intent is not None and last.is_void
+
+    def _send_made(self, run_dir: RunDir) -> Launched | None:
+        """Send a run that was made and never sent, by whoever was killed, or Slurm was away."""
+        from hpcflow.launch.next_attempt import NextAttempt
+
+        with submit_lock(run_dir, wait_s=0) as lock:
+            submission.settle(run_dir, scheduler=self._scheduler, clock=self._clock, lock=lock)
+            records = journal.read(run_dir)
+            last = submission.last_attempt(records)
+            if last.job_id is not None or run_dir.cancel.exists() or is_held(records):
+                return None
+            attempt = NextAttempt(
+                read_run(run_dir),
+                run_dir,
+                last,
+                settings=self._settings,
+                site=self._site,
+                clock=self._clock,
+            )
+            return attempt.send(scheduler=self._scheduler, clock=self._clock, lock=lock)
+
+    def wish_end(self, run_id: str, *, why: str, prune: bool = False) -> None:
+        """Say that a run shall end for good. A job of it that starts later leaves at once.
+
+        Args:
+            prune: its program is to save nothing more.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        home = self._settings.home
+        if not (home.runs / run_id).is_symlink():
+            return
+        run_dir = run_dir_of(home, run_id)
+        if is_gone(run_dir) or run_dir.cancel.exists():
+            return
+        word = PRUNED if prune else ""
+        wish_to_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, word=word)
+
+    def cancel_jobs(self, run_ids: Sequence[str], queue: Sequence[JobInfo]) -> None:
+        """End all jobs in ``queue`` that are of these runs, with one call.
+
+        Raises:
+            SchedulerError: not now.
+        """
+        wanted = set(run_ids)
+        named = ((parse_job_name(job.job_name), job) for job in queue)
+        jobs = [
+            job.job_id
+            for name, job in named
+            if name is not None and name[0] in wanted and job.state is not AttemptState.ENDED
+        ]
+        if jobs:
+            self._scheduler.cancel(jobs)
+
+    @cached_property
+    def _placement(self) -> Placement:
+        return place(self._sweep.base, self._site)
+
+    def rate(self) -> Rate:
+        """What one trial takes in its whole time limit."""
+        return rate_of(self._sweep, self._placement)
+
+    def cost(self, known: Known | None) -> Cost:
+        """What a run took so far, by the times of its attempts: as Slurm says them."""
+        if known is None:
+            return Cost(0.0, 0.0, None)
+        now = self._clock.now()
+        seconds = sum(
+            max(0.0, ((row.ended_at or now) - row.started_at).total_seconds())
+            for row in known.attempts
+            if row.started_at is not None and (row.ended_at is not None or row.cause is None)
+        )
+        gpu_hours = seconds * known.run.gpus / 3600
+        if known.run.cost_usd is not None:
+            return Cost(seconds, gpu_hours, Decimal(known.run.cost_usd))
+        try:
+            hourly = hourly_usd(self._placement)
+        except InputError:  # the site file has changed; hours are known all the same
+            hourly = None
+        usd = None if hourly is None else hourly * Decimal(round(seconds * 1000)) / 3_600_000
+        return Cost(seconds, gpu_hours, usd)
+
+
+def rate_of(sweep: Sweep, placed: Placement) -> Rate:
+    """What one trial takes in its whole time limit."""
+    if placed.time_limit_min is None:
+        return Rate(None, None)
+    hours = placed.time_limit_min / 60 * sweep.spec.repeats
+    hourly = hourly_usd(placed)
+    gpus = placed.nodes * placed.gpus_per_node
+    return Rate(hours * gpus, None if hourly is None else hourly * Decimal(str(hours)))
+
+
+def is_held(records: Sequence[JournalRecord]) -> bool:
+    """Whether somebody wants a run not to be sent for now."""
+    wishes = [each for each in records if isinstance(each, (Held, Released, Resumed))]
+    return bool(wishes) and isinstance(wishes[-1], Held)
+
+
+def is_over(known: Known | None) -> bool:
+    """Whether nothing becomes of a run any more: it ended, and nobody will send it again."""
+    if known is None:
+        return False
+    state = RunState(known.run.state)
+    if state in (RunState.COMPLETED, RunState.CANCELLED):
+        return True
+    return (known.run.next_action or "").startswith("stop:")
+
+
+def is_lost(known: Known | None) -> bool:
+    """Whether nobody can go on with a run whose directory was purged: it has no mirror, and no job
+    of it is under way."""
+    if known is None:
+        return True
+    is_under_way = any(row.state not in _AT_REST for row in known.attempts)
+    return known.run.mirror_url is None and not is_under_way

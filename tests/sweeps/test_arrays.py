@@ -1,0 +1,128 @@
+"""Trials that are sent as Slurm arrays are jobs like any other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcflow.sweeps.state import SweepState
+from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.requeue.killing import Killer
+from tests.sweeps.killing import assert_once, killed_at_each
+from tests.sweeps.searched import Searched
+
+ARRAY = "submit: array\nparallel: 5\nbudget: {trials: 12}\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Searched:
+    return Searched(tmp_path)
+
+
+def names(desk: Searched) -> list[str]:
+    return sorted(job.job_id for job in desk.jobs())
+
+
+def test_what_is_asked_for_at_once_is_one_array(desk: Searched) -> None:
+    desk.begin(ARRAY)
+    report = desk.round()
+    assert report.asked == [0, 1, 2, 3, 4]
+    assert sorted(report.sent.values()) == [f"1001_{task}" for task in range(5)]
+    assert names(desk) == sorted(report.sent.values())
+    assert desk.slurm.calls.count("submit") == 1
+    (file,) = (desk.sweep_dir.path / "arrays").iterdir()
+    jobs = json.loads(file.read_text())["jobs"]
+    assert jobs == [f"hpcflow:{trial.current_runs[0]}:1" for trial in desk.progress.trials]
+    for number in range(5):
+        assert desk.run_dir(number).attempt(1).script.exists()
+
+
+def test_each_task_is_an_attempt_of_its_own_run(desk: Searched) -> None:
+    desk.begin(ARRAY)
+    desk.round()
+    desk.completes(3, 0.5)
+    desk.slurm.end(desk.job(1), "PREEMPTED")
+    desk.round()
+    assert desk.states()[3] == "complete"
+    assert desk.run_dir(1).attempt_numbers() == [1, 2], "it is sent again by itself"
+    assert desk.seen(desk.trial(1).current_runs[0]).attempts[0].job_id == "1001_1"
+    desk.cancel(desk.run_dir(2))
+    desk.round()
+    assert desk.states()[2] == "failed"
+    assert desk.running() == [0, 1, 4, 5, 6]
+    while desk.round().state is not SweepState.OVER:
+        for number in desk.running():
+            desk.completes(number, 0.1)
+    assert len(desk.states()) == 12
+
+
+def test_an_array_is_cut_to_what_the_cluster_takes(desk: Searched) -> None:
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", max_array_size=2)
+    desk.begin(ARRAY)
+    desk.round()
+    assert names(desk) == ["1001_0", "1001_1", "1003_0", "1003_1", "1005"]
+
+
+def test_an_array_is_cut_to_what_the_user_may_submit(desk: Searched) -> None:
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", max_jobs=3)
+    desk.begin(ARRAY)
+    report = desk.round()
+    assert (len(report.sent), len(report.problems)) == (2, 1)
+    desk.clock.advance(600)
+    desk.round()
+    assert len(desk.alive()) == 3
+    for number in (0, 1):
+        desk.completes(number, 0.5)
+    for _ in range(4):
+        desk.clock.advance(600)
+        desk.round()
+    assert len(desk.alive()) == 3
+    assert desk.running()[:3] == [2, 3, 4]
+
+
+def test_where_slurm_is_full_it_is_asked_for_one_and_not_for_all(desk: Searched) -> None:
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", max_jobs=0)
+    desk.begin(ARRAY)
+    desk.round()
+    tried = len(list(desk.sweep_dir.arrays.iterdir()))
+    for _ in range(3):
+        desk.round()
+    assert len(list(desk.sweep_dir.arrays.iterdir())) == tried
+
+
+def test_an_array_that_is_refused_halts_the_sweep(desk: Searched) -> None:
+    desk.begin(ARRAY)
+    desk.slurm.faults.append(Fault.REFUSED)
+    report = desk.round()
+    assert report.state is SweepState.HALTED
+    assert desk.states() == ["failed"] * 5
+    assert desk.alive() == []
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
+def test_an_array_in_doubt_is_looked_up_by_the_names_of_its_tasks(
+    desk: Searched, fault: Fault
+) -> None:
+    desk.begin(ARRAY)
+    desk.slurm.faults.append(fault)
+    desk.round()
+    for _ in range(4):
+        desk.clock.advance(200)
+        desk.round()
+    assert len(desk.alive()) == 5
+    assert desk.running() == [0, 1, 2, 3, 4]
+
+
+def test_killed_anywhere_no_task_is_lost_or_sent_twice(quick_path: Path, killer: Killer) -> None:
+    for moment, desk in killed_at_each(killer, quick_path):
+        desk.begin("submit: array\nparallel: 3\nbudget: {trials: 4}\n")
+        with killer.armed():
+            desk.round()
+        for _ in range(4):
+            desk.clock.advance(400)
+            desk.round()
+        assert desk.running() == [0, 1, 2], f"killed at moment {moment}"
+        assert_once(desk, moment)
+    assert moment > 20

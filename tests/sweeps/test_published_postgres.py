@@ -1,0 +1,208 @@
+"""A study beside a ledger in Postgres: in a schema of its own, with whatever can be wrong there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hpcflow.sweeps.published.place import SCHEMA
+from hpcflow.testing.cluster import Postgres
+from hpcflow.testing.cluster.packages import require_postgres
+from tests.sweeps import publish_driver
+from tests.sweeps.publishing import Searched
+from tests.sweeps.test_published import TREE, warning_of
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def url(postgres_server: Postgres) -> Iterator[str]:
+    """An empty database."""
+    name = f"studies_{secrets.token_hex(8)}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, url: str) -> Searched:
+    return Searched(tmp_path, url)
+
+
+def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
+    """Somebody else."""
+    return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+
+
+def tables(url: str) -> set[tuple[object, ...]]:
+    with connect(url) as other:
+        sql = "SELECT schemaname FROM pg_tables WHERE schemaname NOT LIKE 'pg_%'"
+        return set(other.execute(sql)) - {("information_schema",)}
+
+
+@pytest.fixture
+def guest(url: str) -> Iterator[str]:
+    """The URL of a role that may connect, and no more."""
+    role, password = f"guest_{secrets.token_hex(4)}", "se{c}ret%2F"
+    with connect(url) as other:
+        other.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'se{{c}}ret/'".encode())
+    server = url.rpartition("@")[2]
+    yield f"postgresql://{role}:{password}@{server}"
+    with connect(url) as other:
+        other.execute(f"DROP OWNED BY {role}".encode())
+        other.execute(f"DROP ROLE {role}".encode())
+
+
+def test_it_is_shown_by_optuna_and_stays_in_its_schema(sweep: Searched, url: str) -> None:
+    sweep.grows(9)
+    sweep.reports(4, (11, None), (12, 0.875), (2**40, 0.5))
+    assert sweep.publish() is None
+    assert tables(url) == {(SCHEMA,)}
+    sweep.records.pop()
+    sweep.reports(4, (11, None), (12, 0.875))  # no integer of Postgres is as large as the third
+    sweep.require_same()
+    sweep.tells(4, "complete", 0.75)
+    sweep.grows(3)
+    assert sweep.publish() is None
+    sweep.require_same()
+    best = sweep.progress.best()
+    assert best is not None
+    assert best.values == [sweep.study().best_value] == [0.75]
+
+
+def test_killed_at_any_change_it_doubles_and_loses_nothing(url: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "tests.sweeps.publish_driver", str(tmp_path), url]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=TREE)
+    assert done.returncode == 0, done.stderr
+    changes = int(done.stdout)
+    assert changes > 10
+    for number in range(changes, publish_driver.STRIDE, -publish_driver.STRIDE):
+        sweep = publish_driver.sweep_of(tmp_path, url, number)
+        publish_driver.first(sweep)
+        publish_driver.later(sweep)
+        sweep.require_same()
+
+
+def test_several_who_make_it_at_once_are_no_trouble(url: str, tmp_path: Path) -> None:
+    sweeps = [Searched(tmp_path, url, name=f"search{number}") for number in range(4)]
+    threads = []
+    for sweep in sweeps:
+        sweep.grows(5)
+        threads.append(threading.Thread(target=sweep.publish))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for sweep in sweeps:
+        assert sweep.publish() is None
+        sweep.require_same()
+
+
+def test_a_role_without_permission_is_told_what_a_dba_has_to_type(
+    url: str, guest: str, tmp_path: Path, postgres_server: Postgres
+) -> None:
+    sweep = Searched(tmp_path, guest)
+    sweep.grows(3)
+    said = warning_of(sweep)
+    assert "permission denied" in said
+    _let_a_dba_type(said, url, postgres_server)
+    assert sweep.publish() is None
+    sweep.require_same()
+
+
+def test_one_who_comes_after_another_one_is_told_so_too(
+    url: str, guest: str, tmp_path: Path, postgres_server: Postgres
+) -> None:
+    first, second = Searched(tmp_path, url), Searched(tmp_path, guest, name="other")
+    for sweep in (first, second):
+        sweep.grows(3)
+    assert first.publish() is None
+    _let_a_dba_type(warning_of(second), url, postgres_server)
+    assert second.publish() is None
+    first.require_same()
+    second.require_same()
+
+
+def _let_a_dba_type(said: str, url: str, server: Postgres) -> None:
+    assert "se{c}ret" not in said
+    typed = shlex.split(said.rpartition("let a DBA type: ")[2])
+    assert typed[:2] == ["psql", url.rpartition("/")[2]]
+    saved = psycopg.conninfo.conninfo_to_dict(server.url().replace("+psycopg", ""))
+    login = {f"PG{name.upper()}": str(saved[name]) for name in ("host", "port", "user", "password")}
+    program = str(require_postgres() / "psql")
+    subprocess.run([program, *typed[1:]], check=True, capture_output=True, env=os.environ | login)
+
+
+def test_a_wrong_password_is_a_warning_that_does_not_show_it(url: str, tmp_path: Path) -> None:
+    server = url.rpartition("@")[2]
+    sweep = Searched(tmp_path, f"postgresql://hpcflow:s3cr3t@{server}")
+    sweep.grows(1)
+    said = warning_of(sweep)
+    assert "password authentication failed" in said
+    assert "s3cr3t" not in said
+
+
+def test_a_study_that_somebody_locks_is_given_up_soon(sweep: Searched, url: str) -> None:
+    sweep.grows(2)
+    assert sweep.publish() is None
+    sweep.grows(2)
+    with connect(url) as other, other.transaction():
+        other.execute(f"LOCK TABLE {SCHEMA}.trials IN ACCESS EXCLUSIVE MODE".encode())
+        assert "lock timeout" in warning_of(sweep)
+    assert sweep.publish() is None
+    sweep.require_same()
+
+
+def test_tables_of_an_older_optuna_are_said_to_be(sweep: Searched, url: str) -> None:
+    sweep.grows(2)
+    assert sweep.publish() is None
+    with connect(url) as other:
+        other.execute(f"UPDATE {SCHEMA}.alembic_version SET version_num = 'v3.0.0.d'".encode())
+    sweep.grows(2)
+    said = warning_of(sweep)
+    typed = shlex.split(said.rpartition("→ ")[2])
+    login = url.removeprefix("postgresql+psycopg://").partition("@")[0]
+    assert typed[:4] == ["optuna", "storage", "upgrade", "--storage"]
+    assert typed[4] == f"{url.replace(login, 'hpcflow')}?options=-csearch_path%3D{SCHEMA}"
+
+
+def test_a_schema_that_was_dropped_is_made_again_with_the_next_news(
+    sweep: Searched, url: str
+) -> None:
+    sweep.grows(2)
+    assert sweep.publish() is None
+    with connect(url) as other:
+        other.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+    sweep.grows(2)
+    assert sweep.publish() is None
+    sweep.require_same()
+
+
+def test_a_server_that_is_down_or_stands_still_is_given_up_soon(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    sweep = Searched(tmp_path, own_postgres.create_database("studies"))
+    sweep.grows(2)
+    assert sweep.publish() is None
+    sweep.grows(2)
+    own_postgres.stop()
+    assert "is the server up?" in warning_of(sweep)
+    own_postgres.start()
+    pid = own_postgres.daemon.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert "timeout" in warning_of(sweep)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert sweep.publish() is None
+    sweep.require_same()
