@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel, Field
 
 from hpcflow.documents import Document, parse_document, read_document, validate
 from hpcflow.documents import reader as reader_module
@@ -410,3 +411,21 @@ def test_a_name_that_could_do_harm(name: str) -> None:
     assert message.startswith("run.yaml:1, name: not a name: use 1 to 63 letters")
     assert all(char.isprintable() or char == "\n" for char in message)
     assert len(message) < 400
+
+
+def test_what_pydantic_says_of_numbers_and_lists_is_said_in_plain_words() -> None:
+    class Small(BaseModel):
+        above: int = Field(1, gt=0)
+        below: int = Field(1, lt=10)
+        few: list[int] = Field([], max_length=2)
+        part: float = 0.5
+
+    document = parse("above: 0\nbelow: 10\nfew: [1, 2, 3]\npart: []\n")
+    with pytest.raises(InputError) as caught:
+        validate(Small, document, InputError)
+    assert str(caught.value).splitlines()[1:5] == [
+        "  run.yaml:1, above: must be more than 0, got the number 0",
+        "  run.yaml:2, below: must be less than 10, got the number 10",
+        "  run.yaml:3, few: longer than 2 items",
+        "  run.yaml:4, part: expected a number, got a list",
+    ]

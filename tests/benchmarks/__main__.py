@@ -19,8 +19,11 @@ from tests.benchmarks import (
     bench_recovery,
     bench_resume,
     bench_saving,
+    bench_search,
+    bench_slots,
     bench_storm,
     bench_submit,
+    bench_sweep,
     bench_tick,
 )
 from tests.benchmarks.timing import Row
@@ -36,11 +39,14 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "resume": bench_resume.rows,
     "gpt": bench_gpt.rows,
     "mirror": bench_mirror.rows,
+    "sweep": bench_sweep.rows,
+    "search": bench_search.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,
     "recovery": bench_recovery.rows,
     "storm": bench_storm.rows,
+    "slots": bench_slots.rows,
 }
 
 

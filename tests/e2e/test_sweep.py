@@ -1,0 +1,195 @@
+"""Sweeps on the real cluster: trials in the preemptible partition, as jobs and as arrays."""
+
+from __future__ import annotations
+
+import random
+import shlex
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.testing.cluster import User, poll
+from tests.e2e.conftest import Hpcflow
+from tests.e2e.preempted import take_all_nodes
+from tests.e2e.test_cron import FOREIGN, cron, crontab
+
+__all__ = ["cron"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+
+PREEMPTIONS = 4
+SWEEP = """
+name: {name}
+base: {base}
+space:
+  lr: {{low: 1.0e-3, high: 1.0, log: true}}
+  momentum: {{low: 0.0, high: 0.95}}
+  hidden: {{low: 8, high: 128, step: 8}}
+  batch_size: {{choices: [16, 32, 64, 128]}}
+  activation: {{choices: [relu, tanh]}}
+objective: {{metric: accuracy, direction: maximize}}
+parallel: 8
+{more}
+"""
+
+
+class Search:
+    """A sweep of the small digits, in the partition whose jobs are preempted."""
+
+    def __init__(self, hpcflow: Hpcflow, name: str, more: str, *, pause_s: float = 0.12) -> None:
+        self.hpcflow, self.name = hpcflow, name
+        example = hpcflow.software.examples / "sweep" / "config.yaml"
+        base = hpcflow.write_config(
+            f"{name}-base.yaml",
+            f"extends: {example}\nparams: {{pause_s: {pause_s}}}\n"
+            "resources: {partition: spot, mem: 500M}\n",
+        )
+        text = SWEEP.format(name=name, base=base, more=more)
+        self.file = hpcflow.write_config(f"{name}.yaml", text)
+
+    def start(self) -> Any:
+        return self.hpcflow.json("sweep", "start", self.file, "--site", "devcluster")
+
+    def status(self) -> Any:
+        return self.hpcflow.json("sweep", "status", self.name)
+
+    def trials(self) -> list[dict[str, Any]]:
+        found = self.hpcflow.json("sweep", "trials", self.name)
+        assert isinstance(found, list)
+        return found
+
+    def tick(self, *, killed_after_s: float | None = None) -> None:
+        """A round; killed with all that it has started, if it takes longer."""
+        command = " ".join(
+            [f"{name}={shlex.quote(value)}" for name, value in self.hpcflow.env.items()]
+            + ["hpcflow", "sweep", "tick"]
+        )
+        if killed_after_s is None:
+            self.hpcflow("sweep", "tick", check=False)
+            return
+        limit = f"timeout --signal=KILL {killed_after_s:.2f} sh -c {shlex.quote(command)}"
+        self.hpcflow.user.run(["sh", "-c", limit], check=False)
+
+    def until_over(self, chance: random.Random, preempts: User | None) -> int:
+        """Rounds, many of them killed, until it is over; how many were killed."""
+        killed = preempted = 0
+
+        def is_over() -> bool:
+            nonlocal killed, preempted
+            if chance.random() < 0.4:
+                killed += 1
+                self.tick(killed_after_s=chance.uniform(0.2, 2.5))
+            else:
+                self.tick()
+                is_at_work = any(t["state"] == "running" and t["at"] for t in self.trials())
+                if preempts is not None and preempted < PREEMPTIONS and is_at_work:
+                    preempted += 1
+                    take_all_nodes(preempts)  # some have just begun
+            return bool(self.status()["state"] == "over")
+
+        poll(is_over, 2100, "the sweep never ended")
+        return killed
+
+
+def seconds_by_sacct(user: User, trials: list[dict[str, Any]]) -> float:
+    """What the jobs of all runs ran, straight from accounting, duplicates included."""
+    runs = {run for trial in trials for run in trial["runs"]}
+    out = user.run(
+        ["sacct", "--user", user.name, "--allocations", "--duplicates", "--noheader",
+         "--parsable2", "--starttime", "now-1hours", "--format", "JobName,Start,End"]
+    ).stdout  # fmt: skip
+    total = timedelta()
+    for line in out.splitlines():
+        name, start, end = line.rsplit("|", 2)
+        if name.startswith("hpcflow:") and name.split(":")[1] in runs and start not in (
+            "None", "Unknown"
+        ):  # fmt: skip
+            total += datetime.fromisoformat(end) - datetime.fromisoformat(start)
+    return total.total_seconds()
+
+
+@pytest.mark.usefixtures("cron")
+def test_sixty_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
+    hpcflow: Hpcflow, grace: User
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    search = Search(
+        hpcflow,
+        "digits",
+        "sampler: {type: tpe, seed: 1}\n"
+        "pruner: {type: asha, min_resource: 10, reduction_factor: 3}\nbudget: {trials: 60}\n",
+    )
+    crontab(hpcflow.user, "-", text=FOREIGN)
+    search.start()
+    hpcflow("sweep", "install", "--yes")
+    killed = search.until_over(chance, grace)
+    assert killed > 5
+    trials = search.trials()
+    assert [trial["trial"] for trial in trials] == list(range(60))
+    states = Counter(trial["state"] for trial in trials)
+    assert states["complete"] + states["pruned"] == 60, states
+    assert states["pruned"] > 5
+    runs = [run for trial in trials for run in trial["runs"]]
+    assert len(runs) == len(set(runs)) == 60
+    made = {path.name for path in (hpcflow.home / "runs").iterdir()}
+    assert made == set(runs), "no run is nobody's"
+    status = search.status()
+    (best,) = status["best"]
+    assert best["values"]["accuracy"] > 0.97
+    attempts = [hpcflow.json("show", run)["attempts"] for run in runs]
+    for each in attempts:
+        assert [attempt["attempt"] for attempt in each] == list(range(1, len(each) + 1))
+    told = sum(trial["seconds"] for trial in trials)
+    assert told == pytest.approx(seconds_by_sacct(hpcflow.user, trials), abs=1.0)
+    hpcflow("sweep", "plot", "digits", "--output", str(hpcflow.home.parent / "plots"))
+    names = {path.name for path in (hpcflow.home.parent / "plots").iterdir()}
+    assert {path.suffix for path in map(Path, names)} == {".png", ".html"}
+    poll(lambda: crontab(hpcflow.user, "-l") == FOREIGN, 240, "the line did not remove itself")
+    crontab(hpcflow.user, "-r")
+
+
+def test_trials_as_arrays_are_preempted_and_go_on_one_by_one(hpcflow: Hpcflow, grace: User) -> None:
+    more = "submit: array\nsampler: random\nbudget: {trials: 12}\n"
+    search = Search(hpcflow, "arrays", more, pause_s=0.4)
+    sent = search.start()["first_round"]["sent"]
+    assert len(sent) == 8
+    assert len({job.partition("_")[0] for job in sent.values()}) == 1
+    assert sorted(int(job.partition("_")[2]) for job in sent.values()) == list(range(8))
+    poll(
+        lambda: any(trial["at"] for trial in ticked(search)), 240, "no trial ever reported anything"
+    )
+    take_all_nodes(grace)
+    search.until_over(random.Random(0), None)
+    trials = search.trials()
+    assert [trial["state"] for trial in trials] == ["complete"] * 12
+    attempts = [hpcflow.json("show", trial["runs"][0])["attempts"] for trial in trials]
+    assert any(len(each) > 1 for each in attempts)
+    assert all(each[-1]["cause"] == "completed" for each in attempts)
+    logs = [hpcflow("logs", trial["runs"][0]).stdout for trial in trials]
+    assert all("Traceback" not in log for log in logs)
+
+
+def ticked(search: Search) -> list[dict[str, Any]]:
+    search.tick()
+    return search.trials()
+
+
+def test_a_pruned_trial_leaves_at_once_and_saves_nothing_more(hpcflow: Hpcflow) -> None:
+    search = Search(
+        hpcflow,
+        "pruned",
+        "sampler: random\nbudget: {trials: 2}\npruner: {type: threshold, lower: 2.0, warmup: 5}\n",
+        pause_s=0.6,
+    )
+    search.start()
+    search.until_over(random.Random(1), None)
+    trials = search.trials()
+    assert [trial["state"] for trial in trials] == ["pruned", "pruned"]
+    for trial in trials:
+        shown = hpcflow.json("show", trial["runs"][0])
+        assert (shown["state"], shown["checkpoints"]) == ("cancelled", [])
