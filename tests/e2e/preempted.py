@@ -23,8 +23,11 @@ LAST_TRAIN_STEPS = 1000
 
 
 def take_all_nodes(user: User) -> None:
-    """Run a short job of higher priority on every node; returns when it is over."""
-    command = ["sbatch", "--wait", "--partition=gpu", "--nodes=4", "--gpus-per-node=4"]
+    """Run a short job of higher priority on every node; returns when it is over.
+
+    It shares no node: a job that leaves it the GPUs, or some cores, would be left alone.
+    """
+    command = ["sbatch", "--wait", "--partition=gpu", "--nodes=4", "--exclusive"]
     user.run([*command, "--time=1", "--output=/dev/null", "--wrap=sleep 1"], timeout=120)
 
 

@@ -20,7 +20,8 @@ __all__ = ["cron"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
-PREEMPTIONS = 4
+#: So many attempts at least.
+PREEMPTED = 12
 SWEEP = """
 name: {name}
 base: {base}
@@ -36,16 +37,42 @@ parallel: 8
 """
 
 
-class Search:
-    """A sweep of the small digits, in the partition whose jobs are preempted."""
+#: A trial that ends when it is told to: whatever is to happen before has the time that it needs.
+PATIENT = """
+import time
+from pathlib import Path
 
-    def __init__(self, hpcflow: Hpcflow, name: str, more: str, *, pause_s: float = 0.12) -> None:
+from hpcflow import runtime
+
+run = runtime.start()
+run.restore()
+for train_step in run.train_steps(100_000):
+    run.log(accuracy=run.params.momentum)
+    time.sleep(0.2)
+    if Path({go!r}).exists():
+        break
+run.finish(accuracy=run.params.momentum)
+"""
+
+
+class Search:
+    """A sweep in the partition whose jobs are preempted: of the small digits, or of a script."""
+
+    def __init__(
+        self,
+        hpcflow: Hpcflow,
+        name: str,
+        more: str,
+        *,
+        pause_s: float = 0.1,
+        script: Path | None = None,
+    ) -> None:
         self.hpcflow, self.name = hpcflow, name
         example = hpcflow.software.examples / "sweep" / "config.yaml"
+        program = f"params: {{pause_s: {pause_s}}}" if script is None else f"script: {script}"
         base = hpcflow.write_config(
             f"{name}-base.yaml",
-            f"extends: {example}\nparams: {{pause_s: {pause_s}}}\n"
-            "resources: {partition: spot, mem: 500M}\n",
+            f"extends: {example}\n{program}\nresources: {{partition: spot, mem: 500M}}\n",
         )
         text = SWEEP.format(name=name, base=base, more=more)
         self.file = hpcflow.write_config(f"{name}.yaml", text)
@@ -61,6 +88,9 @@ class Search:
         assert isinstance(found, list)
         return found
 
+    def times_sent_again(self) -> int:
+        return sum(run["attempts"] - 1 for run in self.hpcflow.json("ls"))
+
     def tick(self, *, killed_after_s: float | None = None) -> None:
         """A round; killed with all that it has started, if it takes longer."""
         command = " ".join(
@@ -75,18 +105,17 @@ class Search:
 
     def until_over(self, chance: random.Random, preempts: User | None) -> int:
         """Rounds, many of them killed, until it is over; how many were killed."""
-        killed = preempted = 0
+        killed = 0
 
         def is_over() -> bool:
-            nonlocal killed, preempted
+            nonlocal killed
             if chance.random() < 0.4:
                 killed += 1
                 self.tick(killed_after_s=chance.uniform(0.2, 2.5))
             else:
                 self.tick()
                 is_at_work = any(t["state"] == "running" and t["at"] for t in self.trials())
-                if preempts is not None and preempted < PREEMPTIONS and is_at_work:
-                    preempted += 1
+                if preempts is not None and is_at_work and self.times_sent_again() < PREEMPTED:
                     take_all_nodes(preempts)  # some have just begun
             return bool(self.status()["state"] == "over")
 
@@ -123,6 +152,7 @@ def test_sixty_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
         "digits",
         "sampler: {type: tpe, seed: 1}\n"
         "pruner: {type: asha, min_resource: 10, reduction_factor: 3}\nbudget: {trials: 60}\n",
+        pause_s=0.5,
     )
     crontab(hpcflow.user, "-", text=FOREIGN)
     search.start()
@@ -144,6 +174,8 @@ def test_sixty_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
     attempts = [hpcflow.json("show", run)["attempts"] for run in runs]
     for each in attempts:
         assert [attempt["attempt"] for attempt in each] == list(range(1, len(each) + 1))
+    preempted = sum(attempt["cause"] == "preempted" for each in attempts for attempt in each)
+    assert preempted >= PREEMPTED
     told = sum(trial["seconds"] for trial in trials)
     assert told == pytest.approx(seconds_by_sacct(hpcflow.user, trials), abs=1.0)
     hpcflow("sweep", "plot", "digits", "--output", str(hpcflow.home.parent / "plots"))
@@ -154,23 +186,31 @@ def test_sixty_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
 
 
 def test_trials_as_arrays_are_preempted_and_go_on_one_by_one(hpcflow: Hpcflow, grace: User) -> None:
+    go = hpcflow.home.parent / "go"
+    script = hpcflow.write_config("patient.py", PATIENT.format(go=str(go)))
     more = "submit: array\nsampler: random\nbudget: {trials: 12}\n"
-    search = Search(hpcflow, "arrays", more, pause_s=0.4)
+    search = Search(hpcflow, "arrays", more, script=script)
     sent = search.start()["first_round"]["sent"]
     assert len(sent) == 8
     assert len({job.partition("_")[0] for job in sent.values()}) == 1
     assert sorted(int(job.partition("_")[2]) for job in sent.values()) == list(range(8))
-    poll(
-        lambda: any(trial["at"] for trial in ticked(search)), 240, "no trial ever reported anything"
-    )
+
+    poll(lambda: all(trial["at"] for trial in ticked(search)), 240, "some trials never began")
     take_all_nodes(grace)
+
+    def are_all_sent_again() -> bool:
+        search.tick()
+        return all(run["attempts"] == 2 for run in hpcflow.json("ls"))
+
+    poll(are_all_sent_again, 240, "not every trial was preempted and sent again")
+    go.touch()
     search.until_over(random.Random(0), None)
     trials = search.trials()
     assert [trial["state"] for trial in trials] == ["complete"] * 12
-    attempts = [hpcflow.json("show", trial["runs"][0])["attempts"] for trial in trials]
-    assert any(len(each) > 1 for each in attempts)
-    assert all(each[-1]["cause"] == "completed" for each in attempts)
-    logs = [hpcflow("logs", trial["runs"][0]).stdout for trial in trials]
+    runs = [hpcflow.json("show", trial["runs"][0]) for trial in trials]
+    causes = [[attempt["cause"] for attempt in run["attempts"]] for run in runs]
+    assert causes == [["preempted", "completed"]] * 8 + [["completed"]] * 4
+    logs = [hpcflow("logs", run["run_id"]).stdout for run in runs]
     assert all("Traceback" not in log for log in logs)
 
 
