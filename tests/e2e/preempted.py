@@ -27,8 +27,11 @@ def take_all_nodes(user: User) -> None:
 
     It shares no node: a job that leaves it the GPUs, or some cores, would be left alone.
     """
-    command = ["sbatch", "--wait", "--partition=gpu", "--nodes=4", "--exclusive"]
-    user.run([*command, "--time=1", "--output=/dev/null", "--wrap=sleep 1"], timeout=120)
+    command = ["sbatch", "--parsable", "--partition=gpu", "--nodes=4", "--exclusive"]
+    sent = user.run([*command, "--time=1", "--output=/dev/null", "--wrap=sleep 1"])
+    ask = ["squeue", "--noheader", "--states=all", f"--jobs={sent.stdout.strip()}", "--format=%T"]
+    # `sbatch --wait` looks after 2, 6, 14, 30 and 62 seconds.
+    poll(lambda: user.run(ask).stdout.strip() == "COMPLETED", 120, "nobody made room", every_s=0.3)
 
 
 def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:

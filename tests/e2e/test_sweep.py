@@ -46,9 +46,9 @@ from hpcflow import runtime
 
 run = runtime.start()
 run.restore()
-for train_step in run.train_steps(100_000):
+for train_step in run.train_steps(4_000):
     run.log(accuracy=run.params.momentum)
-    time.sleep(0.2)
+    time.sleep(0.1)
     if Path({go!r}).exists():
         break
 run.finish(accuracy=run.params.momentum)
