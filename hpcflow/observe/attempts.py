@@ -380,7 +380,10 @@ class _Watch:
                 first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
             ),
             stall=stall,
-            has_finished=stall is not None and has_finished(run_dir, attempt.attempt),
+            has_finished=(
+                (stall is not None or attempt.exit_code == 0)
+                and has_finished(run_dir, attempt.attempt)
+            ),
             missed=missed,
             last_sign=last_word,
             host=socket.gethostname(),

@@ -44,8 +44,13 @@ _VANISHED_FOR_ALL: Final = timedelta(hours=3)
 _LOOKS_OF_ALL: Final = 6
 
 #: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
-#: code alone: a program that is told to leave while it is still starting dies of that.
-_MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED})
+#: code alone: a program that is told to leave while it is still starting dies of that. And the end
+#: of its grace time has become that of the job: one that ends later, before slurmctld looks at time
+#: limits, is called TIMEOUT, whatever its exit code (job_complete() in job_mgr.c of Slurm 22.05).
+_MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED, Cause.TIMEOUT})
+
+#: What Slurm calls a job whose script came to its end in the last moment.
+_MAY_BE_COMPLETED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
 
 #: From the moment of a preemption to the end that it caused, the grace time included.
 LEFT_WITHIN: Final = timedelta(hours=1)
@@ -81,6 +86,7 @@ def judge(
             was told to leave and did, has stalled, unless Slurm has a reason of its own.
         has_finished: whether its program has said that it finished. What hangs after that, in its
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
+            So has one whose script then came to its end, whatever Slurm calls it.
         missed: the records that say so, since the job was last seen.
         last_sign: the time of the file that the job last wrote. Whoever writes has not vanished.
         host: the login node that looks, and whose clock ``now`` is.
@@ -90,7 +96,7 @@ def judge(
     else:
         records = _judge_answer(attempt, job, now)
     return [
-        _refine(record, cancel_requested, first_notice, stall, has_finished)
+        _refine(record, attempt, cancel_requested, first_notice, stall, has_finished)
         if isinstance(record, Ended)
         else record
         for record in records
@@ -106,13 +112,17 @@ _HIDE_STALL: Final = {
 
 def _refine(
     ended: Ended,
+    attempt: AttemptView,
     cancel_requested: bool,
     first_notice: str | None,
     stall: Stall | None,
     has_finished: bool,
 ) -> Ended:
     """The cause that Slurm does not know."""
-    if cancel_requested and ended.cause is not Cause.COMPLETED:
+    if has_finished and attempt.exit_code == 0 and ended.cause in _MAY_BE_COMPLETED:
+        # Both: srun can exit with 0 where its tasks were killed.
+        cause, why = Cause.COMPLETED, "it had said that it finished, and its script ended with 0"
+    elif cancel_requested and ended.cause is not Cause.COMPLETED:
         cause, why = Cause.CANCELLED, "cancel was requested"
     elif stall is not None and stall.action == "cancel" and ended.cause in _HIDE_STALL["cancel"]:
         cause, why = Cause.STALLED, stall.why  # with a TERM that was ours

@@ -28,6 +28,7 @@ class End:
         first_notice: the signal by which the job was first told to leave, as it says itself.
         stall: what the daemon last did about a stall of it.
         has_finished: its program has said that it finished.
+        own_word: the exit code that its script wrote down.
         cancel_requested: somebody said `hpcflow cancel`.
     """
 
@@ -39,12 +40,18 @@ class End:
     first_notice: Literal["TERM", "USR2"] | None = None
     stall: Literal["notice", "cancel", "withdraw"] | None = None
     has_finished: bool = False
+    own_word: int | None = None
     cancel_requested: bool = False
 
 
 def _preempted(raw_state: str, exit_code: int | None, cause: Cause) -> End:
     told = "the queue says that it was being preempted"
     return End(raw_state, exit_code, cause, told, preempted=_JUST_NOW)
+
+
+def _done(raw_state: str) -> End:
+    told = "its program had said that it finished, and its script had ended with 0"
+    return End(raw_state, 0, Cause.COMPLETED, told, has_finished=True, own_word=0)
 
 
 def _noticed(raw_state: str, exit_code: int | None, cause: Cause) -> End:
@@ -80,6 +87,7 @@ ENDS: Final[tuple[End, ...]] = (
     _preempted("FAILED", 1, Cause.PREEMPTED),
     _preempted("FAILED", None, Cause.PREEMPTED),
     _preempted("FAILED", 75, Cause.PREEMPTED),
+    _preempted("TIMEOUT", 0, Cause.PREEMPTED),
     _preempted("COMPLETED", 0, Cause.COMPLETED),
     _preempted("CANCELLED", None, Cause.CANCELLED),
     _preempted("OUT_OF_MEMORY", 125, Cause.OUT_OF_MEMORY),
@@ -97,6 +105,8 @@ ENDS: Final[tuple[End, ...]] = (
         "its first notice was TERM, which nobody here had sent",
         first_notice="TERM",
     ),
+    _done("TIMEOUT"),
+    _done("PREEMPTED"),
     End("FAILED", 75, Cause.CHECKPOINTED, "its first notice was hpcflow's", first_notice="USR2"),
     _noticed("FAILED", 75, Cause.STALLED),
     _noticed("FAILED", 1, Cause.FAILED),

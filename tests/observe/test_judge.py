@@ -121,7 +121,8 @@ def test_the_table(end: End) -> None:
         job = answer(end.raw_state, exit_code=end.exit_code)
         if end.preempted is not None:
             job = replace(job, preempted_at=NOW - end.preempted)
-        seen, ended = judge(RUNNING, job, now=NOW, **told)
+        attempt = replace(RUNNING, exit_code=end.own_word)
+        seen, ended = judge(attempt, job, now=NOW, **told)
         assert isinstance(seen, Observed)
         assert seen.raw_state == end.raw_state
     assert isinstance(ended, Ended)
