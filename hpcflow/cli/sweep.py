@@ -269,7 +269,7 @@ def _show_plan(plan: SweepPlan, *, as_json: bool) -> None:
         "sampler": spec.sampler.kind.value,
         "pruner": spec.pruner.kind.value,
         "trials": spec.most_trials(spec.budget),
-        "parallel": spec.parallel,
+        "parallel": spec.parallel_or_default,
         "repeats": spec.repeats,
         "partition": placement.partition,
         "nodes": placement.nodes,

@@ -20,9 +20,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
+    HpcflowError,
     SchedulerUnavailable,
     StorageError,
     SubmissionDelayed,
@@ -32,7 +34,7 @@ from hpcflow.errors import (
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
-from hpcflow.launch.submission import last_attempt
+from hpcflow.launch.submission import CLOCK_SKEW, is_stillborn, last_attempt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.rendering.array import common_directives, render_array
@@ -108,6 +110,9 @@ def send_array(
     except SubmissionInDoubt:
         raise  # the next look finds each of them by its name, or withdraws it
     except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
+        # sbatch tries again by itself; what it says last need not be all that happened.
+        if (job_id := _found(name, intents[0], scheduler, error)) is not None:
+            return _submitted(job_id, None, plans, run_dirs, clock, how="found")
         for intent, run_dir in zip(intents, run_dirs, strict=True):
             said = Refused(
                 at=clock.now(),
@@ -117,19 +122,52 @@ def send_array(
             )
             journal.append(run_dir, said)
         raise
+    return _submitted(ref.job_id, ref.cluster, plans, run_dirs, clock, how="sbatch")
+
+
+def _found(name: str, intent: Intended, scheduler: Scheduler, error: HpcflowError) -> str | None:
+    """The id of the array that exists although sbatch said something else; None if it does not.
+
+    Raises:
+        SubmissionInDoubt: nobody can tell.
+    """
+    if isinstance(error, SchedulerUnavailable):
+        return None  # nobody was reached
+    try:
+        lookup = scheduler.find(name, since=intent.at - CLOCK_SKEW)
+    except SchedulerUnavailable as unavailable:
+        raise _doubt(name, unavailable.message) from error
+    jobs = [job for job in lookup.jobs if not is_stillborn(job)]
+    if jobs:
+        return jobs[-1].job_id.partition("_")[0]
+    if not lookup.is_certain:
+        raise _doubt(name, "accounting does not answer, and the queue forgets") from error
+    return None
+
+
+def _doubt(name: str, why: str) -> SubmissionInDoubt:
+    return SubmissionInDoubt(
+        f"array {name} may or may not exist: {why}",
+        next_action="nothing was sent again; the next round looks for it",
+    )
+
+
+def _submitted(
+    job_id: str,
+    cluster: str | None,
+    plans: Sequence[Plan],
+    run_dirs: Sequence[RunDir],
+    clock: Clock,
+    *,
+    how: Literal["sbatch", "found"],
+) -> SentArray:
+    """Journal in each run which task it is."""
     tasks: dict[str, str] = {}
     for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
-        tasks[plan.run.run_id] = f"{ref.job_id}_{index}"
-        journal.append(
-            run_dir,
-            Submitted(
-                at=clock.now(),
-                attempt=1,
-                job_id=tasks[plan.run.run_id],
-                cluster=ref.cluster,
-            ),
-        )
-    return SentArray(ref.job_id, tasks)
+        task = tasks[plan.run.run_id] = f"{job_id}_{index}"
+        said = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
+        journal.append(run_dir, said)
+    return SentArray(job_id, tasks)
 
 
 def _made(plan: Plan, settings: Settings) -> RunDir:

@@ -61,7 +61,7 @@ _SBATCH_GIVES_UP = timedelta(seconds=180)
 SENDING_TAKES: Final = timedelta(minutes=5)
 
 #: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
-_CLOCK_SKEW = timedelta(seconds=60)
+CLOCK_SKEW = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _submit(
     except (SubmissionRefused, SubmissionDelayed) as error:
         # sbatch tries again by itself; what it says last need not be all that happened.
         lookup = _look_up(intent, scheduler)
-        jobs = tuple(job for job in lookup.jobs if not _is_stillborn(job))
+        jobs = tuple(job for job in lookup.jobs if not is_stillborn(job))
         found = _find(run_dir, intent, scheduler, clock, replace(lookup, jobs=jobs))
         if found is not None:
             return found
@@ -323,7 +323,7 @@ def _find(
         raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
     lookup = lookup or _look_up(intent, scheduler)
     # A refused attempt's number is used again, and so the record may be of what was refused.
-    jobs = [job for job in lookup.jobs if not (_is_stillborn(job) and job.raw_state == "FAILED")]
+    jobs = [job for job in lookup.jobs if not (is_stillborn(job) and job.raw_state == "FAILED")]
     if jobs:
         submitted = Submitted(
             at=clock.now(), attempt=intent.attempt, job_id=jobs[-1].job_id, how="found"
@@ -338,12 +338,12 @@ def _find(
 def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:
     """What bears the intent's name, in queue and accounting."""
     try:
-        return scheduler.find(intent.job_name, since=intent.at - _CLOCK_SKEW)
+        return scheduler.find(intent.job_name, since=intent.at - CLOCK_SKEW)
     except SchedulerUnavailable as error:
         raise _doubt(intent, error.message) from error
 
 
-def _is_stillborn(job: JobInfo) -> bool:
+def is_stillborn(job: JobInfo) -> bool:
     """A record that Slurm keeps of some refused jobs (FAILED, BadConstraints); it never ran."""
     return job.state is AttemptState.ENDED and job.started_at is None and not job.nodes
 

@@ -153,10 +153,11 @@ class SweepSpec(Section):
     pruner: Annotated[Pruner, _by_its_type(PrunerKind)] = Field(
         default_factory=lambda: Pruner(), description=Pruner.__doc__
     )
-    parallel: Parallel = Field(
-        1,
+    parallel: Parallel | None = Field(
+        None,
         description="How many trials are in Slurm's hands at once, waiting or running. A few more "
-        "than can run keep every GPU at work while nobody looks.",
+        "than can run keep every GPU at work while nobody looks. Default: 1; of pbt its "
+        "population.",
         examples=[8],
     )
     submit: Submit = Field(
@@ -269,6 +270,10 @@ class SweepSpec(Section):
             yield WrongKey("the members of a population are trained once", "repeats")
         if self.start_from:
             yield WrongKey("a population begins by chance", "start_from")
+        if self.parallel == 1:
+            yield WrongKey(
+                "a population is trained side by side; leave it out, or say how many", "parallel"
+            )
         if self.submit is Submit.ARRAY:
             yield WrongKey("members of a population are sent one by one", "submit")
         interval = self.sampler.interval_or_default
@@ -297,6 +302,12 @@ class SweepSpec(Section):
     def goals(self) -> list[Objective]:
         """The objectives; mostly one."""
         return self.objectives or ([self.objective] if self.objective else [])
+
+    @property
+    def parallel_or_default(self) -> int:
+        """How many trials are in Slurm's hands at once."""
+        is_population = self.sampler.kind is SamplerKind.PBT
+        return self.parallel or (self.sampler.population_or_default if is_population else 1)
 
     def most_trials(self, budget: Budget) -> int | None:
         """How many trials there are at most with ``budget``; None where something else ends it."""

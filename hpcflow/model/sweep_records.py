@@ -104,6 +104,7 @@ class Asked(_Record):
     how: Literal["sampler", "grid", "start_from", "population"] = "sampler"
     replaces: int | None = Field(None, description="The trial that gave up, whose place it takes.")
     source: int | None = Field(None, description="The trial whose checkpoint it goes on from.")
+    source_run: str | None = Field(None, description="The run of that trial.")
 
 
 class Anew(_Record):

@@ -56,14 +56,16 @@ class ArrayScheduler:
         return self._inner.most_tasks()
 
     def find(self, job_name: str, since: datetime) -> Lookup:
-        home = _array_of(job_name, self._arrays())
-        if home is None:
-            return self._inner.find(job_name, since)
-        lookup = self._inner.find(home, since)
-        jobs = [job for job in self._shown(lookup.jobs) if job.job_name == job_name]
-        if not jobs:  # an attempt that was sent again bears the name alone
-            return self._inner.find(job_name, since)
-        return replace(lookup, jobs=tuple(jobs))
+        is_certain = True
+        for home in _arrays_of(job_name, self._arrays()):
+            lookup = self._inner.find(home, since)
+            jobs = [job for job in self._shown(lookup.jobs) if job.job_name == job_name]
+            if jobs:
+                return replace(lookup, jobs=tuple(jobs))
+            is_certain = is_certain and lookup.is_certain
+        # An attempt that was sent again bears the name alone.
+        alone = self._inner.find(job_name, since)
+        return replace(alone, is_certain=alone.is_certain and is_certain)
 
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
         wanted = frozenset(job_ids)
@@ -79,10 +81,10 @@ class ArrayScheduler:
         self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
     ) -> list[JobInfo]:
         arrays = self._arrays()
-        homes = {name: _array_of(name, arrays) for name in job_names}
-        asked = dict.fromkeys([*job_names, *(home for home in homes.values() if home)])
+        homes = {home for name in job_names for home in _arrays_of(name, arrays)}
+        asked = dict.fromkeys([*job_names, *sorted(homes)])
         told = self._inner.accounting(job_ids, since, job_names=list(asked))
-        strangers = {home for home in homes.values() if home} - set(job_names)
+        strangers = homes - set(job_names)
         wanted_ids, wanted_names = frozenset(job_ids), frozenset(job_names)
         found: list[JobInfo] = []
         for job in told:
@@ -121,6 +123,13 @@ class ArrayScheduler:
                     yield replace(job, job_id=f"{number}_{task}", job_name=names[task])
 
 
-def _array_of(job_name: str, arrays: Arrays) -> str | None:
-    """The array that has the attempt of this name as a task."""
-    return next((array for array, names in arrays.items() if job_name in names), None)
+def _arrays_of(job_name: str, arrays: Arrays) -> list[str]:
+    """The arrays that have the attempt of this name as a task, the newest first: an array that
+    Slurm did not take leaves its attempts to the next one."""
+    found = [array for array, names in arrays.items() if job_name in names]
+    return sorted(found, key=_number, reverse=True)
+
+
+def _number(array: str) -> int:
+    number = array.rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0

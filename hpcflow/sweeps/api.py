@@ -151,7 +151,7 @@ def sweep(
     direction: str | Sequence[str],
     metric: str | Sequence[str] = (),
     trials: int | None = None,
-    parallel: int = 1,
+    parallel: int | None = None,
     sampler: str | Mapping[str, Any] = "tpe",
     pruner: str | Mapping[str, Any] = "none",
     resources: Mapping[str, Any] | None = None,
@@ -169,7 +169,7 @@ def sweep(
         direction: ``minimize`` or ``maximize``; a list of them for several objectives.
         metric: what it returns is called so; ``value`` if nothing is said.
         trials: how many; only a grid and pbt end without.
-        parallel: how many are in Slurm's hands at once.
+        parallel: how many are in Slurm's hands at once: if None 1, of pbt its population.
         sampler, pruner: as in a sweep's file.
         resources: as in a run's file: ``{"gpus_per_node": 1, "time_limit": "1h"}``.
         site: name of a site, or path of a site file; recognized from this machine if None.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from hpcflow.model.sweep_records import Asked, Over
-from hpcflow.sweeps.budget import Rate, room
+from hpcflow.sweeps.budget import room
 from hpcflow.sweeps.population import explore, is_complete, source_for, to_replace
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.sending import send, send_all
@@ -19,7 +17,7 @@ def ask(this: Round) -> None:
         return
     while progress.state is SweepState.RUNNING:
         now = this.around.clock.now()
-        left = room(progress, this.runs.rate(), now, _taken(this))
+        left = room(progress, this.runs.rate(), now, this.taken())
         if left.why is not None:
             _end_if_empty(this, left.why)
             break
@@ -27,19 +25,6 @@ def ask(this: Round) -> None:
             break
     if this.in_arrays:
         send_all(this)
-
-
-def _taken(this: Round) -> dict[int, Rate]:
-    """What the trials under way have taken so far; only where a budget asks for it."""
-    budget = this.progress.budget
-    if budget.gpu_hours is None and budget.cost_usd is None:
-        return {}
-    found: dict[int, Rate] = {}
-    for trial in this.progress.open:
-        costs = [this.runs.cost(this.known.get(run_id)) for run_id in trial.all_runs]
-        usd = sum((each.cost_usd for each in costs if each.cost_usd is not None), Decimal(0))
-        found[trial.number] = Rate(sum(each.gpu_hours for each in costs), usd)
-    return found
 
 
 def _ask_one(this: Round) -> bool:
@@ -85,7 +70,10 @@ def _ask_population(this: Round) -> Asked | None:
         return Asked(at=now, trial=number, params=params, runs=[run], how="population")
     for loser in to_replace(progress):
         source = source_for(progress, loser, loser.judged_to)
-        if source is not None and this.runs.has_checkpoint(source.current_runs[0]):
+        if source is None:
+            continue
+        source_run = source.current_runs[0]
+        if this.runs.has_checkpoint(source_run):
             return Asked(
                 at=now,
                 trial=number,
@@ -94,11 +82,14 @@ def _ask_population(this: Round) -> Asked | None:
                 how="population",
                 replaces=loser.number,
                 source=source.number,
+                source_run=source_run,
             )
     return None  # nobody that is still trained is better than those that gave up
 
 
 def _end_if_empty(this: Round, why: str) -> None:
     if not this.progress.open:
+        # Before that is said, for afterwards nobody comes back to it.
+        this.publish(wholly=True)
         this.write(Over(at=this.around.clock.now(), why=why))
         this.report.said.append(f"over: {why}")

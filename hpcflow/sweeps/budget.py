@@ -1,8 +1,9 @@
 """Whether a sweep may begin another trial. Pure.
 
 What is under way is counted with what it may come to: the longest that any trial has taken so far,
-once three have ended, else all of its time limit; and at least with what it has taken already. So a
-budget of GPU hours or money is not passed, unless a trial takes longer than all before it.
+or is taking; and at least all of its time limit, until three have come to their end. So a budget of
+GPU hours or money is not passed, unless a trial takes longer than all before it, or is one of the
+first and needs several attempts.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from hpcflow.model.sweep import Budget
-from hpcflow.sweeps.state import SweepProgress
+from hpcflow.sweeps.state import SweepProgress, TrialState
 
-#: So many trials must have ended before the next is judged by them.
+#: So many trials must have come to their end before the next is judged by them. Those that were
+#: pruned, failed or never ran are over first, and tell little of what a whole one takes.
 _ENOUGH = 3
 
 
@@ -25,6 +27,35 @@ class Rate:
 
     gpu_hours: float | None
     cost_usd: Decimal | None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a trial under way has taken so far.
+
+    Attributes:
+        failed: by its runs that failed and were trained anew.
+        running: by those that count.
+    """
+
+    failed: Rate
+    running: Rate
+
+    def of_failed(self, name: str) -> Decimal:
+        return _amount(self.failed, name)
+
+    def of_running(self, name: str) -> Decimal:
+        return _amount(self.running, name)
+
+    def all_failed(self) -> Taken:
+        """As it is once it is trained anew."""
+        hours = self.of_failed("gpu_hours") + self.of_running("gpu_hours")
+        usd = self.of_failed("cost_usd") + self.of_running("cost_usd")
+        return Taken(Rate(float(hours), usd), Rate(None, None))
+
+
+#: Nothing yet.
+NOTHING = Taken(Rate(None, None), Rate(None, None))
 
 
 @dataclass(frozen=True)
@@ -62,8 +93,22 @@ def complaint(budget: Budget, rate: Rate) -> Complaint | None:
     return None
 
 
+def end_of(progress: SweepProgress, now: datetime) -> str | None:
+    """Why nothing more is begun, whatever it would take; None if it may be."""
+    budget, best = progress.budget, progress.best()
+    if budget.target is not None and best is not None and best.values:
+        value = best.values[0]
+        if not progress.is_better(budget.target, value):
+            name = progress.spec.goals[0].metric
+            return f"trial {best.number} has reached {name} {value:.6g}"
+    deadline = timedelta(seconds=budget.deadline_s or 0)
+    if budget.deadline_s is not None and now >= progress.started_at + deadline:
+        return "its deadline has passed"
+    return None
+
+
 def room(
-    progress: SweepProgress, rate: Rate, now: datetime, taken: Mapping[int, Rate] | None = None
+    progress: SweepProgress, rate: Rate, now: datetime, taken: Mapping[int, Taken] | None = None
 ) -> Room:
     """How many trials may be asked for.
 
@@ -71,29 +116,16 @@ def room(
         rate: what a trial takes in its whole time limit.
         taken: trial -> what it has taken so far, of those under way.
     """
+    if (why := end_of(progress, now)) is not None:
+        return Room(0, why)
     budget = progress.budget
     free = max(0, progress.parallel - len(progress.open))
-    best = progress.best()
-    if budget.target is not None and best is not None and best.values:
-        value = best.values[0]
-        if not progress.is_better(budget.target, value):
-            name = progress.spec.goals[0].metric
-            return Room(0, f"trial {best.number} has reached {name} {value:.6g}")
-    deadline = timedelta(seconds=budget.deadline_s or 0)
-    if budget.deadline_s is not None and now >= progress.started_at + deadline:
-        return Room(0, "its deadline has passed")
     if budget.trials is not None:
         left = budget.trials - sum(not trial.is_void for trial in progress.trials)
         if left <= 0:
             return Room(0, f"it has its {budget.trials} trials")
         free = min(free, left)
-    limits = [
-        ("gpu_hours", budget.gpu_hours, "GPU hours"),
-        ("cost_usd", budget.cost_usd, "USD"),
-    ]
-    for name, limit, unit in limits:
-        if limit is None:
-            continue
+    for name, limit, unit in _limits(budget):
         used, one = _used(progress, rate, name, taken or {})
         fits = 0 if used >= limit else int((limit - used) / one) if one > 0 else free
         if fits <= 0 and not progress.open:
@@ -102,19 +134,51 @@ def room(
     return Room(free)
 
 
+def why_not_anew(
+    progress: SweepProgress, rate: Rate, now: datetime, taken: Mapping[int, Taken]
+) -> str | None:
+    """Why a run that has failed is not to be trained anew; None if it may be.
+
+    Args:
+        taken: as it is once that has begun.
+    """
+    if (why := end_of(progress, now)) is not None:
+        return why
+    for name, limit, unit in _limits(progress.budget):
+        used, _ = _used(progress, rate, name, taken)
+        if used > limit:
+            return f"training it anew may pass the budget of {limit} {unit}"
+    return None
+
+
+def _limits(budget: Budget) -> list[tuple[str, Decimal, str]]:
+    """Name, limit and unit of each amount that is limited."""
+    found = [
+        ("gpu_hours", budget.gpu_hours, "GPU hours"),
+        ("cost_usd", budget.cost_usd, "USD"),
+    ]
+    return [(name, limit, unit) for name, limit, unit in found if limit is not None]
+
+
 def _used(
-    progress: SweepProgress, rate: Rate, name: str, taken: Mapping[int, Rate]
+    progress: SweepProgress, rate: Rate, name: str, taken: Mapping[int, Taken]
 ) -> tuple[Decimal, Decimal]:
     """What is spent, or may be by those under way; and what one trial more may take."""
     closed = [
-        Decimal(str(value))
+        (trial, Decimal(str(value)))
         for trial in progress.trials
         if trial.closed is not None and (value := getattr(trial.closed, name)) is not None
     ]
-    most = getattr(rate, name)
-    one = max(closed, default=Decimal(0))
-    if len(closed) < _ENOUGH and most is not None:
-        one = Decimal(str(most))
-    open_now = [getattr(taken.get(each.number), name, None) or 0 for each in progress.open]
-    under_way = sum((max(one, Decimal(str(each))) for each in open_now), Decimal(0))
-    return sum(closed, Decimal(0)) + under_way, one
+    under_way = [taken.get(trial.number, NOTHING) for trial in progress.open]
+    spent = [value for _, value in closed]
+    one = max([*spent, *(each.of_running(name) for each in under_way)], default=Decimal(0))
+    whole = sum(trial.state is TrialState.COMPLETE and value > 0 for trial, value in closed)
+    if whole < _ENOUGH:
+        one = max(one, _amount(rate, name))
+    may_come_to = [each.of_failed(name) + max(one, each.of_running(name)) for each in under_way]
+    return sum(spent, Decimal(0)) + sum(may_come_to, Decimal(0)), one
+
+
+def _amount(rate: Rate, name: str) -> Decimal:
+    value = getattr(rate, name)
+    return Decimal(0) if value is None else Decimal(str(value))

@@ -9,6 +9,7 @@ from hpcflow.errors import StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep_records import Anew, SweepRecord
 from hpcflow.storage.runs import linked
+from hpcflow.sweeps.budget import why_not_anew
 from hpcflow.sweeps.reports import read_reports, says_something
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
@@ -54,10 +55,10 @@ def _read(this: Round, trial: Trial, run_id: str) -> None:
 
 def _tell_if_over(this: Round, trial: Trial) -> None:
     """How a trial counts, once all its runs are over."""
-    if this.is_cancelled:
+    states = [this.run_state(run_id) for run_id in trial.current_runs]
+    if this.is_cancelled and any(state is not RunState.COMPLETED for state in states):
         this.tell(trial, "failed", why="the sweep was stopped", stopped=True)
         return
-    states = [this.run_state(run_id) for run_id in trial.current_runs]
     for repeat, (run_id, state) in enumerate(zip(trial.current_runs, states, strict=True)):
         if state is not None and state is not RunState.COMPLETED:
             _failed(this, trial, repeat, run_id, state)
@@ -81,24 +82,40 @@ def _tell_if_over(this: Round, trial: Trial) -> None:
 def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState) -> None:
     """A run has failed for good: train it anew, or let the trial count as failed."""
     tried = len(trial.runs[repeat]) - 1
+    why_not = None
     if state is RunState.FAILED and tried < this.progress.spec.retries:
-        anew = this.new_run_id(trial.number, repeat)
-        this.write(Anew(at=this.around.clock.now(), trial=trial.number, failed=run_id, run=anew))
-        return
+        why_not = _why_not_anew(this, trial)
+        if why_not is None:
+            anew = this.new_run_id(trial.number, repeat)
+            now = this.around.clock.now()
+            this.write(Anew(at=now, trial=trial.number, failed=run_id, run=anew))
+            return
     known = this.known.get(run_id)
     cause = known.run.cause if known is not None else None
     why = "its run was cancelled" if state is RunState.CANCELLED else f"its run failed: {cause}"
-    this.tell(trial, "failed", why=f"{why} ({run_id})")
+    behind = f"; {why_not}" if why_not is not None else ""
+    this.tell(trial, "failed", why=f"{why} ({run_id}){behind}")
+
+
+def _why_not_anew(this: Round, trial: Trial) -> str | None:
+    """Why the budget leaves no room for training one of its runs once more."""
+    taken = this.taken()
+    if trial.number in taken:
+        taken[trial.number] = taken[trial.number].all_failed()
+    return why_not_anew(this.progress, this.runs.rate(), this.around.clock.now(), taken)
 
 
 def _never_reported(this: Round, trial: Trial, metric: str) -> None:
-    """The first trial that came to its end without the objective is the last one."""
+    """The first trial that came to its end without the objective is the last one; unless others
+    have reported it: then something is wrong with this one alone."""
+    this.tell(trial, "failed", why=f"it never reported {metric!r}")
+    if any(metric in r.last for each in this.progress.trials for r in each.reports.values()):
+        return
     names = sorted({name for r in trial.reports.values() for name in (*r.last, *r.others)})
     near = get_close_matches(metric, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     told = f"it reported {', '.join(names[:10])}" if names else "it reported no metric at all"
     why = f"trial {trial.number} came to its end and never reported {metric!r}: {told}{hint}"
-    this.tell(trial, "failed", why=f"it never reported {metric!r}")
     this.halt(
         why,
         "correct `objective`, or let the program report it (docs/sweeps.md), then start the "

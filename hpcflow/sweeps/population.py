@@ -36,6 +36,8 @@ def gives_up(progress: SweepProgress, trial: Trial, point: int) -> bool | None:
     rivals = _reached(progress, point)
     if 2 * len(rivals) < progress.spec.sampler.population_or_default:
         return None
+    if trial.points()[point] is None:
+        return True  # whatever the others are: nothing becomes of it
     worst = _ranked(progress, rivals, point)[-_share(progress, len(rivals)) :]
     return len(rivals) > 1 and trial in worst
 
@@ -49,7 +51,10 @@ def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | Non
     rivals = [
         trial
         for trial in _reached(progress, point)
-        if trial.told is None and not trial.is_finished and trial is not loser
+        if trial.told is None
+        and not trial.is_finished
+        and trial is not loser
+        and trial.points()[point] is not None
     ]
     if not rivals:
         return None
@@ -58,8 +63,8 @@ def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | Non
 
 
 def to_replace(progress: SweepProgress) -> list[Trial]:
-    """Those that gave up and have no successor yet."""
-    replaced = {trial.replaces for trial in progress.trials}
+    """Those that gave up and have no successor yet; one that was stopped with its sweep is none."""
+    replaced = {trial.replaces for trial in progress.trials if not trial.is_void}
     return [
         trial
         for trial in progress.trials
@@ -69,7 +74,7 @@ def to_replace(progress: SweepProgress) -> list[Trial]:
 
 def is_complete(progress: SweepProgress) -> bool:
     """Whether all that the population begins with have been asked for."""
-    founders = sum(trial.replaces is None for trial in progress.trials)
+    founders = sum(trial.replaces is None and not trial.is_void for trial in progress.trials)
     return founders >= progress.spec.sampler.population_or_default
 
 
@@ -118,22 +123,23 @@ def _fitting(values: Range, wanted: float, old: float | None) -> int | float:
 
 
 def _reached(progress: SweepProgress, point: int) -> list[Trial]:
-    """Those that have come so far, and had a number there."""
+    """Those that have come so far."""
     return [
         trial
         for trial in progress.trials
-        if trial.state is not TrialState.FAILED and trial.points().get(point) is not None
+        if trial.state is not TrialState.FAILED and point in trial.points()
     ]
 
 
 def _ranked(progress: SweepProgress, trials: list[Trial], point: int) -> list[Trial]:
-    """The best first."""
-    is_max = progress.spec.goals[0].direction.value == "maximize"
+    """The best first; last what had no number there."""
+    sign = -1 if progress.spec.goals[0].direction.value == "maximize" else 1
 
-    def value(trial: Trial) -> float:
-        return trial.points()[point] or 0.0
+    def rank(trial: Trial) -> float:
+        value = trial.points()[point]
+        return math.inf if value is None else sign * value
 
-    return sorted(trials, key=value, reverse=is_max)
+    return sorted(trials, key=rank)
 
 
 def _share(progress: SweepProgress, count: int) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.sampler import SamplerKind
@@ -16,6 +19,8 @@ from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage.runs import is_purged, linked
 from hpcflow.storage.sweeps import SweepDir, append, journal_size, read_journal, read_sweep
+from hpcflow.sweeps.budget import Rate, Taken
+from hpcflow.sweeps.published.publish import publish
 from hpcflow.sweeps.state import SweepProgress, SweepState, Trial, apply, fold
 from hpcflow.sweeps.trials import TrialRuns, is_lost, is_over, trial_name
 
@@ -28,6 +33,7 @@ class TickReport:
     """What a round did for one sweep.
 
     Attributes:
+        state: None where no round was made.
         asked, told, pruned: numbers of trials.
         sent: run id -> job id.
         said: what people should know, once.
@@ -36,7 +42,7 @@ class TickReport:
     """
 
     sweep_id: str
-    state: SweepState = SweepState.RUNNING
+    state: SweepState | None = None
     asked: list[int] = field(default_factory=list)
     told: list[int] = field(default_factory=list)
     pruned: list[int] = field(default_factory=list)
@@ -93,6 +99,23 @@ class Round:
             scheduler=self.around.connect(self.sweep.site),
             lock_fd=self._lock_fd,
         )
+
+    def is_elsewhere(self) -> bool:
+        """Whether it is a sweep of another cluster, which has the same home.
+
+        Raises:
+            InputError: its site is not there any more.
+        """
+        site = self.sweep.site
+        return bool(other_cluster(self.around.find_site(site), self.around.connect(site)))
+
+    def require_site(self) -> None:
+        """Refuse where its site is not there any more, or this is another cluster.
+
+        Raises:
+            InputError: it is so.
+        """
+        _ = self.runs
 
     def write(self, *records: SweepRecord) -> None:
         """Put it down, on the disk, and let it count.
@@ -164,6 +187,36 @@ class Round:
     def was_made(self, run_id: str) -> bool:
         """Whether the home has this run."""
         return (self.around.settings.home.runs / run_id).is_symlink()
+
+    def taken(self) -> dict[int, Taken]:
+        """What the trials under way have taken so far; only where a budget asks for it."""
+        budget = self.progress.budget
+        if budget.gpu_hours is None and budget.cost_usd is None:
+            return {}
+        return {
+            trial.number: Taken(
+                self._took(run_id for repeat in trial.runs for run_id in repeat[:-1]),
+                self._took(trial.current_runs),
+            )
+            for trial in self.progress.open
+        }
+
+    def _took(self, run_ids: Iterable[str]) -> Rate:
+        costs = [self.runs.cost(self.known.get(run_id)) for run_id in run_ids]
+        usd = sum((each.cost_usd for each in costs if each.cost_usd is not None), Decimal(0))
+        return Rate(sum(each.gpu_hours for each in costs), usd)
+
+    def publish(self, *, wholly: bool = False) -> None:
+        """Show it to people, in a database; that holds nothing up.
+
+        Args:
+            wholly: however long it takes.
+        """
+        settings = self.around.settings
+        sweep_id = self.sweep.sweep_id
+        warning = publish(self.sweep_dir, sweep_id, self.progress, settings, wholly=wholly)
+        if warning is not None and warning not in self.report.warnings:
+            self.report.warnings.append(warning)
 
     def is_at_rest(self, run_id: str) -> bool:
         """Whether nothing of a run is under way, or will be."""

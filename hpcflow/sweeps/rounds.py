@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import Home
-from hpcflow.storage.sweeps import SweepDir, list_sweeps, read_sweep
+from hpcflow.storage.sweeps import SweepDir, list_sweeps
 
 if TYPE_CHECKING:
     from hpcflow.requeue.surroundings import Surroundings
@@ -57,9 +57,7 @@ def tick_all(around: Surroundings, *, only: SweepDir | None = None) -> list[Tick
     reports = []
     for sweep_dir in [only] if only is not None else under_way(around.settings.home):
         try:
-            if only is None and _is_elsewhere(around, sweep_dir):
-                continue
-            report = tick(around, sweep_dir)
+            report = tick(around, sweep_dir, is_asked_for=only is not None)
         except LedgerError:
             raise
         except HpcflowError as error:
@@ -109,11 +107,3 @@ def look_and_tick(
             clock=around.clock,
         )
     return warnings, tick_all(around, only=only)
-
-
-def _is_elsewhere(around: Surroundings, sweep_dir: SweepDir) -> bool:
-    """Whether it is a sweep of another cluster, which has the same home."""
-    from hpcflow.launch.jobs import other_cluster
-
-    site = read_sweep(sweep_dir).site
-    return bool(other_cluster(around.find_site(site), around.connect(site)))

@@ -47,7 +47,7 @@ def sampler_for(spec: SweepSpec, number: int) -> optuna.samplers.BaseSampler:
     asked = spec.sampler
     seed = random.Random(f"{asked.seed}/{number}").randrange(2**32)  # noqa: S311 - no secret
     startup = _STARTUP if asked.startup_trials is None else asked.startup_trials
-    is_alone = spec.parallel == 1
+    is_alone = spec.parallel_or_default == 1
     if asked.kind is SamplerKind.TPE:
         is_conditional = spec.space.is_conditional
         return optuna.samplers.TPESampler(

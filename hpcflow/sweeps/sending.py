@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from hpcflow.errors import HpcflowError, InputError, SubmissionRefused
+from hpcflow.errors import HpcflowError, InputError, ScratchError, SubmissionRefused
+from hpcflow.sweeps.budget import end_of
 from hpcflow.sweeps.round import Round
-from hpcflow.sweeps.state import Trial
+from hpcflow.sweeps.state import SweepState, Trial
+
+if TYPE_CHECKING:
+    from hpcflow.launch.plan import Plan
 
 
 def send_all(this: Round) -> bool:
     """Send what was asked for before and is not sent; whether Slurm took all of it."""
     waiting = [trial for trial in this.progress.open if trial.told is None]
+    why = end_of(this.progress, this.around.clock.now())
     if this.progress.stop is not None:
-        waiting = _without_unmade(this, waiting)
+        why = "the sweep was stopped"
+    if why is not None:
+        waiting = _without_unsent(this, waiting, why)
+    elif this.progress.state is SweepState.HALTED:
+        waiting = [trial for trial in waiting if _has_begun(this, trial)]
     if this.in_arrays and not _send_arrays(this, waiting):
         return False
     return all(send(this, trial) for trial in waiting)
 
 
-def _without_unmade(this: Round, waiting: list[Trial]) -> list[Trial]:
-    """Once no more are wanted, those of which nothing was made are not begun."""
-    made = [trial for trial in waiting if any(map(this.was_made, trial.all_runs))]
+def _without_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
+    """Once no more are wanted, those of which nothing was sent are not begun."""
+    begun = [trial for trial in waiting if _has_begun(this, trial)]
     for trial in waiting:
-        if trial not in made:
-            this.tell(trial, "failed", why="the sweep was stopped", stopped=True)
-    return made
+        if trial not in begun:
+            this.tell(trial, "failed", why=why, stopped=True)
+    return begun
+
+
+def _has_begun(this: Round, trial: Trial) -> bool:
+    """Whether there is a job of it, or was, or may be."""
+    return any(
+        this.was_sent(run_id) or not this.runs.is_never_sent(run_id) for run_id in trial.all_runs
+    )
 
 
 def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
@@ -36,26 +53,52 @@ def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
         for repeat, run_id in enumerate(trial.current_runs)
         if not this.was_sent(run_id)
     ]
+    if any(this.runs.was_put_off(run_id) for _, _, run_id in wanted):
+        trial, _, _ = wanted[0]
+        if not send(this, trial):  # there is no room yet
+            return False
+        wanted = [each for each in wanted if each[0] is not trial]
+    plans = _plans(this, wanted)
+    if plans is None:
+        return False
 
     def in_arrays() -> None:
-        if any(this.runs.was_put_off(run_id) for _, _, run_id in wanted):
-            trial, repeat, run_id = wanted.pop(0)
-            launched = this.runs.send(trial, repeat, run_id)  # is there room by now?
-            this.report.sent.update({run_id: launched.job_id} if launched else {})
-        for sent in this.runs.send_arrays(wanted, this.sweep_dir):
+        for sent in this.runs.send_arrays(plans, this.sweep_dir):
             this.report.sent.update(sent)
 
     return _is_taken(this, waiting, in_arrays)
 
 
+def _plans(this: Round, wanted: list[tuple[Trial, int, str]]) -> list[Plan] | None:
+    """What would be sent of those of which nothing was; None where it is wrong for one of them."""
+    plans: list[Plan] = []
+    for trial, repeat, run_id in wanted:
+
+        def plan(trial: Trial = trial, repeat: int = repeat, run_id: str = run_id) -> None:
+            if this.runs.is_unsent(run_id):
+                plans.append(this.runs.plan(trial.number, trial.params, repeat, run_id))
+
+        if not _is_taken(this, [trial], plan):
+            return None
+    return plans
+
+
 def send(this: Round, trial: Trial) -> bool:
     """Send the runs of one trial that are not sent; whether Slurm took them."""
+    source = None
+    if trial.source is not None and not any(map(this.was_made, trial.all_runs)):
+        source = trial.source_run or this.progress.trials[trial.source].current_runs[0]
+        if not this.runs.has_checkpoint(source):
+            # As if it had never been asked for: another one goes on from who is best by then.
+            why = f"run {source} has no checkpoint any more to go on from"
+            this.tell(trial, "failed", why=why, stopped=True)
+            return True
 
     def one_by_one() -> None:
         for repeat, run_id in enumerate(trial.current_runs):
             if this.was_sent(run_id):
                 continue
-            launched = this.runs.send(trial, repeat, run_id, source=_source(this, trial))
+            launched = this.runs.send(trial, repeat, run_id, source=source)
             if launched is not None:
                 this.report.sent[run_id] = launched.job_id
 
@@ -66,6 +109,8 @@ def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -
     """Send them; False where Slurm takes no more now, or never will: then the sweep halts."""
     try:
         send_them()
+    except ScratchError as error:  # it is full, or what is copied was replaced meanwhile
+        this.report.problems.append(str(error))
     except (InputError, SubmissionRefused) as error:
         for trial in trials:
             if not all(map(this.was_sent, trial.current_runs)):
@@ -78,10 +123,3 @@ def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -
     else:
         return True
     return False
-
-
-def _source(this: Round, trial: Trial) -> str | None:
-    """The run whose checkpoint a trial goes on from."""
-    if trial.source is None:
-        return None
-    return this.progress.trials[trial.source].current_runs[0]

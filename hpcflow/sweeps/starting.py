@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.config.sweep import LoadedSweep, load_sweep
-from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.errors import InputError, SpecError, StorageError, Where
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.launch.provenance import code_state, provenance
@@ -123,8 +123,11 @@ def _require_new(sweep: Sweep, settings: Settings) -> None:
     for other in list_sweeps(settings.home):
         if other.sweep_id.rsplit("-", 2)[0] != name:
             continue
-        theirs = read_sweep(other)
-        progress = fold(theirs.spec, theirs.created_at, read_journal(other))
+        try:
+            theirs = read_sweep(other)
+            progress = fold(theirs.spec, theirs.created_at, read_journal(other))
+        except StorageError:
+            continue  # it is damaged: nobody makes rounds of it, and each one that is tried says so
         if progress.is_at_rest:
             continue
         is_same = theirs.said == sweep.said

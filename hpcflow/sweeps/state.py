@@ -81,6 +81,7 @@ class Trial:
         is_doomed: it was found that it is to be ended; it counts so as soon as that is told.
         replaces: of pbt: the trial that gave up, whose place it takes.
         source: of pbt: the trial whose checkpoint it goes on from.
+        source_run: the run of that trial.
     """
 
     number: int
@@ -91,6 +92,7 @@ class Trial:
     attrs: dict[str, Any] = field(default_factory=dict)
     replaces: int | None = None
     source: int | None = None
+    source_run: str | None = None
     reports: dict[str, RunReport] = field(default_factory=dict)
     judged_to: int = 0
     judged: dict[int, float | None] = field(default_factory=dict)
@@ -235,7 +237,7 @@ class SweepProgress:
 
 def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) -> SweepProgress:
     """What ``records`` come to."""
-    progress = SweepProgress(spec, started_at, spec.budget, spec.parallel)
+    progress = SweepProgress(spec, started_at, spec.budget, spec.parallel_or_default)
     for record in records:
         apply(progress, record)
     return progress
@@ -299,6 +301,7 @@ def _trial(record: Asked) -> Trial:
         dict(record.attrs),
         record.replaces,
         record.source,
+        record.source_run,
     )
 
 

@@ -93,8 +93,8 @@ class Study:
             how, fixed = "grid", self._next_of_grid()
             if fixed is None:
                 return None
-        elif number < len(spec.start_from):
-            how, fixed = "start_from", dict(spec.start_from[number])
+        elif (first := self._next_first()) is not None:
+            how, fixed = "start_from", first
         before = dict(self._storage.get_study_system_attrs(self._id))
         with quiet():
             self._study.sampler = sampler_for(spec, number)
@@ -105,6 +105,21 @@ class Study:
         attrs = dict(self._storage.get_trial_system_attrs(trial._trial_id))
         attrs.pop("fixed_params", None)
         return Question(params, how, attrs, self._changed(before))
+
+    def _next_first(self) -> dict[str, Scalar] | None:
+        """The first of those to start from without a trial; one that was stopped with its sweep is
+        none."""
+        asked = [t for t in self._progress.trials if t.how == "start_from" and not t.is_void]
+        wanted = self._progress.spec.start_from
+        if len(asked) >= len(wanted):
+            return None
+        there = [trial.params for trial in asked]
+        for params in wanted:
+            same = next((each for each in there if _agree(each, params)), None)
+            if same is None:
+                return dict(params)
+            there.remove(same)
+        return None
 
     def _next_of_grid(self) -> dict[str, Scalar] | None:
         """The first combination without a trial; one that was stopped with its sweep is none."""
@@ -140,6 +155,11 @@ class Study:
     def _changed(self, before: dict[str, Any]) -> dict[str, Any]:
         after = self._storage.get_study_system_attrs(self._id)
         return {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def _agree(params: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether ``params`` has the wanted values; one may be missing whose condition is not met."""
+    return all(params[name] == value for name, value in wanted.items() if name in params)
 
 
 def _key(params: Mapping[str, Any]) -> str:

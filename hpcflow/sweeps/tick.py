@@ -18,15 +18,18 @@ from hpcflow.sweeps.asking import ask
 from hpcflow.sweeps.closing import close, halt_if_all_fail
 from hpcflow.sweeps.collecting import collect
 from hpcflow.sweeps.judging import judge
-from hpcflow.sweeps.published.publish import publish
 from hpcflow.sweeps.round import OvertakenError, Round, TickReport
 
 
-def tick(around: Surroundings, sweep_dir: SweepDir) -> TickReport | None:
+def tick(
+    around: Surroundings, sweep_dir: SweepDir, *, is_asked_for: bool = True
+) -> TickReport | None:
     """One round of one sweep; None where somebody else is at it.
 
     Args:
         around: its ledger has been brought up to date a moment ago.
+        is_asked_for: somebody has named it; else one of another cluster, which has the same home,
+            is left to that.
 
     Raises:
         LedgerError: the database does not answer; nothing is lost.
@@ -34,7 +37,11 @@ def tick(around: Surroundings, sweep_dir: SweepDir) -> TickReport | None:
         InputError: its site is not there any more, or this is another cluster.
     """
     with try_lock(sweep_dir.lock) as lock_fd:
-        return None if lock_fd is None else _go(Round(around, sweep_dir, lock_fd))
+        if lock_fd is None:
+            return None
+        this = Round(around, sweep_dir, lock_fd)
+        is_left = not is_asked_for and not this.progress.is_at_rest and this.is_elsewhere()
+        return None if is_left else _go(this)
 
 
 def _go(this: Round) -> TickReport:
@@ -42,15 +49,16 @@ def _go(this: Round) -> TickReport:
         with suppress(OvertakenError):  # the next round goes on from what they have written
             this.look()
             collect(this)
+            # Before anything is done: what is wrong with the site is wrong with no trial.
+            this.require_site()
             judge(this)
             close(this)
             halt_if_all_fail(this)
             ask(this)
-    # For people to look at; it holds nothing up.
-    settings = this.around.settings
-    warning = publish(this.sweep_dir, this.sweep.sweep_id, this.progress, settings)
-    if warning is not None:
-        this.report.warnings.append(warning)
+    this.publish()
+    if this.report.warnings and this.progress.is_at_rest:
+        later = f"hpcflow sweep tick {this.sweep.sweep_id}"
+        this.report.warnings.append(f"nobody makes rounds of it any more; once it can be: {later}")
     this.report.state = this.progress.state
     return this.report
 

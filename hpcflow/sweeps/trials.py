@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
-from hpcflow.errors import InputError, SpecError, SubmissionDelayed
+from hpcflow.errors import InputError, SpecError, StorageError, SubmissionDelayed
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Held, JournalRecord, Released, Resumed
+from hpcflow.model.journal import Held, JournalRecord, Released, Resumed, Submitted
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
@@ -147,7 +147,7 @@ class TrialRuns:
             source: the run whose newest checkpoint it goes on from.
 
         Raises:
-            SchedulerError, StorageError: not now; it is tried again.
+            SchedulerError, StorageError, ScratchError: not now; it is tried again.
             InputError, SubmissionRefused: never like this.
         """
         from hpcflow.launch.run import launch
@@ -169,15 +169,12 @@ class TrialRuns:
         """The newest checkpoint of a run.
 
         Raises:
-            InputError: it has none any more.
+            StorageError: it has none any more.
         """
         run_dir = run_dir_of(self._settings.home, source)
         newest = newest_complete(run_dir)
         if newest is None:
-            raise InputError(
-                f"run {source} has no checkpoint any more to go on from",
-                next_action="keep scratch from being purged under the sweep, or mirror it",
-            )
+            raise StorageError(f"run {source} has no checkpoint any more to go on from")
         return run_dir.path / newest
 
     def has_checkpoint(self, run_id: str) -> bool:
@@ -187,27 +184,20 @@ class TrialRuns:
             run_dir_of(home, run_id)
         ) is not None
 
-    def send_arrays(
-        self, wanted: Sequence[tuple[Trial, int, str]], sweep_dir: SweepDir
-    ) -> Iterator[dict[str, str]]:
+    def send_arrays(self, plans: list[Plan], sweep_dir: SweepDir) -> Iterator[dict[str, str]]:
         """Send runs as arrays, as large as the cluster takes them: run id -> job id, for each.
 
-        What makes no array is left out: a single run, and those whose submission is in doubt.
+        What makes no array is left out: a single run, and what is not alike.
 
         Args:
-            wanted: trial, repeat and run id of runs that are not sent.
+            plans: of runs that are not sent.
 
         Raises:
-            SchedulerError, StorageError: not now; what is not sent yet is tried again.
-            InputError, SubmissionRefused: never like this.
+            SchedulerError, StorageError, ScratchError: not now; the rest is tried again.
+            SubmissionRefused: never like this.
         """
         from hpcflow.launch.array import are_alike, send_array
 
-        plans = [
-            self.plan(trial.number, trial.params, repeat, run_id)
-            for trial, repeat, run_id in wanted
-            if self._is_unsent(run_id)
-        ]
         size = min(self._scheduler.most_tasks(), len(plans))
         if size < _FEWEST or not are_alike(plans):
             return
@@ -230,8 +220,22 @@ class TrialRuns:
             has_sent, plans = True, plans[size:]
             yield sent.tasks
 
-    def _is_unsent(self, run_id: str) -> bool:
-        """Whether nothing was ever sent of a run, for certain."""
+    def is_never_sent(self, run_id: str) -> bool:
+        """Whether there never was a job of a run, and never will be without a new submission."""
+        home = self._settings.home
+        if not (home.runs / run_id).is_symlink():
+            return True
+        run_dir = run_dir_of(home, run_id)
+        if is_gone(run_dir):
+            return False
+        records = journal.read(run_dir)
+        last = submission.last_attempt(records)
+        has_job = any(isinstance(record, Submitted) for record in records)
+        return not has_job and (last.intent is None or last.is_void)
+
+    def is_unsent(self, run_id: str) -> bool:
+        """Whether an array may be made with a run: no job of it is there, for certain, and nobody
+        holds it or has cancelled it."""
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
             return True

@@ -166,15 +166,17 @@ class FakeCluster:
         return job_id
 
     def _never_started(self, job_id: str) -> None:
+        """A job, or all tasks of an array, are but a record."""
         now = self._clock.now()
-        job = self._jobs[job_id]
-        self._jobs[job_id] = replace(
-            _pending(job_id, job.job_name, job.partition or "gpu", now),
-            raw_state="FAILED",
-            state=AttemptState.ENDED,
-            reason="BadConstraints",
-            ended_at=now,
-        )
+        for each, job in list(self._jobs.items()):
+            if each.partition("_")[0] == job_id:
+                self._jobs[each] = replace(
+                    _pending(each, job.job_name, job.partition or "gpu", now),
+                    raw_state="FAILED",
+                    state=AttemptState.ENDED,
+                    reason="BadConstraints",
+                    ended_at=now,
+                )
 
     def _advance(self) -> None:
         """Let happen what should have happened since the last call."""

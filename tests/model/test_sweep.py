@@ -245,6 +245,28 @@ def test_a_sampler_that_cannot_search_this_space(sampler: str, space: str, said:
     assert said in refusal(text)
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("parallel: 1\n", "parallel: a population is trained side by side"),
+        ("repeats: 2\n", "repeats: the members of a population are trained once"),
+        ("start_from: [{lr: 0.5}]\n", "start_from: a population begins by chance"),
+        ("submit: array\n", "submit: members of a population are sent one by one"),
+        ("pruner: asha\n", "pruner: pbt itself says who gives up"),
+    ],
+)
+def test_what_cannot_go_with_a_population(more: str, said: str) -> None:
+    assert said in refusal(PLAIN + "sampler: pbt\n" + more)
+
+
+def test_a_population_is_trained_side_by_side_by_itself() -> None:
+    assert spec_of(PLAIN).parallel_or_default == 1
+    assert spec_of(PLAIN + "sampler: pbt\n").parallel_or_default == 8
+    population = PLAIN + "sampler: {type: pbt, population: 20}\n"
+    assert spec_of(population).parallel_or_default == 20
+    assert spec_of(population + "parallel: 5\n").parallel_or_default == 5
+
+
 def test_a_grid_with_conditions_is_counted_as_it_is() -> None:
     parts = [f"p{i}: {{low: 1, high: 20, when: {{m: {'ab'[i % 2]}}}}}" for i in range(4)]
     space = f"space: {{m: {{choices: [a, b]}}, {', '.join(parts)}}}\n"

@@ -79,6 +79,18 @@ def test_an_attempt_is_found_by_its_own_name(told: Told) -> None:
     assert shown(told).find("hpcflow:other-20260301-abcdefgh:1", NOW).jobs == ()
 
 
+def test_an_attempt_that_was_in_two_arrays_is_found_in_either(told: Told) -> None:
+    """Slurm did not take the first one, and so it was sent with the next."""
+    older, newer = array_name("search-20260301-abcdefgh", 2), array_name("s", 10)
+    told.rows = [replace(ROW, job_id="2002_[0-1]", job_name=newer)]
+    both = ArrayScheduler(told, lambda: {older: NAMES, newer: NAMES[2:]})
+    assert [job.job_id for job in both.find(NAMES[2], NOW).jobs] == ["2002_0"]
+    assert [job.job_id for job in both.accounting([], NOW, job_names=[NAMES[3]])] == ["2002_1"]
+    told.rows = [replace(ROW, job_id="1001_[0-3]", job_name=older)]
+    assert [job.job_id for job in both.find(NAMES[2], NOW).jobs] == ["1001_2"]
+    assert [job.job_id for job in both.accounting([], NOW, job_names=[NAMES[3]])] == ["1001_3"]
+
+
 def test_accounting_tells_of_the_tasks_that_were_asked_for(told: Told) -> None:
     found = shown(told).accounting(["1001_3"], NOW, job_names=[NAMES[0]])
     assert [job.job_id for job in found] == ["1001_0", "1001_3"]

@@ -7,7 +7,6 @@ import pytest
 from hpcflow.launch import array, run
 from hpcflow.storage import journal, rundir
 from hpcflow.sweeps import round as round_of_a_sweep
-from hpcflow.sweeps import tick
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.killing import Killer
 
@@ -17,7 +16,7 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
     """Kills a round before or after anything that it writes or sends; but for the study in a
     database, which is killed in tests of its own."""
     killer = Killer(monkeypatch)
-    monkeypatch.setattr(tick, "publish", lambda *_: None)
+    monkeypatch.setattr(round_of_a_sweep, "publish", lambda *_, **__: None)
     for name in ("append", "append_all"):
         killer.watch(journal, name)
     for name in ("submit", "cancel"):

@@ -101,6 +101,27 @@ def test_an_array_that_is_refused_halts_the_sweep(desk: Searched) -> None:
     assert desk.alive() == []
 
 
+def test_an_array_that_sbatch_sent_twice_and_was_refused_the_second_time_is_found(
+    desk: Searched,
+) -> None:
+    desk.begin(ARRAY)
+    desk.slurm.faults.append(Fault.REFUSED_TWICE)
+    report = desk.round()
+    assert sorted(report.sent.values()) == [f"1001_{task}" for task in range(5)]
+    for _ in range(3):
+        desk.clock.advance(400)
+        desk.round()
+    assert len(desk.alive()) == 5
+    assert desk.slurm.calls.count("submit") == 1
+
+
+def test_a_refusal_of_which_slurm_keeps_a_record_is_a_refusal(desk: Searched) -> None:
+    desk.begin(ARRAY)
+    desk.slurm.faults.append(Fault.STILLBORN)
+    assert desk.round().state is SweepState.HALTED
+    assert desk.alive() == []
+
+
 @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
 def test_an_array_in_doubt_is_looked_up_by_the_names_of_its_tasks(
     desk: Searched, fault: Fault

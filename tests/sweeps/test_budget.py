@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.model.sweep import Budget, SweepSpec
 from hpcflow.model.sweep_records import Asked, Closed, SweepRecord, Told
-from hpcflow.sweeps.budget import Rate, complaint, room
+from hpcflow.sweeps.budget import Rate, Taken, complaint, room, why_not_anew
 from hpcflow.sweeps.state import SweepProgress, fold
 
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -51,16 +51,47 @@ def test_at_first_a_trial_may_take_all_of_its_time_limit(budget: dict[str, Any])
 
 @pytest.mark.parametrize("outcome", ["complete", "pruned", "failed"])
 def test_then_as_much_as_the_longest_so_far_however_that_ended(outcome: str) -> None:
-    ended = [(outcome, 5.0), ("complete", 0.1), ("complete", 0.1)]
+    ended = [(outcome, 5.0), *[("complete", 0.1)] * 3]
     found = progress({"gpu_hours": 26}, *ended, open_=1)
-    assert room(found, LIMIT, NOW).trials == 3  # 5.2 are spent, 5 are under way
+    assert room(found, LIMIT, NOW).trials == 3  # 5.3 are spent, 5 are under way
+
+
+@pytest.mark.parametrize("outcome", ["pruned", "failed"])
+@pytest.mark.parametrize("hours", [0.0, 0.1])
+def test_those_that_were_over_early_tell_nothing_of_a_whole_trial(
+    outcome: str, hours: float
+) -> None:
+    found = progress({"gpu_hours": 36}, *[(outcome, hours)] * 5)
+    assert room(found, LIMIT, NOW).trials == 3
+
+
+def test_one_that_takes_longer_than_its_time_limit_is_not_the_only_one() -> None:
+    """It was preempted, or needs several attempts; so may the next one."""
+    found = progress({"gpu_hours": 50}, open_=1)
+    assert room(found, LIMIT, NOW, {0: taken(20.0)}).trials == 1
+
+
+def test_what_is_trained_anew_is_taken_once_more() -> None:
+    found = progress({"gpu_hours": 20}, open_=1)
+    assert room(found, LIMIT, NOW, {0: taken(0.0, failed=9.0)}).trials == 0
+    assert why_not_anew(found, LIMIT, NOW, {0: taken(9.0).all_failed()}) is None
+    said = why_not_anew(found, LIMIT, NOW, {0: taken(11.0).all_failed()})
+    assert said == "training it anew may pass the budget of 20 GPU hours"
+
+
+def taken(hours: float, failed: float = 0.0) -> Taken:
+    """So many GPU hours, of a run that counts and of those that failed before it."""
+    return Taken(
+        Rate(failed, Decimal(str(2 * failed))),
+        Rate(hours, Decimal(str(2 * hours))),
+    )
 
 
 def test_one_that_runs_on_counts_with_what_it_has_taken() -> None:
     ended = [("complete", 1.0)] * 3
     found = progress({"gpu_hours": 20}, *ended, open_=1)
     assert room(found, LIMIT, NOW).trials == 7
-    assert room(found, LIMIT, NOW, {3: Rate(14.5, Decimal(29))}).trials == 2
+    assert room(found, LIMIT, NOW, {3: taken(3.5)}).trials == 3, "the next may take as much"
 
 
 def test_what_is_passed_is_over_even_where_a_trial_takes_nothing() -> None:

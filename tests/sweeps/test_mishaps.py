@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import optuna
 import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.model.journal import Held, Released
-from hpcflow.model.sweep_records import Asked, GoOn, StopRequested
+from hpcflow.model.sweep_records import Asked, GoOn, Halted, StopRequested
+from hpcflow.sites.loader import load_site
 from hpcflow.storage import journal
 from hpcflow.storage.sweeps import append, read_journal, read_sweep
 from hpcflow.sweeps import closing
+from hpcflow.sweeps import round as round_of_a_sweep
+from hpcflow.sweeps.published.place import database_of, study_url
+from hpcflow.sweeps.rounds import tick_all, under_way
 from hpcflow.sweeps.state import SweepState
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.requeue.killing import Killed
 from tests.sweeps.searched import Searched
 
 NO_RETRY = "retry: {failures: 0}\n"
@@ -72,7 +79,7 @@ def test_all_repeats_must_report(desk: Searched) -> None:
     desk.round()
     desk.completes(0, 0.9)
     desk.slurm.end(desk.job(0, 1), "COMPLETED", exit_code=0)
-    assert desk.round().state is SweepState.HALTED
+    desk.round()
     assert desk.states() == ["failed"]
 
 
@@ -105,17 +112,175 @@ def test_a_grid_that_was_stopped_with_its_trials_has_all_of_them_later(desk: Sea
     assert sorted(done) == ["w", "x", "y", "z"]
 
 
-def test_what_was_asked_for_and_not_made_is_not_begun_after_a_stop(desk: Searched) -> None:
+def test_the_first_trials_are_those_to_start_from_also_after_they_were_stopped(
+    desk: Searched,
+) -> None:
+    desk.begin("start_from: [{lr: 0.5}, {lr: 0.25}, {lr: 0.125}]\nparallel: 2")
+    desk.round()
+    desk.completes(1, 0.5)
+    desk.round()
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada", cancel=True)])
+    for _ in range(2):
+        desk.round()
+    desk.resume_sweep()
+    desk.round()
+    desk.round()
+    trials = [trial for trial in desk.progress.trials if not trial.is_void]
+    assert sorted(trial.params["lr"] for trial in trials[:3]) == [0.125, 0.25, 0.5]
+    assert [trial.how for trial in trials] == ["start_from"] * 3
+
+
+def test_what_has_come_to_its_end_counts_though_the_sweep_is_cancelled(desk: Searched) -> None:
+    desk.begin()
+    desk.round()
+    desk.completes(2, 0.9)
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada", cancel=True)])
+    desk.round()
+    assert desk.states() == ["failed", "failed", "complete", "failed"]
+    assert [trial.is_void for trial in desk.progress.trials] == [True, True, False, True]
+
+
+def test_one_that_never_reports_what_others_do_has_failed_alone(desk: Searched) -> None:
+    desk.begin()
+    desk.round()
+    desk.completes(0, 0.5)
+    desk.slurm.end(desk.job(1), "COMPLETED", exit_code=0)
+    assert desk.round().state is SweepState.RUNNING
+    assert desk.states()[:2] == ["complete", "failed"]
+
+
+@pytest.mark.parametrize("submit", ["single", "array"])
+def test_a_full_scratch_is_no_fault_of_a_trial(desk: Searched, submit: str) -> None:
+    desk.begin(f"submit: {submit}")
+    scratch = Path(desk.settings.environ["SCRATCH"])
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.write_text("no folder")  # what cannot be made looks like that, too
+    report = desk.round()
+    assert report.state is SweepState.RUNNING
+    assert str(scratch) in report.problems[0]
+    scratch.unlink()
+    desk.round()
+    assert desk.states() == ["running"] * 4
+    assert len(desk.alive()) == 4
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_from_another_cluster_nothing_is_decided(desk: Searched, asks: bool) -> None:
     desk.begin("parallel: 2")
     desk.round()
+    one_more(desk)
+    before = desk.sweep_dir.journal.read_text()
+    desk.slurm.cluster_name, here = "othercluster", desk.slurm.cluster_name
+    with desk.around() as around:
+        reports = tick_all(around, only=desk.sweep_dir if asks else None)
+    assert [len(report.problems) for report in reports] == ([1] if asks else [])
+    assert desk.sweep_dir.journal.read_text() == before
+    desk.slurm.cluster_name = here
+    desk.round()
+    assert len(desk.alive()) == 3
+
+
+def test_the_site_of_a_sweep_that_is_at_rest_may_be_gone(desk: Searched) -> None:
+    desk.begin()
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada")])
+    with desk.around() as around:
+        gone = replace(around, find_site=lambda name: load_site(name, search=[]))
+        (report,) = tick_all(gone)
+    assert report.problems == []
+
+
+def test_what_was_asked_for_and_not_sent_is_not_begun_after_the_deadline(desk: Searched) -> None:
+    desk.begin("budget: {deadline: 10m}\nparallel: 1")
+    one_more(desk)
+    desk.clock.advance(600)
+    desk.round()
+    assert desk.round().state is SweepState.OVER
+    assert desk.alive() == []
+    assert desk.trial(0).is_void
+
+
+def test_a_last_round_that_is_killed_over_the_study_is_made_once_more(
+    desk: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.begin("budget: {trials: 1}")
+    desk.round()
+    desk.completes(0, 0.5)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(round_of_a_sweep, "publish", killed)
+        desk.round()
+    assert under_way(desk.settings.home) == [desk.sweep_dir]
+    assert desk.round().state is SweepState.OVER
+    study = optuna.load_study(study_name=desk.sweep_dir.sweep_id, storage=study_url(desk.settings))
+    assert study.best_value == 0.5
+    assert under_way(desk.settings.home) == []
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def test_who_sees_a_study_that_nobody_comes_back_to_is_told_what_to_type(desk: Searched) -> None:
+    desk.begin("budget: {trials: 1}")
+    desk.round()
+    desk.completes(0, 0.5)
+    database = database_of(desk.settings).path
+    database.unlink()
+    database.mkdir()
+    assert any(
+        f"hpcflow sweep tick {desk.sweep_dir.sweep_id}" in each for each in desk.round().warnings
+    )
+    database.rmdir()
+    assert desk.round().warnings == []
+    assert database.is_file()
+
+
+def test_what_waits_while_the_sweep_is_halted_is_sent_once_it_goes_on(desk: Searched) -> None:
+    desk.begin("parallel: 2")
+    desk.round()
+    one_more(desk)
+    halted = Halted(at=desk.clock.now(), why="three have failed", next_action="look")
+    append(desk.sweep_dir, [halted])
+    desk.round()
+    assert len(desk.alive()) == 2
+    desk.resume_sweep()
+    desk.round()
+    assert len(desk.alive()) == 3
+
+
+def test_nothing_is_trained_anew_beyond_the_budget(desk: Searched) -> None:
+    desk.config.write_text(desk.config.read_text().replace("10m", "60m, gpus_per_node: 1"))
+    desk.begin("budget: {gpu_hours: 1.5}\nretries: 3")
+    assert desk.round().asked == [0]
+    desk.clock.advance(20 * 60)
+    desk.slurm.end(desk.job(0), "FAILED", exit_code=1)
+    desk.round()
+    assert len(desk.alive()) == 1, "half an hour is left, and it is needed for nothing else"
+    desk.clock.advance(20 * 60)
+    desk.slurm.end(desk.job(0), "FAILED", exit_code=1)
+    desk.round()
+    told = desk.trial(0).told
+    assert told is not None
+    assert str(told.why).endswith("; training it anew may pass the budget of 1.5 GPU hours")
+    assert desk.alive() == []
+
+
+def one_more(desk: Searched) -> None:
+    """A trial was asked for, and a round was killed before it was sent."""
     number = len(desk.progress.trials)
     asked = Asked(
         at=desk.clock.now(), trial=number, params={"lr": 0.5}, runs=["x-20260301-aaaaaaaa"]
     )
-    append(desk.sweep_dir, [asked, StopRequested(at=desk.clock.now(), by="ada")])
+    append(desk.sweep_dir, [asked])
+
+
+def test_what_was_asked_for_and_not_made_is_not_begun_after_a_stop(desk: Searched) -> None:
+    desk.begin("parallel: 2")
+    desk.round()
+    one_more(desk)
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada")])
     desk.round()
     assert len(desk.alive()) == 2
-    assert desk.states()[number] == "failed"
+    assert desk.states()[2] == "failed"
 
 
 def test_who_lets_it_go_on_from_a_slow_clock_is_heard(desk: Searched) -> None:

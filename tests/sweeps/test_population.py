@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from hpcflow.model.sweep_records import Anew, Asked, StopRequested
+from hpcflow.storage.sweeps import append
 from hpcflow.sweeps.state import SweepState
 from tests.requeue.killing import Killer
 from tests.sweeps.killing import assert_once, killed_at_each
@@ -35,7 +38,7 @@ def saves(desk: Searched, trial: int, train_step: int) -> None:
     (folder / "manifest.json").write_text("{}")
 
 
-def come_to(desk: Searched, percent: int, values: dict[int, float]) -> None:
+def come_to(desk: Searched, percent: int, values: Mapping[int, float | None]) -> None:
     for trial, value in values.items():
         desk.reports(trial, percent, value)
         saves(desk, trial, percent)
@@ -129,6 +132,77 @@ def test_the_population_comes_to_its_end(desk: Searched) -> None:
     assert report.state is SweepState.OVER
     assert report.said == ["over: its population has come to its end"]
     assert desk.states() == ["complete", "complete", "pruned", "complete", "complete"]
+
+
+@pytest.mark.parametrize("others", [{}, {0: 0.5}, {0: 0.5, 3: 0.6}])
+def test_what_has_no_number_any_more_gives_up_whatever_the_others_are(
+    desk: Searched, others: dict[int, float]
+) -> None:
+    desk.begin(POPULATION)
+    desk.round()
+    come_to(desk, 20, {1: 0.9, 2: None, **others})
+    assert desk.round().pruned == [2]
+    desk.round()
+    assert desk.trial(4).replaces == 2
+    assert desk.trial(4).source == 1
+
+
+def test_a_population_that_was_stopped_with_its_members_begins_anew(desk: Searched) -> None:
+    desk.begin(POPULATION)
+    desk.round()
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada", cancel=True)])
+    for _ in range(2):
+        desk.round()
+    assert desk.progress.state is SweepState.STOPPED
+    desk.resume_sweep()
+    assert desk.round().asked == [4, 5, 6, 7]
+
+
+def test_a_successor_that_was_stopped_with_the_sweep_has_a_successor_itself(
+    desk: Searched,
+) -> None:
+    desk.begin(POPULATION)
+    desk.round()
+    come_to(desk, 20, {0: 0.5, 1: 0.9, 2: 0.1, 3: 0.6})
+    desk.round()
+    asked_for_2(desk)
+    shutil.rmtree(desk.run_dir(1).checkpoints)
+    desk.round()
+    assert desk.trial(4).is_void, "there is nothing left that it could go on from"
+    come_to(desk, 40, {1: 0.9})
+    desk.round()
+    assert (desk.trial(5).replaces, desk.trial(5).source) == (2, 1)
+
+
+def test_a_successor_goes_on_from_the_run_that_was_the_best_when_it_was_asked_for(
+    desk: Searched,
+) -> None:
+    desk.begin(POPULATION)
+    desk.round()
+    come_to(desk, 20, {0: 0.5, 1: 0.9, 2: 0.1, 3: 0.6})
+    desk.round()
+    source = desk.trial(1).current_runs[0]
+    asked_for_2(desk, source_run=source)
+    anew = Anew(at=desk.clock.now(), trial=1, failed=source, run="y-20260301-aaaaaaaa")
+    append(desk.sweep_dir, [anew])
+    desk.round()
+    weights = desk.run_dir(4).path / "start" / "000000020" / "network" / "weights.npz"
+    assert weights.read_text() == "of 1 at 20"
+
+
+def asked_for_2(desk: Searched, source_run: str | None = None) -> None:
+    """A successor of 2 was asked for, and the round was killed before it was sent."""
+    asked = Asked(
+        at=desk.clock.now(),
+        trial=4,
+        params=desk.trial(1).params,
+        runs=["x-20260301-aaaaaaaa"],
+        how="population",
+        replaces=2,
+        source=1,
+        source_run=source_run,
+    )
+    append(desk.sweep_dir, [asked])
 
 
 def test_the_same_seed_gives_the_same_population(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_null_is_the_default_and_below_space_it_is_a_value(desk: Starting) -> No
     text = instead("space:\n", "space:\n  init: null\n", text)
     spec = desk.plan(text).loaded.spec
     assert spec.space.constants == {"init": None}
-    assert (spec.parallel, spec.repeats, spec.start_from) == (1, 1, [])
+    assert (spec.parallel_or_default, spec.repeats, spec.start_from) == (1, 1, [])
 
 
 def test_overrides_go_over_the_file(desk: Starting) -> None:

@@ -5,6 +5,7 @@ Importing this takes a second, for it imports Optuna and SQLAlchemy.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sqlite3
@@ -54,17 +55,23 @@ _NO_SCHEMA: Final = "3F000"
 
 
 def bring_up_to_date(
-    database: DatabaseUrl, url: str, sweep_id: str, progress: SweepProgress
+    database: DatabaseUrl,
+    url: str,
+    sweep_id: str,
+    progress: SweepProgress,
+    *,
+    wholly: bool = False,
 ) -> int:
     """Write what is missing of a sweep, or has changed; how many trials are left for later.
 
     Args:
         url: of ``database``, for Optuna.
+        wholly: leave none.
 
     Raises:
         Exception: whatever Optuna, SQLAlchemy and the file system raise.
     """
-    enough = time.monotonic() + _ENOUGH_S
+    enough = math.inf if wholly else time.monotonic() + _ENOUGH_S
     with quiet(), _opened(database, url) as storage:
         study_id = _study(storage, sweep_id, progress)
         while True:

@@ -18,9 +18,17 @@ __all__ = ["publish", "shown_study_url", "study_url"]
 
 
 def publish(
-    sweep_dir: SweepDir, sweep_id: str, progress: SweepProgress, settings: Settings
+    sweep_dir: SweepDir,
+    sweep_id: str,
+    progress: SweepProgress,
+    settings: Settings,
+    *,
+    wholly: bool = False,
 ) -> str | None:
     """Bring the study up to date; costs next to nothing where it is.
+
+    Args:
+        wholly: however long it takes; else what takes too long is left for the next call.
 
     Returns:
         What kept it from being so, and what to do about it, for people; None if nothing did. The
@@ -34,7 +42,7 @@ def publish(
         # They import Optuna and SQLAlchemy, which takes longer than a round without news may.
         from hpcflow.sweeps.published.database import bring_up_to_date
 
-        left = bring_up_to_date(database, study_url(settings), sweep_id, progress)
+        left = bring_up_to_date(database, study_url(settings), sweep_id, progress, wholly=wholly)
         if left:
             done, most = len(progress.trials) - left, len(progress.trials)
             return f"the study in {database} has {done} of {most} trials; more with the next round"
