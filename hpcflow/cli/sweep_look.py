@@ -13,11 +13,12 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import jsonable, print_json, safe
-from hpcflow.cli.session import Session
-from hpcflow.errors import InputError
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import InputError, StorageError
 from hpcflow.model.units import format_duration
 
 if TYPE_CHECKING:
+    from hpcflow.storage.sweeps import SweepDir
     from hpcflow.sweeps.view import SweepView, TrialView
 
 _COLOURS: Final = {
@@ -68,12 +69,11 @@ def ls_command(show_all: bool, as_json: bool) -> int:
     """List sweeps: those under way, or all."""
     from hpcflow.storage.sweeps import list_sweeps
     from hpcflow.sweeps.rounds import under_way
-    from hpcflow.sweeps.view import look, sweep_view
 
     session = Session()
     home, now = session.settings.home, session.clock.now()
     found = list_sweeps(home) if show_all else under_way(home)
-    views = [sweep_view(*look(each), now) for each in found]
+    views = [view for each in found if (view := _view_or_warn(each, now)) is not None]
     views.sort(key=lambda view: view.created_at, reverse=True)
     if as_json:
         print_json([_without_trials(view) for view in views])
@@ -95,6 +95,17 @@ def ls_command(show_all: bool, as_json: bool) -> int:
         ]
         _table(["SWEEP", "STATE", "TRIALS", "RUNNING", "BEST", "GPU_H", "USD", "AGE"], rows)
     return 0
+
+
+def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
+    """A damaged one keeps no other from being shown."""
+    from hpcflow.sweeps.view import look, sweep_view
+
+    try:
+        return sweep_view(*look(sweep_dir), now)
+    except StorageError as error:
+        warn(f"{sweep_dir.sweep_id}: {error}")
+        return None
 
 
 @click.command("status")

@@ -126,7 +126,9 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     except (ValueError, TypeError) as error:
         raise StorageError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action="start the sweep anew: hpcflow sweep start SWEEP.yaml",
+            next_action="start the sweep anew: hpcflow sweep start SWEEP.yaml; and take this one "
+            f"out of the way: mv {shlex.quote(str(sweep_dir.path))} "
+            f"{shlex.quote(f'{sweep_dir.path}.damaged')}",
         ) from None
 
 

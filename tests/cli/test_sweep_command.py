@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -143,6 +144,19 @@ def test_a_changed_file_under_the_same_name_is_refused_while_it_is_under_way(
     assert f"hpcflow sweep stop {started['sweep_id']}" in said
     desk.say("sweep", "stop", "quick", "--cancel")
     assert until_over(desk)["state"] == "stopped"
+
+
+def test_a_damaged_sweep_is_in_the_way_of_no_other(desk: Desk, sweep: Path, home: Path) -> None:
+    broken = desk.json("sweep", "start", str(sweep), "--set", "name=broken")["sweep_id"]
+    (home / "sweeps" / broken / "sweep.json").write_text("{}")
+    again = desk.json("sweep", "start", str(sweep), "--set", "name=broken")["sweep_id"]
+    assert [each["sweep_id"] for each in desk.json("sweep", "ls")] == [again]
+    said = desk.error("sweep", "ls", code=0)
+    assert f"{broken}: " in said
+    command = said.partition("out of the way: ")[2].splitlines()[0]
+    subprocess.run(shlex.split(command), check=True)
+    assert desk.error("sweep", "ls", code=0) == ""
+    desk.say("sweep", "stop", again, "--cancel")
 
 
 def test_what_there_is_not_is_said_with_what_there_is(desk: Desk, sweep: Path) -> None:

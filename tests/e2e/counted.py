@@ -175,7 +175,8 @@ class Counted:
                 and self.saves() >= saves
             )
 
-        poll(trains, 60, lambda: f"{self.run_id}: {self.executions}, {self.records[-3:]}")
+        # Slurm looks at everything that waits once a minute, should it have missed its moment.
+        poll(trains, 120, lambda: f"{self.run_id}: {self.executions}, {self.records[-3:]}")
 
     def wait_ended(self, count: int = 1) -> None:
         """Wait until the journal knows of the end of so many attempts."""
