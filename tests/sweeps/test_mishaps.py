@@ -12,9 +12,10 @@ import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.model.journal import Held, Released
-from hpcflow.model.sweep_records import Asked, GoOn, Halted, StopRequested
+from hpcflow.model.sweep_records import Asked, GoOn, Halted, Read, StopRequested, Told
 from hpcflow.sites.loader import load_site
 from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.sweeps import append, read_journal, read_sweep
 from hpcflow.sweeps import closing
 from hpcflow.sweeps import round as round_of_a_sweep
@@ -147,6 +148,36 @@ def test_one_that_never_reports_what_others_do_has_failed_alone(desk: Searched) 
     desk.slurm.end(desk.job(1), "COMPLETED", exit_code=0)
     assert desk.round().state is SweepState.RUNNING
     assert desk.states()[:2] == ["complete", "failed"]
+
+
+@pytest.mark.parametrize("submit", ["single", "array"])
+def test_whoever_made_a_run_and_was_killed_before_the_home_knew_of_it_made_it(
+    desk: Searched, submit: str
+) -> None:
+    desk.begin(f"submit: {submit}\nparallel: 2")
+    desk.slurm.faults += [Fault.UNAVAILABLE]
+    desk.round()
+    assert desk.alive() == []
+    made = desk.run_dir(0).path
+    journal_of_run = RunDir(made).journal
+    journal_of_run.unlink()
+    (desk.settings.home.runs / made.name).unlink()
+    desk.round()
+    assert desk.run_dir(0).path == made
+    assert len(desk.alive()) == 2
+
+
+def test_what_two_rounds_on_two_machines_have_both_written_counts_once(desk: Searched) -> None:
+    desk.begin()
+    desk.round()
+    now, run = desk.clock.now(), desk.trial(0).current_runs[0]
+    for accuracy, outcome in ((0.5, "complete"), (0.7, "pruned")):
+        read = {"trial": 0, "run": run, "attempt": 1, "offset_bytes": 9, "points": [(50, accuracy)]}
+        told = {"trial": 0, "outcome": outcome, "values": [accuracy]}
+        append(desk.sweep_dir, [Read(at=now, **read), Told(at=now, **told)])
+    assert desk.trial(0).points() == {50: 0.5}
+    assert desk.states()[0] == "complete"
+    assert len(desk.progress.told_in_order) == 1
 
 
 @pytest.mark.parametrize("submit", ["single", "array"])
