@@ -66,16 +66,19 @@ class Search:
         *,
         pause_s: float = 0.1,
         script: Path | None = None,
+        base: str = "",
+        text: str = SWEEP,
     ) -> None:
         self.hpcflow, self.name = hpcflow, name
         example = hpcflow.software.examples / "sweep" / "config.yaml"
         program = f"params: {{pause_s: {pause_s}}}" if script is None else f"script: {script}"
-        base = hpcflow.write_config(
+        path = hpcflow.write_config(
             f"{name}-base.yaml",
             f"extends: {example}\n{program}\nresources: {{partition: spot, mem: 500M}}\n"
-            "launch: {launcher: srun}\n",  # a job step hears of its preemption at once
+            "launch: {launcher: srun}\n"  # a job step hears of its preemption at once
+            f"{base}",
         )
-        text = SWEEP.format(name=name, base=base, more=more)
+        text = text.format(name=name, base=path, more=more)
         self.file = hpcflow.write_config(f"{name}.yaml", text)
 
     def start(self) -> Any:
