@@ -105,6 +105,7 @@ class Asked(_Record):
     replaces: int | None = Field(None, description="The trial that gave up, whose place it takes.")
     source: int | None = Field(None, description="The trial whose checkpoint it goes on from.")
     source_run: str | None = Field(None, description="The run of that trial.")
+    start: int | None = Field(None, description="Which of `start_from` it is, from 0.")
 
 
 class Anew(_Record):

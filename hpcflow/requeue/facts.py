@@ -46,6 +46,7 @@ def facts_of(
         created_at=known.run.created_at,
         attempts=attempts,
         counted_from=wishes.get("counted_from", 1),
+        is_trial=known.run.parent_sweep is not None,
         is_held="held_at" in wishes,
         is_cancelled="cancel_requested_at" in wishes,
         was_stopped=is_decided and decided["action"] == "stop",

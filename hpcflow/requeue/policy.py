@@ -76,6 +76,7 @@ class Facts:
         attempts: by number.
         counted_from: attempts with at least this number count against the budgets: the first one
             after a person last wished the run to go on.
+        is_trial: a sweep says when it is sent for the first time.
         is_held: somebody said `hpcflow hold`.
         is_cancelled: somebody said `hpcflow cancel`.
         was_stopped: a rule has stopped it, and nobody has wished otherwise since.
@@ -92,6 +93,7 @@ class Facts:
     created_at: datetime
     attempts: Sequence[AttemptFacts] = ()
     counted_from: int = 1
+    is_trial: bool = False
     is_held: bool = False
     is_cancelled: bool = False
     was_stopped: bool = False
@@ -229,6 +231,13 @@ def _held(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     return None
 
 
+def _trial(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """A sweep may have been stopped, or be over, since it made this run."""
+    if not facts.is_trial or facts.last is not None:
+        return None
+    return Decision(Action.WAIT, "trial", "its sweep sends it, if it still wants to")
+
+
 def _purged(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     """What else would become of it, its config says, which comes back with it."""
     if not facts.is_purged:
@@ -336,6 +345,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _cancelled,
     _stopped,
     _held,
+    _trial,
     _forgotten,
     _purged,
     _deadline,

@@ -76,6 +76,12 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "new",
     ),
     Example("its only attempt never became a job", _run(_void()), Action.RESUBMIT, "first"),
+    Example(
+        "a trial of a sweep, of which no job was ever taken",
+        _run(_void(), is_trial=True),
+        Action.WAIT,
+        "trial",
+    ),
     Example("its job waits, runs, or may exist", _run(_open()), Action.NONE, "under_way"),
     Example("completed", _run(_ended(Cause.COMPLETED)), Action.NONE, "completed"),
     Example(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
     ClusterInfo,
     JobInfo,
@@ -57,15 +58,18 @@ class ArrayScheduler:
 
     def find(self, job_name: str, since: datetime) -> Lookup:
         is_certain = True
+        found: list[JobInfo] = []
         for home in _arrays_of(job_name, self._arrays()):
             lookup = self._inner.find(home, since)
             jobs = [job for job in self._shown(lookup.jobs) if job.job_name == job_name]
-            if jobs:
+            if any(job.state is not AttemptState.ENDED or job.started_at for job in jobs):
                 return replace(lookup, jobs=tuple(jobs))
+            # What never ran may be the record of a refusal, and then it was sent another time.
+            found = [*jobs, *found]
             is_certain = is_certain and lookup.is_certain
         # An attempt that was sent again bears the name alone.
         alone = self._inner.find(job_name, since)
-        return replace(alone, is_certain=alone.is_certain and is_certain)
+        return Lookup((*found, *alone.jobs), is_certain=alone.is_certain and is_certain)
 
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
         wanted = frozenset(job_ids)

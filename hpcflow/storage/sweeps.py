@@ -43,6 +43,10 @@ _LISTED: Final = 8
 _ARRAY_FILE: Final = re.compile(r"[0-9]+\.json", re.ASCII)
 
 
+class DamagedSweepError(StorageError):
+    """What was frozen at the start of a sweep cannot be understood."""
+
+
 @dataclass(frozen=True)
 class SweepDir:
     """Paths of one sweep."""
@@ -108,7 +112,8 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     """What was frozen at the start.
 
     Raises:
-        StorageError: it is gone, damaged, or was written by a newer hpcflow.
+        DamagedSweepError: it is damaged.
+        StorageError: it is gone, or was written by a newer hpcflow.
     """
     path = sweep_dir.sweep_json
     try:
@@ -124,7 +129,7 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     except OSError as error:
         raise storage_error("read", path, error) from error
     except (ValueError, TypeError) as error:
-        raise StorageError(
+        raise DamagedSweepError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
             next_action="start the sweep anew: hpcflow sweep start SWEEP.yaml; and take this one "
             f"out of the way: mv {shlex.quote(str(sweep_dir.path))} "

@@ -17,7 +17,7 @@ def ask(this: Round) -> None:
         return
     while progress.state is SweepState.RUNNING:
         now = this.around.clock.now()
-        left = room(progress, this.runs.rate(), now, this.taken())
+        left = room(progress, this.rate(), now, this.taken())
         if left.why is not None:
             _end_if_empty(this, left.why)
             break
@@ -55,6 +55,7 @@ def _ask_study(this: Round) -> Asked | None:
         attrs=question.attrs,
         study_attrs=question.study_attrs,
         how=question.how,
+        start=question.start,
     )
 
 

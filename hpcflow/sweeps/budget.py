@@ -47,12 +47,6 @@ class Taken:
     def of_running(self, name: str) -> Decimal:
         return _amount(self.running, name)
 
-    def all_failed(self) -> Taken:
-        """As it is once it is trained anew."""
-        hours = self.of_failed("gpu_hours") + self.of_running("gpu_hours")
-        usd = self.of_failed("cost_usd") + self.of_running("cost_usd")
-        return Taken(Rate(float(hours), usd), Rate(None, None))
-
 
 #: Nothing yet.
 NOTHING = Taken(Rate(None, None), Rate(None, None))

@@ -10,6 +10,7 @@ from hpcflow.config.merge import merge
 from hpcflow.config.overrides import parse_override
 from hpcflow.documents import Document, Place, validate
 from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.sweep import Budget, SweepSpec
 from hpcflow.model.sweep_records import GoOn
 from hpcflow.sites.placement import place
@@ -41,6 +42,12 @@ def go_on(
         StorageError: its files cannot be read.
     """
     sweep, progress = look(sweep_dir)
+    if parallel == 1 and sweep.spec.sampler.kind is SamplerKind.PBT:
+        raise SpecError(
+            "a population is trained side by side",
+            where=Where(key="--parallel"),
+            next_action="leave it out, or say how many",
+        )
     budget = _budget(sweep.said, read_journal(sweep_dir), overrides) if overrides else None
     record = GoOn(at=now, by=by, parallel=parallel, budget=budget)
     apply(progress, record)

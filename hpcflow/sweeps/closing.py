@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
@@ -24,15 +25,23 @@ def close(this: Round) -> None:
         alive = [run_id for run_id in trial.all_runs if not this.is_at_rest(run_id)]
         if not alive:
             this.write(_closed(this, trial))
-        for run_id in alive:
-            _wish_end(this, trial, run_id)
+        wish_end(this, trial, alive)
         to_end += alive
     if to_end:
         _cancel(this, to_end)
 
 
+def wish_end(this: Round, trial: Trial, run_ids: Iterable[str] | None = None) -> None:
+    """Say it of the runs of a trial that counts already.
+
+    Args:
+        run_ids: those that are not over; None for all.
+    """
+    for run_id in trial.all_runs if run_ids is None else run_ids:
+        _wish_end(this, trial, run_id)
+
+
 def _wish_end(this: Round, trial: Trial, run_id: str) -> None:
-    """Say it of a run of a trial that counts already, and is not over."""
     assert trial.told is not None
     why = f"trial {trial.number} of its sweep: {trial.told.outcome}, {trial.told.why}"
     try:

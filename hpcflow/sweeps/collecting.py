@@ -12,7 +12,7 @@ from hpcflow.storage.runs import linked
 from hpcflow.sweeps.budget import why_not_anew
 from hpcflow.sweeps.reports import read_reports, says_something
 from hpcflow.sweeps.round import Round
-from hpcflow.sweeps.state import Trial
+from hpcflow.sweeps.state import SweepState, Trial
 from hpcflow.sweeps.trials import is_over
 
 #: So much of a file is not read over and over, even where it says nothing.
@@ -84,7 +84,7 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     tried = len(trial.runs[repeat]) - 1
     why_not = None
     if state is RunState.FAILED and tried < this.progress.spec.retries:
-        why_not = _why_not_anew(this, trial)
+        why_not = _why_not_anew(this, run_id)
         if why_not is None:
             anew = this.new_run_id(trial.number, repeat)
             now = this.around.clock.now()
@@ -97,12 +97,12 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     this.tell(trial, "failed", why=f"{why} ({run_id}){behind}")
 
 
-def _why_not_anew(this: Round, trial: Trial) -> str | None:
-    """Why the budget leaves no room for training one of its runs once more."""
-    taken = this.taken()
-    if trial.number in taken:
-        taken[trial.number] = taken[trial.number].all_failed()
-    return why_not_anew(this.progress, this.runs.rate(), this.around.clock.now(), taken)
+def _why_not_anew(this: Round, run_id: str) -> str | None:
+    """Why there is no room for training a run once more; None if there is."""
+    if this.progress.state is not SweepState.RUNNING:
+        return f"the sweep was {'stopped' if this.progress.stop is not None else 'halted'}"
+    now = this.around.clock.now()
+    return why_not_anew(this.progress, this.rate(), now, this.taken(anew=run_id))
 
 
 def _never_reported(this: Round, trial: Trial, metric: str) -> None:

@@ -49,10 +49,13 @@ def _judge_population(this: Round) -> None:
         is_worst = None if point is None else gives_up(progress, trial, point)
         if point is None or is_worst is None:
             continue
-        source = source_for(progress, trial, point) if is_worst else None
-        prune = source is not None and this.runs.has_checkpoint(source.current_runs[0])
-        this.write(Judged(at=this.around.clock.now(), trial=trial.number, to=point, prune=prune))
-        if prune:
+        if is_worst:
+            source = source_for(progress, trial, point)
+            if source is None or not this.runs.has_checkpoint(source.current_runs[0]):
+                continue  # not yet: a better one may come so far, or save something
+        now = this.around.clock.now()
+        this.write(Judged(at=now, trial=trial.number, to=point, prune=is_worst))
+        if is_worst:
             _prune(this, trial)
 
 

@@ -53,8 +53,7 @@ def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | Non
         for trial in _reached(progress, point)
         if trial.told is None
         and not trial.is_finished
-        and trial is not loser
-        and trial.points()[point] is not None
+        and _rank(progress, trial, point) < _rank(progress, loser, point)
     ]
     if not rivals:
         return None
@@ -133,13 +132,15 @@ def _reached(progress: SweepProgress, point: int) -> list[Trial]:
 
 def _ranked(progress: SweepProgress, trials: list[Trial], point: int) -> list[Trial]:
     """The best first; last what had no number there."""
-    sign = -1 if progress.spec.goals[0].direction.value == "maximize" else 1
+    return sorted(trials, key=lambda trial: _rank(progress, trial, point))
 
-    def rank(trial: Trial) -> float:
-        value = trial.points()[point]
-        return math.inf if value is None else sign * value
 
-    return sorted(trials, key=rank)
+def _rank(progress: SweepProgress, trial: Trial, point: int) -> float:
+    """The lower the better."""
+    value = trial.points().get(point)
+    if value is None:
+        return math.inf
+    return -value if progress.spec.goals[0].direction.value == "maximize" else value
 
 
 def _share(progress: SweepProgress, count: int) -> int:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hpcflow.errors import InputError
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import make_run_id
@@ -188,18 +189,32 @@ class Round:
         """Whether the home has this run."""
         return (self.around.settings.home.runs / run_id).is_symlink()
 
-    def taken(self) -> dict[int, Taken]:
-        """What the trials under way have taken so far; only where a budget asks for it."""
+    def rate(self) -> Rate:
+        """What one trial takes in its whole time limit; only where a budget asks for it."""
+        try:
+            return self.runs.rate() if self._has_amounts else Rate(None, None)
+        except InputError:  # it does not fit its site any more, which is said where it is sent
+            return Rate(None, None)
+
+    @property
+    def _has_amounts(self) -> bool:
         budget = self.progress.budget
-        if budget.gpu_hours is None and budget.cost_usd is None:
+        return budget.gpu_hours is not None or budget.cost_usd is not None
+
+    def taken(self, *, anew: str | None = None) -> dict[int, Taken]:
+        """What the trials under way have taken so far; only where a budget asks for it.
+
+        Args:
+            anew: a run that counts as one that failed and is trained anew.
+        """
+        if not self._has_amounts:
             return {}
-        return {
-            trial.number: Taken(
-                self._took(run_id for repeat in trial.runs for run_id in repeat[:-1]),
-                self._took(trial.current_runs),
-            )
-            for trial in self.progress.open
-        }
+        found: dict[int, Taken] = {}
+        for trial in self.progress.open:
+            running = [run_id for run_id in trial.current_runs if run_id != anew]
+            failed = [run_id for run_id in trial.all_runs if run_id not in running]
+            found[trial.number] = Taken(self._took(failed), self._took(running))
+        return found
 
     def _took(self, run_ids: Iterable[str]) -> Rate:
         costs = [self.runs.cost(self.known.get(run_id)) for run_id in run_ids]

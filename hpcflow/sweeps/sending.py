@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcflow.errors import HpcflowError, InputError, ScratchError, SubmissionRefused
 from hpcflow.sweeps.budget import end_of
+from hpcflow.sweeps.closing import wish_end
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import SweepState, Trial
 
@@ -18,12 +19,10 @@ def send_all(this: Round) -> bool:
     """Send what was asked for before and is not sent; whether Slurm took all of it."""
     waiting = [trial for trial in this.progress.open if trial.told is None]
     why = end_of(this.progress, this.around.clock.now())
-    if this.progress.stop is not None:
-        why = "the sweep was stopped"
+    if this.progress.state is not SweepState.RUNNING:
+        why = f"the sweep was {'stopped' if this.progress.stop is not None else 'halted'}"
     if why is not None:
         waiting = _without_unsent(this, waiting, why)
-    elif this.progress.state is SweepState.HALTED:
-        waiting = [trial for trial in waiting if _has_begun(this, trial)]
     if this.in_arrays and not _send_arrays(this, waiting):
         return False
     return all(send(this, trial) for trial in waiting)
@@ -35,6 +34,7 @@ def _without_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
     for trial in waiting:
         if trial not in begun:
             this.tell(trial, "failed", why=why, stopped=True)
+            wish_end(this, trial)
     return begun
 
 
@@ -86,7 +86,7 @@ def _plans(this: Round, wanted: list[tuple[Trial, int, str]]) -> list[Plan] | No
 def send(this: Round, trial: Trial) -> bool:
     """Send the runs of one trial that are not sent; whether Slurm took them."""
     source = None
-    if trial.source is not None and not any(map(this.was_made, trial.all_runs)):
+    if trial.source is not None and not all(map(this.was_made, trial.current_runs)):
         source = trial.source_run or this.progress.trials[trial.source].current_runs[0]
         if not this.runs.has_checkpoint(source):
             # As if it had never been asked for: another one goes on from who is best by then.

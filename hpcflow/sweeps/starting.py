@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.config.sweep import LoadedSweep, load_sweep
-from hpcflow.errors import InputError, SpecError, StorageError, Where
+from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.launch.provenance import code_state, provenance
@@ -24,6 +24,7 @@ from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.sweeps import (
+    DamagedSweepError,
     SweepDir,
     create_sweep,
     list_sweeps,
@@ -125,9 +126,9 @@ def _require_new(sweep: Sweep, settings: Settings) -> None:
             continue
         try:
             theirs = read_sweep(other)
-            progress = fold(theirs.spec, theirs.created_at, read_journal(other))
-        except StorageError:
-            continue  # it is damaged: nobody makes rounds of it, and each one that is tried says so
+        except DamagedSweepError:
+            continue  # nobody makes rounds of it, and each one that is tried says so
+        progress = fold(theirs.spec, theirs.created_at, read_journal(other))
         if progress.is_at_rest:
             continue
         is_same = theirs.said == sweep.said

@@ -82,6 +82,7 @@ class Trial:
         replaces: of pbt: the trial that gave up, whose place it takes.
         source: of pbt: the trial whose checkpoint it goes on from.
         source_run: the run of that trial.
+        start: which of those to start from it is.
     """
 
     number: int
@@ -93,6 +94,7 @@ class Trial:
     replaces: int | None = None
     source: int | None = None
     source_run: str | None = None
+    start: int | None = None
     reports: dict[str, RunReport] = field(default_factory=dict)
     judged_to: int = 0
     judged: dict[int, float | None] = field(default_factory=dict)
@@ -302,6 +304,7 @@ def _trial(record: Asked) -> Trial:
         record.replaces,
         record.source,
         record.source_run,
+        record.start,
     )
 
 
@@ -334,7 +337,12 @@ def _go_on(progress: SweepProgress, record: GoOn) -> None:
 
 def _mean(values: list[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
-    return math.fsum(numbers) / len(numbers) if len(numbers) == len(values) else None
+    if len(numbers) < len(values):
+        return None
+    try:
+        return math.fsum(numbers) / len(numbers)
+    except OverflowError:  # all are finite, and so is their mean
+        return math.fsum(number / len(numbers) for number in numbers)
 
 
 def _dominates(one: list[float], other: list[float]) -> bool:
@@ -352,6 +360,8 @@ def failures_in_a_row(progress: SweepProgress) -> list[Trial]:
     """The trials that have failed since the last that did not, and since somebody looked."""
     found: list[Trial] = []
     for trial in reversed(progress.told_in_order[progress.looked_at :]):
+        if trial.is_void:
+            continue
         if trial.state is not TrialState.FAILED:
             break
         found.append(trial)

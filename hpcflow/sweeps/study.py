@@ -39,12 +39,17 @@ STATES: Final = {
 
 @dataclass(frozen=True)
 class Question:
-    """A trial that was asked for: its values, and what has to be kept beside them."""
+    """A trial that was asked for: its values, and what has to be kept beside them.
+
+    Attributes:
+        start: which of those to start from it is.
+    """
 
     params: dict[str, Scalar]
     how: str
     attrs: dict[str, Any] = field(default_factory=dict)
     study_attrs: dict[str, Any] = field(default_factory=dict)
+    start: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,12 +94,13 @@ class Study:
         spec, number = progress.spec, len(self._storage.get_all_trials(self._id, deepcopy=False))
         how: str = "sampler"
         fixed: dict[str, Scalar] | None = None
+        first: int | None = None
         if spec.sampler.kind is SamplerKind.GRID:
             how, fixed = "grid", self._next_of_grid()
             if fixed is None:
                 return None
         elif (first := self._next_first()) is not None:
-            how, fixed = "start_from", first
+            how, fixed = "start_from", dict(spec.start_from[first])
         before = dict(self._storage.get_study_system_attrs(self._id))
         with quiet():
             self._study.sampler = sampler_for(spec, number)
@@ -104,22 +110,14 @@ class Study:
             params = suggest(trial, spec.space)
         attrs = dict(self._storage.get_trial_system_attrs(trial._trial_id))
         attrs.pop("fixed_params", None)
-        return Question(params, how, attrs, self._changed(before))
+        return Question(params, how, attrs, self._changed(before), first)
 
-    def _next_first(self) -> dict[str, Scalar] | None:
+    def _next_first(self) -> int | None:
         """The first of those to start from without a trial; one that was stopped with its sweep is
         none."""
-        asked = [t for t in self._progress.trials if t.how == "start_from" and not t.is_void]
-        wanted = self._progress.spec.start_from
-        if len(asked) >= len(wanted):
-            return None
-        there = [trial.params for trial in asked]
-        for params in wanted:
-            same = next((each for each in there if _agree(each, params)), None)
-            if same is None:
-                return dict(params)
-            there.remove(same)
-        return None
+        asked = {trial.start for trial in self._progress.trials if not trial.is_void}
+        wanted = range(len(self._progress.spec.start_from))
+        return next((index for index in wanted if index not in asked), None)
 
     def _next_of_grid(self) -> dict[str, Scalar] | None:
         """The first combination without a trial; one that was stopped with its sweep is none."""
@@ -155,11 +153,6 @@ class Study:
     def _changed(self, before: dict[str, Any]) -> dict[str, Any]:
         after = self._storage.get_study_system_attrs(self._id)
         return {name: value for name, value in after.items() if before.get(name) != value}
-
-
-def _agree(params: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether ``params`` has the wanted values; one may be missing whose condition is not met."""
-    return all(params[name] == value for name, value in wanted.items() if name in params)
 
 
 def _key(params: Mapping[str, Any]) -> str:

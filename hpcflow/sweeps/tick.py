@@ -47,10 +47,11 @@ def tick(
 def _go(this: Round) -> TickReport:
     if not this.progress.is_at_rest:
         with suppress(OvertakenError):  # the next round goes on from what they have written
+            # First of all: what is wrong with the site is wrong with no trial, and on another
+            # cluster directories are missing that are there where it runs.
+            this.require_site()
             this.look()
             collect(this)
-            # Before anything is done: what is wrong with the site is wrong with no trial.
-            this.require_site()
             judge(this)
             close(this)
             halt_if_all_fail(this)

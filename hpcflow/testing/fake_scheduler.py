@@ -81,7 +81,7 @@ class FakeScheduler(FakeCluster):
         self.calls: list[str] = []
         self.cluster_name = cluster_name
         self._has_accounting = has_accounting
-        self._max_jobs = max_jobs
+        self.max_jobs = max_jobs
         self.max_array_size = max_array_size
 
     def cluster(self) -> str | None:
@@ -216,7 +216,7 @@ class FakeScheduler(FakeCluster):
 
     def _is_full(self, more: int) -> bool:
         alive = [job for job in self._jobs.values() if job.state is not AttemptState.ENDED]
-        return self._max_jobs is not None and len(alive) + more > self._max_jobs
+        return self.max_jobs is not None and len(alive) + more > self.max_jobs
 
 
 def _submitted(job: JobInfo) -> datetime:

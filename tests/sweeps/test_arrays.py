@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.launch.resume import resume
 from hpcflow.sweeps.state import SweepState
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killer
@@ -120,6 +121,25 @@ def test_a_refusal_of_which_slurm_keeps_a_record_is_a_refusal(desk: Searched) ->
     desk.slurm.faults.append(Fault.STILLBORN)
     assert desk.round().state is SweepState.HALTED
     assert desk.alive() == []
+
+
+def test_a_job_of_a_run_that_slurm_did_not_take_as_a_task_is_found_by_its_own_name(
+    desk: Searched,
+) -> None:
+    desk.begin(ARRAY)
+    desk.slurm.faults.append(Fault.STILLBORN)
+    desk.round()
+    desk.slurm.faults.append(Fault.LOST_ANSWER)
+    run_dir = desk.run_dir(0)
+    launched = resume(
+        run_dir,
+        settings=desk.settings,
+        scheduler=desk.scheduler,
+        site=desk.site,
+        clock=desk.clock,
+        known_attempts=0,
+    )
+    assert desk.alive() == [launched.job_id]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])

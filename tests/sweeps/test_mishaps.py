@@ -36,6 +36,21 @@ def desk(tmp_path: Path) -> Searched:
     return desk
 
 
+def test_on_another_cluster_a_directory_that_is_not_there_says_nothing(desk: Searched) -> None:
+    desk.begin("parallel: 1")
+    desk.round()
+    desk.end(desk.job(0), "PREEMPTED")
+    desk.slurm.cluster_name, here = "othercluster", desk.slurm.cluster_name
+    away = desk.run_dir(0).path
+    away.rename(away.with_name("away"))
+    with desk.around() as around:
+        tick_all(around, only=desk.sweep_dir)
+    away.with_name("away").rename(away)
+    desk.slurm.cluster_name = here
+    desk.round()
+    assert desk.states() == ["running"]
+
+
 def test_a_run_directory_that_is_purged_is_a_failed_trial(desk: Searched) -> None:
     desk.begin()
     desk.round()
@@ -111,6 +126,16 @@ def test_a_grid_that_was_stopped_with_its_trials_has_all_of_them_later(desk: Sea
             desk.completes(number, 0.5)
     done = [trial.params["a"] for trial in desk.progress.trials if not trial.is_void]
     assert sorted(done) == ["w", "x", "y", "z"]
+
+
+def test_each_to_start_from_is_trained_once_however_it_is_rounded(desk: Searched) -> None:
+    desk.begin(
+        "start_from: [{lr: 0.30000000000000004}, {lr: 0.2}, {}]\n"
+        "space: {lr: {low: 0.1, high: 1.0, step: 0.1}}\nbudget: {trials: 4}"
+    )
+    desk.round()
+    assert [trial.params["lr"] for trial in desk.progress.trials[:2]] == [0.3, 0.2]
+    assert [trial.start for trial in desk.progress.trials] == [0, 1, 2, None]
 
 
 def test_the_first_trials_are_those_to_start_from_also_after_they_were_stopped(
@@ -265,7 +290,9 @@ def test_who_sees_a_study_that_nobody_comes_back_to_is_told_what_to_type(desk: S
     assert database.is_file()
 
 
-def test_what_waits_while_the_sweep_is_halted_is_sent_once_it_goes_on(desk: Searched) -> None:
+def test_what_waits_when_the_sweep_is_halted_is_not_begun_and_it_comes_to_rest(
+    desk: Searched,
+) -> None:
     desk.begin("parallel: 2")
     desk.round()
     one_more(desk)
@@ -273,9 +300,83 @@ def test_what_waits_while_the_sweep_is_halted_is_sent_once_it_goes_on(desk: Sear
     append(desk.sweep_dir, [halted])
     desk.round()
     assert len(desk.alive()) == 2
-    desk.resume_sweep()
+    for number in (0, 1):
+        desk.completes(number, 0.5)
     desk.round()
+    assert desk.progress.is_at_rest
+    desk.resume_sweep()
+    assert desk.round().asked == [3, 4]
+
+
+@pytest.mark.parametrize("submit", ["single", "array"])
+@pytest.mark.parametrize("why", ["halted", "stopped", "deadline"])
+def test_what_slurm_did_not_take_is_not_begun_by_anybody_later(
+    desk: Searched, submit: str, why: str
+) -> None:
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", max_jobs=0)
+    desk.begin(f"submit: {submit}\nparallel: 3\nbudget: {{deadline: 10m}}")
+    desk.round()
+    if why == "halted":
+        halted = Halted(at=desk.clock.now(), why="three have failed", next_action="look")
+        append(desk.sweep_dir, [halted])
+    elif why == "stopped":
+        append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada")])
+    else:
+        desk.clock.advance(600)
+    desk.slurm.max_jobs = 10
+    for _ in range(4):
+        desk.round()
+        assert desk.alive() == []
+    state = {"halted": SweepState.HALTED, "stopped": SweepState.STOPPED}.get(why, SweepState.OVER)
+    assert desk.progress.state is state
+    assert desk.progress.is_at_rest
+    assert all(trial.is_void for trial in desk.progress.trials)
+    assert desk.slurm.calls.count("cancel") == 0, "there was nothing to be cancelled"
+
+
+def test_after_a_stop_nothing_is_trained_anew(desk: Searched) -> None:
+    desk.begin("retries: 3")
+    desk.round()
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada")])
+    desk.slurm.end(desk.job(0), "FAILED", exit_code=1)
+    desk.round()
+    assert str(desk.trial(0).told).count("the sweep was stopped")
     assert len(desk.alive()) == 3
+
+
+def test_of_several_repeats_one_that_fails_takes_its_own_time_alone(desk: Searched) -> None:
+    desk.config.write_text(desk.config.read_text().replace("10m", "60m, gpus_per_node: 1"))
+    desk.begin("budget: {gpu_hours: 2.5}\nretries: 1\nrepeats: 2")
+    assert desk.round().asked == [0]
+    desk.clock.advance(20 * 60)
+    desk.slurm.end(desk.job(0), "FAILED", exit_code=1)
+    desk.round()
+    assert len(desk.alive()) == 2
+
+
+def test_when_the_partition_is_gone_what_runs_is_still_collected(desk: Searched) -> None:
+    desk.config.write_text(desk.config.read_text().replace("account:", "partition: gpu, account:"))
+    desk.begin("retries: 1")
+    desk.round()
+    others = {name: each for name, each in desk.site.partitions.items() if name != "gpu"}
+    desk.site = desk.site.model_copy(update={"partitions": others, "default_partition": None})
+    desk.slurm.end(desk.job(0), "FAILED", exit_code=1)
+    for number in (1, 2, 3):
+        desk.completes(number, 0.5)
+    for _ in range(3):
+        desk.round()
+    assert desk.states()[1:4] == ["complete"] * 3
+    assert desk.progress.state is SweepState.HALTED
+    assert "gpu" in str(desk.progress.halted)
+
+
+def test_values_whose_sum_is_no_number_have_a_mean(desk: Searched) -> None:
+    desk.begin("repeats: 2\nparallel: 1\nbudget: {trials: 1}")
+    desk.round()
+    for repeat in (0, 1):
+        desk.completes(0, 1.7e308, repeat=repeat)
+    desk.round()
+    assert desk.trial(0).values == [1.7e308]
 
 
 def test_nothing_is_trained_anew_beyond_the_budget(desk: Searched) -> None:
@@ -372,6 +473,14 @@ def test_what_one_sweep_holds_up_holds_up_no_other(desk: Searched) -> None:
     assert desk.round().asked == [0, 1, 2, 3]
     with pytest.raises(StorageError, match="is damaged"):
         read_sweep(broken)
+
+
+def test_beside_one_that_a_newer_hpcflow_started_no_other_of_its_name_is(desk: Searched) -> None:
+    desk.begin()
+    text = desk.sweep_dir.sweep_json.read_text()
+    desk.sweep_dir.sweep_json.write_text(text.replace('"format": 1', '"format": 99'))
+    with pytest.raises(StorageError, match="newer hpcflow"):
+        desk.begin()
 
 
 def test_a_journal_that_others_can_write_is_not_believed(desk: Searched) -> None:

@@ -65,6 +65,44 @@ def test_the_worst_gives_up_and_its_successor_goes_on_from_the_best(desk: Search
     assert desk.run_dir(2).cancel.read_text() == "pruned\n"
 
 
+def test_a_successor_that_fails_and_is_trained_anew_goes_on_from_the_same_run(
+    desk: Searched,
+) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {failures: 0}\n")
+    desk.begin(POPULATION + "retries: 1\n")
+    desk.round()
+    come_to(desk, 20, {0: 0.5, 1: 0.9, 2: 0.1, 3: 0.6})
+    desk.round()
+    desk.round()
+    first = desk.run_dir(4)
+    desk.slurm.end(desk.job(4), "FAILED", exit_code=1)
+    desk.round()
+    assert desk.run_dir(4).path != first.path
+    weights = desk.run_dir(4).path / "start" / "000000020" / "network" / "weights.npz"
+    assert weights.read_text() == "of 1 at 20"
+
+
+def test_nobody_gives_up_for_a_worse_one(desk: Searched) -> None:
+    desk.begin(POPULATION.replace("interval: 20", "interval: 20, quantile: 0.5"))
+    desk.round()
+    for trial in (0, 1):
+        come_to(desk, 100, {trial: 0.9})
+        desk.completes(trial, 0.9)
+    desk.round()
+    come_to(desk, 20, {2: 0.3, 3: 0.05})
+    assert 2 not in desk.round().pruned
+
+
+def test_what_has_no_number_any_more_gives_up_as_soon_as_another_has_saved(desk: Searched) -> None:
+    desk.begin(POPULATION)
+    desk.round()
+    for trial, value in {0: 0.5, 1: 0.9, 2: None, 3: 0.6}.items():
+        desk.reports(trial, 20, value)
+    assert desk.round().pruned == []
+    saves(desk, 1, 20)
+    assert desk.round().pruned == [2]
+
+
 def test_a_successor_that_is_sent_again_goes_on_from_where_it_began(desk: Searched) -> None:
     desk.begin(POPULATION)
     desk.round()
