@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import events
 from tests.e2e.test_sweep import Search
@@ -41,7 +42,7 @@ parallel: 3
 budget: {trials: 9}
 """
 PBT = """
-sampler: {type: pbt, population: 4, interval: 20, seed: 1}
+sampler: {type: pbt, population: 4, interval: 10, seed: 1}
 space: {lr: {low: 1.0e-5, high: 0.3, log: true}, momentum: 0.5}
 """
 
@@ -81,7 +82,15 @@ def test_a_gaussian_process_learns_where_it_is_good(hpcflow: Hpcflow) -> None:
 
 def test_a_population_goes_on_from_its_best(hpcflow: Hpcflow) -> None:
     base = "checkpoint: {interval: 1s}\n"
-    trials = search(hpcflow, "population", PBT, pause_s=0.4, base=base)
+    found = Search(hpcflow, "population", PBT, text=SWEEP, pause_s=1.0, base=base)
+    found.start()
+
+    def is_over() -> bool:
+        found.tick()
+        return bool(found.status()["state"] == "over")
+
+    poll(is_over, 600, "it never ended")
+    trials = found.trials()
     founders, successors = trials[:4], trials[4:]
     assert len(founders) == 4
     assert successors, "nobody gave up"
