@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from hpcflow.cli.output import safe
 from hpcflow.model.units import write_duration, write_memory
@@ -146,18 +147,28 @@ def _for_slurm(site: Site, name: str) -> Iterator[str]:
         yield f"constraint {options.constraint}"
 
 
+_UNITS: Final = {
+    "gpu_hour_usd": "USD a GPU-hour",
+    "node_hour_usd": "USD a node-hour",
+    "cpu_hour_usd": "USD a core-hour",
+    "mem_gb_hour_usd": "USD an hour of a GiB",
+    "gpu_hour_su": "SU a GPU-hour",
+    "node_hour_su": "SU a node-hour",
+    "cpu_hour_su": "SU a core-hour",
+    "mem_gb_hour_su": "SU an hour of a GiB",
+}
+
+
 def _price(options: Partition) -> Iterator[str]:
     price = options.price
     if price is None:
         return
-    for amount, unit in (
-        (price.gpu_hour_usd, "USD a GPU-hour"),
-        (price.node_hour_usd, "USD a node-hour"),
-        (price.gpu_hour_su, "SU a GPU-hour"),
-        (price.node_hour_su, "SU a node-hour"),
-    ):
-        if amount is not None:
+    for name, unit in _UNITS.items():
+        if (amount := getattr(price, name)) is not None:
             yield f"{amount} {unit}"
+    for by_type, unit in ((price.gpu_type_hour_usd, "USD"), (price.gpu_type_hour_su, "SU")):
+        for gpu_type, amount in by_type.items():
+            yield f"{amount} {unit} an hour of {gpu_type}"
 
 
 def _duration(minutes: int) -> str:

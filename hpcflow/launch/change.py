@@ -41,7 +41,7 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
         "spec": spec,
         "partition": placement.partition,
         "gpu_type": placement.gpu_type,
-        "estimated_cost_usd": estimate_cost_usd(placement),
+        "estimated_cost_usd": estimate_cost_usd(placement, run.created_at),
     }
     if spec.mirror != run.spec.mirror:
         update["mirror"] = mirror_of(

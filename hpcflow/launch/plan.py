@@ -162,7 +162,7 @@ def plan_spec(
         trial=of_sweep.trial if of_sweep else None,
         repeat=of_sweep.repeat if of_sweep else None,
         begins_from=f"start/{start.name}" if start else None,
-        estimated_cost_usd=estimate_cost_usd(placement),
+        estimated_cost_usd=estimate_cost_usd(placement, created_at),
         provenance=provenance(config, overrides, state),
     )
     try:

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from decimal import Decimal
 
+from hpcflow.model.usage import Usage
+from hpcflow.sites.bill import Bill, bill_of
 from hpcflow.sites.placement import Placement
 
 
-def hourly_usd(placement: Placement) -> Decimal | None:
-    """What one hour of an attempt costs; None where the site has no price in money."""
-    price = placement.options.price
-    if price is None or (price.gpu_hour_usd is None and price.node_hour_usd is None):
-        return None
-    gpus = placement.nodes * placement.gpus_per_node
-    return (price.gpu_hour_usd or 0) * Decimal(gpus) + (price.node_hour_usd or 0) * Decimal(
-        placement.nodes
+def usage_of(placement: Placement) -> Usage:
+    """What the scheduler will allocate, as far as the request tells.
+
+    Memory that is not asked for is taken for all that a node has: that is the most it can be.
+    """
+    options, nodes = placement.options, placement.nodes
+    cpus = placement.ranks_per_node * placement.cpus_per_task
+    mem_mb = placement.mem_mb or options.mem_per_node_mb or 0
+    if options.whole_nodes:
+        cpus, mem_mb = options.cpus_per_node, options.mem_per_node_mb or mem_mb
+    gpus = nodes * placement.gpus_per_node
+    return Usage(
+        nodes=nodes,
+        cpus=nodes * cpus,
+        mem_mb=nodes * mem_mb,
+        gpus={placement.gpu_type or "": gpus} if gpus else {},
     )
 
 
-def estimate_cost_usd(placement: Placement) -> str | None:
-    """What one attempt costs with its whole time limit; None where price or limit is unknown."""
-    hourly, limit_min = hourly_usd(placement), placement.time_limit_min
-    if hourly is None or limit_min is None:
+def estimate(placement: Placement, begin: datetime, took: timedelta) -> Bill:
+    """The bill of an attempt that begins at ``begin`` and takes so long."""
+    elapsed_s = Decimal(str(took.total_seconds()))
+    price = placement.options.price
+    return bill_of(usage_of(placement), price, begin=begin, end=begin + took, elapsed_s=elapsed_s)
+
+
+def hourly_usd(placement: Placement, at: datetime) -> Decimal | None:
+    """What one hour of an attempt costs at that time; None where the site has no price in money."""
+    return estimate(placement, at, timedelta(hours=1)).cost_usd
+
+
+def estimate_cost_usd(placement: Placement, begin: datetime) -> str | None:
+    """What one attempt costs with its whole time limit, if it begins then; None where price or
+    limit is unknown."""
+    if placement.time_limit_min is None:
         return None
-    return str((hourly * limit_min / 60).quantize(Decimal("0.01")))
+    cost = estimate(placement, begin, timedelta(minutes=placement.time_limit_min)).cost_usd
+    return None if cost is None else str(cost.quantize(Decimal("0.01")))

@@ -130,7 +130,7 @@ def place_on(
             "gpu_type": placement.gpu_type,
             "spec": spec,
             "mirror": _mirror(spec, site, settings, placement, mirror),
-            "estimated_cost_usd": estimate_cost_usd(placement),
+            "estimated_cost_usd": estimate_cost_usd(placement, run.created_at),
         }
     )
     return Place(RunDir(final), moved(here, run), run)

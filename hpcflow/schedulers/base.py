@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hpcflow.model.state import AttemptState
+from hpcflow.model.usage import Usage
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 
 __all__ = [
@@ -64,6 +65,8 @@ class JobInfo:
         begins_at: the time that it waits for, if that is what it waits for.
         preempted_at: when it was told that a job of higher priority takes its nodes. Only the queue
             knows it, and only of the job's last life.
+        elapsed_s: how long it ran, without what it was suspended. Only accounting knows it.
+        usage: what it was allocated. Only accounting knows it.
     """
 
     job_id: str
@@ -82,6 +85,9 @@ class JobInfo:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     preempted_at: datetime | None = None
+    qos: str | None = None
+    elapsed_s: int | None = None
+    usage: Usage | None = None
     source: Literal["queue", "accounting", "local"] = "queue"
 
 

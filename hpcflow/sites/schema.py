@@ -6,7 +6,6 @@ the descriptions here.
 
 from __future__ import annotations
 
-from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Final, Literal
 
@@ -35,6 +34,7 @@ from hpcflow.model.kinds import (
     Word,
     WrongKey,
 )
+from hpcflow.sites.prices import Price
 
 #: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
 #: no job, one that never starts, one whose log, environment, name or end is elsewhere.
@@ -119,15 +119,6 @@ class Dialect(Section):
     options: list[Option] = Field(
         default_factory=list, description="sbatch options that every job gets."
     )
-
-
-class Price(Section):
-    """What one hour costs, by what this site counts. Decimal; quote it in the file."""
-
-    gpu_hour_usd: Decimal | None = Field(None, ge=0, description="USD per GPU and hour.")
-    node_hour_usd: Decimal | None = Field(None, ge=0, description="USD per node and hour.")
-    node_hour_su: Decimal | None = Field(None, ge=0, description="Service units per node and hour.")
-    gpu_hour_su: Decimal | None = Field(None, ge=0, description="Service units per GPU and hour.")
 
 
 class TimeLimitBin(Section):

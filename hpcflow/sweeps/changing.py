@@ -51,7 +51,7 @@ def go_on(
     budget = _budget(sweep.said, read_journal(sweep_dir), overrides) if overrides else None
     record = GoOn(at=now, by=by, parallel=parallel, budget=budget)
     apply(progress, record)
-    rate = rate_of(sweep, place(sweep.base, site))
+    rate = rate_of(sweep, place(sweep.base, site), now)
     if (said := complaint(progress.budget, rate)) is not None:
         key = f"--set budget.{said.key}"
         raise SpecError(said.message, where=Where(key=key), next_action=said.next_action)

@@ -32,6 +32,8 @@ ACCOUNTING_ROW = {
     "JobID": "123", "State": "COMPLETED", "ExitCode": "0:0", "Submit": "2026-03-01T10:00:00",
     "Start": "2026-03-01T10:05:00", "End": "2026-03-01T12:00:00", "Partition": "gpu",
     "Account": "physics", "NodeList": "n[1-2]", "Reason": "None",
+    "QOS": "normal", "ElapsedRaw": "6900",
+    "AllocTRES": "billing=16,cpu=16,gres/gpu:a100=4,gres/gpu=4,mem=2000M,node=2",
     "JobName": "hpcflow:x-20260301-aaaaaaaa:1",
 }  # fmt: skip
 

@@ -216,6 +216,7 @@ class SlurmCommands:
         earliest = since - _CLOCK_SLACK
         argv = [
             *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
+            "--noconvert",  # 2000M, and not 1.95G
             f"--delimiter={parse_jobs.FIELD_END}",
             f"--format={parse_jobs.ACCOUNTING_FORMAT}",
             f"--starttime={format_time(earliest)}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Final, Literal
@@ -19,6 +20,7 @@ from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.job_ids import base
 from hpcflow.schedulers.slurm.times import parse_time
+from hpcflow.schedulers.slurm.tres import parse_tres
 
 FIELD_END: Final = "\x1f"
 ROW_END: Final = "\x1e"
@@ -32,13 +34,13 @@ QUEUE_FORMAT: Final = ",".join(
     [f"{name}:{FIELD_END}" for name in QUEUE_FIELDS[:-1]] + [f"{QUEUE_FIELDS[-1]}:{ROW_END}"]
 )
 
-_ACCOUNTING_FIELDS: Final = (
+ACCOUNTING_FIELDS: Final = (
     "JobID", "State", "ExitCode", "Submit", "Start", "End", "Partition", "Account", "NodeList",
-    "Reason", "JobName",
+    "Reason", "QOS", "ElapsedRaw", "AllocTRES", "JobName",
 )  # fmt: skip
 #: For ``sacct --format``, with ``--parsable2 --delimiter FIELD_END``. The number of restarts cannot
 #: be asked for before Slurm 24.11; an unknown field is an error.
-ACCOUNTING_FORMAT: Final = ",".join(_ACCOUNTING_FIELDS)
+ACCOUNTING_FORMAT: Final = ",".join(ACCOUNTING_FIELDS)
 
 _NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
 
@@ -92,8 +94,11 @@ _FROM_ACCOUNTING: Final = {
 }
 
 
-def parse_accounting(text: str) -> list[JobInfo]:
+def parse_accounting(text: str, fields: Sequence[str] = ACCOUNTING_FIELDS) -> list[JobInfo]:
     """The output of ``sacct --noheader --parsable2 --format ACCOUNTING_FORMAT``, oldest first.
+
+    Args:
+        fields: what was asked for, if it was not ACCOUNTING_FIELDS.
 
     sacct takes 128 off an exit code above 127 before it prints it: 203 is told as 75. Where that
     matters, believe the queue or the job's own word.
@@ -101,11 +106,18 @@ def parse_accounting(text: str) -> list[JobInfo]:
     rows = (line.split(FIELD_END) for line in text.split("\n"))
     jobs = []
     for row in rows:
-        if len(row) != len(_ACCOUNTING_FIELDS):
+        if len(row) != len(fields):
             continue
-        fields = dict(zip(_ACCOUNTING_FIELDS, row, strict=True))
-        renamed = {name: fields.get(_FROM_ACCOUNTING.get(name, name), "") for name in QUEUE_FIELDS}
-        jobs.append(_job(renamed, "accounting"))
+        told = dict(zip(fields, row, strict=True))
+        renamed = {name: told.get(_FROM_ACCOUNTING.get(name, name), "") for name in QUEUE_FIELDS}
+        jobs.append(
+            replace(
+                _job(renamed, "accounting"),
+                qos=_text(told.get("QOS", "")),
+                elapsed_s=_count(told.get("ElapsedRaw", "")),
+                usage=parse_tres(told.get("AllocTRES", "")),
+            )
+        )
     return sort_by_age(jobs)
 
 

@@ -1,0 +1,27 @@
+"""What a job was given for its time: the quantities that a bill counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was allocated to one job, on all of its nodes together.
+
+    Attributes:
+        mem_mb: memory, in MiB.
+        gpus: name of the type in the scheduler -> how many; under an empty name those of which it
+            says no type.
+    """
+
+    nodes: int = 0
+    cpus: int = 0
+    mem_mb: int = 0
+    gpus: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of all types."""
+        return sum(self.gpus.values())
