@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "mirror": ("hpcflow.cli.mirror", "Copy checkpoints to the object store; see how far it is."),
     "restore": ("hpcflow.cli.restore", "Fetch a run, or what it lacks, from its mirror."),
     "sweep": ("hpcflow.cli.sweep", "Many runs of one program: hyperparameter search."),
+    "cost": ("hpcflow.cli.cost", "What was spent, and on what."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Bring all your runs to their end."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),

@@ -149,6 +149,7 @@ class Session:
             self.settings.home,
             user=self.settings.user,
             connect=self.scheduler,
+            find_site=self.site,
             clock=self.clock,
         )
         for message in seen:
@@ -177,6 +178,7 @@ class Session:
                 self.settings.home,
                 user=self.settings.user,
                 connect=self.scheduler,
+                find_site=self.site,
                 clock=self.clock,
             )
             for message in seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ def _print(detail: RunDetail) -> None:
         "metrics": safe(metric_text(run.metrics)),
         "next": run.next_action or "",
         "mirror": _mirror(detail),
-        "cost": f"estimated {run.estimated_cost_usd} USD" if run.estimated_cost_usd else "",
+        "cost": _cost(run),
         "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
     }
     for key, value in lines.items():
@@ -90,6 +91,19 @@ def _print(detail: RunDetail) -> None:
         console.print(_attempts(detail.attempts))
     if detail.checkpoints:
         console.print(_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints))
+
+
+def _cost(run: RunView) -> str:
+    """What it took so far, and what one attempt was thought to take."""
+    parts = []
+    if run.cost_usd is not None or run.cost_su is not None:
+        money = [f"{Decimal(run.cost_usd):.2f} USD"] if run.cost_usd is not None else []
+        money += [f"{Decimal(run.cost_su):.2f} SU"] if run.cost_su is not None else []
+        about = "about " if run.is_estimate else ""
+        parts.append(f"{about}{', '.join(money)} so far")
+    if run.estimated_cost_usd:
+        parts.append(f"an attempt of its whole time limit: estimated {run.estimated_cost_usd} USD")
+    return "; ".join(parts)
 
 
 def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> str:

@@ -30,6 +30,12 @@ _LIVE: Final = {
 }
 
 
+#: A record reaches slurmdbd some seconds after the end; if not, it is asked for again after half a
+#: minute, and each time four times later: for three weeks in all.
+_LAGS: Final = timedelta(seconds=5)
+_FIRST_WAIT: Final = timedelta(seconds=30)
+BILL_TRIES: Final = 9
+
 #: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
 STANDBY_WANTED: Final = "standby: wanted"
 STANDBY_DUE: Final = "standby: due"
@@ -75,6 +81,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
     observed, ended = journal.get("observed", {}), journal.get("ended", {})
     void = journal.get("withdrawn") or journal.get("refused") or {}
     resume_from = report.get("resumed_from", intended.get("resume_from"))
+    bill = journal.get("accounted", {})
     return AttemptRow(
         run_id=run_id,
         attempt=number,
@@ -96,7 +103,46 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         resume_from=_text(resume_from),
         journal=journal,
         report=report,
+        billed_by=_text(bill.get("source")),
+        elapsed_s=_number(bill.get("elapsed_s")),
+        gpu_hours=_number(bill.get("gpu_hours")),
+        cost_usd=money(bill.get("cost_usd")),
+        cost_su=money(bill.get("cost_su")),
+        on_demand_usd=money(bill.get("on_demand_usd")),
+        wasted_s=_wasted_s(bill, ended.get("cause"), report),
+        bill_due_at=bill_due_at(journal),
     )
+
+
+def bill_due_at(journal: dict[str, Any]) -> datetime | None:
+    """When accounting is to be asked what an attempt took; None where it never was a job, has not
+    ended, or has its bill. Accounting lags behind, and may be away for hours."""
+    bill, ended = journal.get("accounted"), journal.get("ended", {})
+    if bill is None:
+        has_job = "submitted" in journal or "observed" in journal
+        return from_text(ended["at"]) + _LAGS if has_job and "at" in ended else None
+    if bill["source"] == "accounting" or bill["tries"] >= BILL_TRIES:
+        return None
+    wait: timedelta = _FIRST_WAIT * 4 ** (bill["tries"] - 1)
+    return from_text(bill["at"]) + wait
+
+
+def _wasted_s(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> float | None:
+    """How much of what is charged brought nothing: until the program trained, and what was done
+    after the last checkpoint and so has to be done again. None where nobody can tell."""
+    elapsed_s = _number(bill.get("elapsed_s"))
+    begin, end = _moment(bill.get("started_at")), _moment(bill.get("ended_at"))
+    if elapsed_s is None or cause is None:
+        return None
+    if begin is None or end is None or not elapsed_s:
+        return 0.0
+    trained_at = _moment(report.get("trained_at"))
+    until_training_s = (trained_at - begin).total_seconds() if trained_at else 0.0
+    kept_to = end if cause == Cause.COMPLETED.value else _moment(report.get("saved_at"))
+    if kept_to is None:  # nothing of it is left
+        return elapsed_s
+    lost_s = (end - kept_to).total_seconds()
+    return min(elapsed_s, max(0.0, until_training_s) + max(0.0, lost_s))
 
 
 def _stall(journal: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +178,7 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
         (a.report["model"] for a in attempts[::-1] if a.report.get("model")), None
     )
     row.save_error = _save_error(attempts)
-    row.gpu_hours = _gpu_hours(row.gpus, attempts)
+    _derive_cost(row, attempts)
     row.next_action, row.next_at = _next(wishes, state, executed)
     row.journal = wishes
     row.journal_at = _moment(wishes.get("at"))
@@ -264,14 +310,36 @@ def _save_error(attempts: list[AttemptRow]) -> str | None:
     return None
 
 
-def _gpu_hours(gpus: int, attempts: list[AttemptRow]) -> float | None:
-    """An estimate: every attempt from its start to its end, times the GPUs that were asked for."""
-    seconds = [
-        max(0.0, (attempt.ended_at - attempt.started_at).total_seconds())
+def _derive_cost(row: RunRow, attempts: list[AttemptRow]) -> None:
+    """What the attempts took so far. Of one without a bill the hours are an estimate, from its
+    start to its end, times the GPUs that were asked for; and its cost is not known yet."""
+    hours = [each for attempt in attempts if (each := _gpu_hours(row.gpus, attempt)) is not None]
+    row.gpu_hours = round(math.fsum(hours), 6) if hours else None
+    billed = [attempt for attempt in attempts if attempt.billed_by is not None]
+    row.cost_usd = _total([attempt.cost_usd for attempt in billed])
+    row.cost_su = _total([attempt.cost_su for attempt in billed])
+    row.is_estimate = any(
+        attempt.billed_by == "events" or (attempt.billed_by is None and attempt.started_at)
         for attempt in attempts
-        if attempt.started_at and attempt.ended_at
-    ]
-    return round(math.fsum(seconds) * gpus / 3600, 6) if seconds else None
+    )
+
+
+def _gpu_hours(gpus: int, attempt: AttemptRow) -> float | None:
+    if attempt.billed_by is not None:
+        return attempt.gpu_hours
+    if not (attempt.started_at and attempt.ended_at):
+        return None
+    return max(0.0, (attempt.ended_at - attempt.started_at).total_seconds()) * gpus / 3600
+
+
+def _total(amounts: list[str | None]) -> str | None:
+    """None where there is none, or one is not known: that is not the same as 0."""
+    known = [Decimal(amount) for amount in amounts if amount is not None]
+    return f"{sum(known, Decimal(0)):f}" if known and len(known) == len(amounts) else None
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text is not None else None
 
 
 def _has_progress(report: dict[str, Any]) -> bool:

@@ -66,7 +66,8 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
         if said is None:
             skipped += 1
             continue
-        fold.journal["at"] = max(said["at"], fold.journal.get("at", ""))
+        if said["record"] != "accounted":  # no news of the run: that comes whenever slurmdbd likes
+            fold.journal["at"] = max(said["at"], fold.journal.get("at", ""))
         number = said.get("attempt")
         if number is None:
             try:
@@ -270,6 +271,7 @@ def _fold_checkpoint(
         raise ValueError("not a checkpoint of this run")
     # A program may save to one path for ever; the row below is then its last attempt's only.
     report["saved"] = max(train_step, report.get("saved", 0))
+    report["saved_at"] = _time(event["at"])
     report.pop("save_error", None)
     _put(
         fold,

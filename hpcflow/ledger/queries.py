@@ -14,7 +14,9 @@ from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import (
     AttemptRow,
+    BilledRow,
     CheckpointRow,
+    DueBill,
     HowFar,
     MirroredRow,
     MirrorLagRow,
@@ -322,6 +324,64 @@ def due(connection: Connection, now: datetime, action: str, user: str) -> list[s
         f"AND (next_at IS NULL OR next_at <= ?) ORDER BY {_OLDEST_WAIT}"
     )
     return [run_id for (run_id,) in connection.rows(sql, [user, action, to_text(now)])]
+
+
+def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
+    """A user's attempts that have ended, and of which accounting is to be asked now."""
+    names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
+    where = f"bill_due_at <= ? AND {_OF_USER} ORDER BY bill_due_at LIMIT ?"
+    with connection.transaction(write=False):
+        rows = _select(connection, "attempt", names, where, [to_text(now), user, limit])
+        found: dict[str, tuple[str, str, str]] = {}
+        attempts = decode_all(AttemptRow, names, rows, AttemptRow)
+        for is_one, ids in among(list({row.run_id for row in attempts})):
+            sql = f"SELECT {', '.join(of_run_names)} FROM run WHERE run_id {is_one}"  # noqa: S608 - our names, and marks
+            for run_id, *said in connection.rows(sql, ids):
+                site, run_dir, partition = map(str, said)
+                found[str(run_id)] = (site, run_dir, partition)
+    return [
+        DueBill(row, *of_run(found, row.run_id), row.journal.get("accounted", {}).get("tries", 0))
+        for row in attempts
+    ]
+
+
+def bills(
+    connection: Connection, since: datetime, until: datetime, filters: Mapping[str, str]
+) -> list[BilledRow]:
+    """All attempts that were jobs and ended between two times, with what they belong to.
+
+    Args:
+        filters: column of a run -> the value that it must have.
+    """
+    names = (
+        *("run_id", "attempt", "job_id", "job_name", "partition", "cause", "submitted_at"),
+        *("ended_at", "billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su"),
+        *("on_demand_usd", "wasted_s"),
+    )
+    of_run_names = ("run_id", "project", "user_name", "site", "parent_sweep", "gpu_type")
+    where = "".join(f" AND {name} = ?" for name in filters)
+    with connection.transaction(write=False):
+        rows = _select(
+            connection,
+            "attempt",
+            names,
+            "state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ? "
+            "ORDER BY run_id, attempt",
+            [AttemptState.ENDED.value, to_text(since), to_text(until)],
+        )
+        found = _select(connection, "run", of_run_names, f"1 = 1{where}", [*filters.values()])
+    by_id = {str(run_id): said for run_id, *said in found}
+    attempts = decode_all(AttemptRow, names, rows, lambda *attempt: attempt)
+    return [_billed(attempt, by_id[attempt[0]]) for attempt in attempts if attempt[0] in by_id]
+
+
+def _billed(attempt: Sequence[Any], run: Sequence[Any]) -> BilledRow:
+    run_id, number, job_id, job_name, partition, cause, submitted_at, *bill = attempt
+    project, user, site, sweep, gpu_type = run
+    return BilledRow(
+        run_id, number, job_id, job_name, project, user, site, sweep, partition, gpu_type, cause,
+        submitted_at, *bill,
+    )  # fmt: skip
 
 
 def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:

@@ -61,6 +61,8 @@ class RunRow:
     save_error: str | None = None
     gpu_hours: float | None = None
     cost_usd: str | None = field(default=None, metadata=MONEY)
+    cost_su: str | None = field(default=None, metadata=MONEY)
+    is_estimate: bool = field(default=False, metadata=BOOL)
     next_action: str | None = None
     next_at: datetime | None = field(default=None, metadata=TIME)
     journal: dict[str, Any] = field(default_factory=dict, metadata=JSON)
@@ -70,7 +72,13 @@ class RunRow:
 
 @dataclass(slots=True)
 class AttemptRow:
-    """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows."""
+    """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows.
+
+    ``billed_by``: ``accounting`` or, as an estimate, ``events``; None before there is a bill.
+    ``wasted_s``: of ``elapsed_s``, until it trained, and after its last checkpoint.
+    ``on_demand_usd``: what it would have cost where nobody is preempted, of one that could be.
+    ``bill_due_at``: when accounting is to be asked.
+    """
 
     run_id: str
     attempt: int
@@ -90,6 +98,15 @@ class AttemptRow:
     resume_from: str | None
     journal: dict[str, Any] = field(metadata=JSON)
     report: dict[str, Any] = field(metadata=JSON)
+    # --- its bill
+    billed_by: str | None = None
+    elapsed_s: float | None = None
+    gpu_hours: float | None = None
+    cost_usd: str | None = field(default=None, metadata=MONEY)
+    cost_su: str | None = field(default=None, metadata=MONEY)
+    on_demand_usd: str | None = field(default=None, metadata=MONEY)
+    wasted_s: float | None = None
+    bill_due_at: datetime | None = field(default=None, metadata=TIME)
 
 
 @dataclass(slots=True)
@@ -166,6 +183,48 @@ class Known:
     run: RunRow
     attempts: list[AttemptRow] = field(default_factory=list)
     sources: list[SourceRow] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DueBill:
+    """An attempt that has ended, and of which accounting is to be asked.
+
+    Attributes:
+        partition: of its run.
+        tries: how often it was asked in vain.
+    """
+
+    attempt: AttemptRow
+    site: str
+    run_dir: str
+    partition: str
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class BilledRow:
+    """An attempt that has ended, with its bill, if it has one yet, and what it belongs to."""
+
+    run_id: str
+    attempt: int
+    job_id: str | None
+    job_name: str
+    project: str
+    user: str
+    site: str
+    sweep: str | None
+    partition: str | None
+    gpu_type: str | None
+    cause: str | None
+    submitted_at: datetime | None
+    ended_at: datetime | None
+    billed_by: str | None
+    elapsed_s: float | None
+    gpu_hours: float | None
+    cost_usd: str | None
+    cost_su: str | None
+    on_demand_usd: str | None
+    wasted_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
@@ -22,8 +22,10 @@ from hpcflow.ledger.rows import (
     ROWS,
     AttemptRow,
     BestBy,
+    BilledRow,
     Change,
     CheckpointRow,
+    DueBill,
     HowFar,
     Known,
     MirroredRow,
@@ -170,6 +172,22 @@ class Ledger:
     def due(self, action: str, now: datetime, *, user: str) -> list[str]:
         """Ids of the user's runs whose next action is ``action``, in turn."""
         return queries.due(self.connection(), now, action, user)
+
+    def due_bills(self, now: datetime, *, user: str, limit: int) -> list[DueBill]:
+        """The user's attempts of which accounting is to be asked what they took, in turn."""
+        with self._reading() as connection:
+            return queries.due_bills(connection, now, user, limit)
+
+    def bills(
+        self, *, since: datetime, until: datetime, filters: Mapping[str, str]
+    ) -> list[BilledRow]:
+        """All attempts that were jobs and ended between two times, with their bills.
+
+        Args:
+            filters: column of a run -> the value that it must have.
+        """
+        with self._reading() as connection:
+            return queries.bills(connection, since, until, filters)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""

@@ -66,6 +66,8 @@ class Run(SQLModel, table=True):
     save_error: str | None
     gpu_hours: float | None
     cost_usd: Decimal | None = Field(sa_type=Money)
+    cost_su: Decimal | None = Field(sa_type=Money)
+    is_estimate: bool
     next_action: str | None
     next_at: datetime | None = Field(sa_type=UtcTime)
     journal: dict[str, Any] = Field(sa_type=JSON)
@@ -77,7 +79,10 @@ class Attempt(SQLModel, table=True):
     """One attempt: one Slurm job."""
 
     __tablename__ = "attempt"
-    __table_args__ = (Index("attempt_by_state", "state"),)
+    __table_args__ = (
+        Index("attempt_by_state", "state"),
+        Index("attempt_by_bill_due_at", "bill_due_at"),
+    )
 
     run_id: str = _run_id()
     attempt: int = Field(primary_key=True)
@@ -97,6 +102,14 @@ class Attempt(SQLModel, table=True):
     resume_from: str | None
     journal: dict[str, Any] = Field(sa_type=JSON)
     report: dict[str, Any] = Field(sa_type=JSON)
+    billed_by: str | None
+    elapsed_s: float | None
+    gpu_hours: float | None
+    cost_usd: Decimal | None = Field(sa_type=Money)
+    cost_su: Decimal | None = Field(sa_type=Money)
+    on_demand_usd: Decimal | None = Field(sa_type=Money)
+    wasted_s: float | None
+    bill_due_at: datetime | None = Field(sa_type=UtcTime)
 
 
 class Checkpoint(SQLModel, table=True):
@@ -128,22 +141,6 @@ class Mirrored(SQLModel, table=True):
     url: str
     size_bytes: int = Field(sa_type=BigInteger)
     at: datetime = Field(sa_type=UtcTime)
-
-
-class CostEntry(SQLModel, table=True):
-    """A part of the bill of one attempt: so much of ``unit`` in a period, and what it costs."""
-
-    __tablename__ = "cost_entry"
-
-    run_id: str = _run_id()
-    attempt: int = Field(primary_key=True)
-    kind: str = Field(primary_key=True)
-    period_start: datetime = Field(primary_key=True, sa_type=UtcTime)
-    period_end: datetime = Field(sa_type=UtcTime)
-    amount: Decimal = Field(sa_type=Money)
-    unit: str
-    cost_usd: Decimal | None = Field(sa_type=Money)
-    is_estimate: bool
 
 
 class Lease(SQLModel, table=True):

@@ -8,6 +8,7 @@ ledger shows has a line here or there.
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -157,6 +158,52 @@ class Ended(_Record):
     rule: str = Field(description="Which rule said so, for people.")
 
 
+class ChargeLine(BaseModel):
+    """One line of the bill of an attempt: see :class:`hpcflow.sites.bill.Charge`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    kind: str
+    begin: AwareDatetime
+    end: AwareDatetime
+    hours: Decimal
+    cost_usd: Decimal | None = None
+    cost_su: Decimal | None = None
+
+    @field_serializer("begin", "end")
+    def _time(self, value: Any) -> str:
+        return to_text(value)
+
+
+class Accounted(_Record):
+    """What attempt ``attempt`` took, and what that costs by the prices of its time.
+
+    The last one counts: what the job itself told is corrected once accounting has spoken.
+    """
+
+    record: Literal["accounted"] = "accounted"
+    attempt: int
+    job_id: str
+    source: Literal["accounting", "events"]
+    started_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+    elapsed_s: Decimal = Field(description="Without the time that it was suspended.")
+    nodes: int = 0
+    cpus: int = 0
+    mem_mb: int = 0
+    gpus: dict[str, int] = Field(default_factory=dict)
+    gpu_hours: Decimal
+    cost_usd: Decimal | None = Field(None, description="None where the site has no such price.")
+    cost_su: Decimal | None = None
+    on_demand_usd: Decimal | None = Field(
+        None, description="What it would have cost where nobody is preempted."
+    )
+    charges: list[ChargeLine] = Field(default_factory=list)
+    account: str | None = None
+    qos: str | None = None
+    tries: int = Field(1, description="How often accounting was asked, in vain but for the last.")
+
+
 class BeginLifted(_Record):
     """Slurm let a restarted job wait two minutes, and was asked to start it now. Asked once."""
 
@@ -280,6 +327,7 @@ JournalRecord = Annotated[
     | Standby
     | Observed
     | Ended
+    | Accounted
     | BeginLifted
     | CancelRequested
     | Resumed

@@ -29,6 +29,11 @@ class AttemptView:
     exit_code: int | None
     resume_from: str | None
     rule: str | None = None
+    billed_by: str | None = None
+    elapsed_s: float | None = None
+    gpu_hours: float | None = None
+    cost_usd: str | None = None
+    cost_su: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ class RunView:
     next_action: str | None = None
     next_at: datetime | None = None
     save_error: str | None = None
+    cost_su: str | None = None
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

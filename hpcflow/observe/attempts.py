@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -34,10 +35,12 @@ from hpcflow.launch.submission import (
     read_claim,
     settle,
 )
+from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.journal import Accounted, Ended, Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.observe.billing import accounted, estimated, record_of
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
@@ -45,10 +48,12 @@ from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
+from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import is_others
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, linked
 from hpcflow.storage.unread import mark_unread
 
@@ -65,8 +70,10 @@ def observe(
     live: Iterable[tuple[LiveRun, AttemptView]],
     standbys: Iterable[tuple[str, RunDir]] = (),
     resting: Iterable[str] = (),
+    bills: Iterable[DueBill] = (),
     *,
     connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
     queue: Callable[[str], Sequence[JobInfo]],
     clock: Clock,
     home: Home,
@@ -78,7 +85,9 @@ def observe(
         live: attempts that have not ended, with their runs.
         standbys: sites and folders of runs with a standby that has nothing to wait for any more.
         resting: sites whose queue is asked in any case, for jobs that somebody has restarted.
+        bills: attempts that have ended, and of which accounting is to be asked what they took.
         connect: site name -> scheduler.
+        find_site: site name -> site, for its prices.
         queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
@@ -90,14 +99,20 @@ def observe(
     for site, run_dir in standbys:
         standing[site].append(run_dir)
 
+    ended: dict[str, list[DueBill]] = defaultdict(list)
+    for bill in bills:
+        ended[bill.site].append(bill)
     at_rest = set(resting)
 
     def look(site: str) -> list[RunDir]:
         try:
-            watch = _Watch(connect(site), clock, home, Silence(home, site), warnings)
+            watch = _Watch(
+                connect(site), partial(find_site, site), clock, home, Silence(home, site), warnings
+            )
             return watch.look(
                 by_site.get(site, []),
                 standing.get(site, []),
+                ended.get(site, []),
                 lambda: queue(site),
                 is_asked=site in at_rest,
             )
@@ -106,7 +121,7 @@ def observe(
             warnings.append(f"{told}{next_step(error)}")
             return []
 
-    sites = dict.fromkeys([*by_site, *standing, *at_rest])
+    sites = dict.fromkeys([*by_site, *standing, *ended, *at_rest])
     return [run_dir for site in sites for run_dir in look(site)]
 
 
@@ -151,12 +166,14 @@ class _Watch:
     def __init__(
         self,
         scheduler: Scheduler,
+        find_site: Callable[[], Site],
         clock: Clock,
         home: Home,
         silence: Silence,
         warnings: list[str],
     ) -> None:
         self._scheduler = scheduler
+        self._find_site = find_site
         self._clock = clock
         self._home = home
         self._silence = silence
@@ -168,6 +185,7 @@ class _Watch:
         self,
         pairs: list[tuple[LiveRun, AttemptView]],
         standing: list[RunDir],
+        bills: list[DueBill],
         ask: Callable[[], Sequence[JobInfo]],
         *,
         is_asked: bool,
@@ -183,18 +201,20 @@ class _Watch:
             # is absent then was not sent by anybody.
             unsettled = self._lock_open(pairs, locks)
             if not (unsettled or sent or standing or is_asked):
-                return []
+                return self._bill(bills, self._ask_accounting([], [], bills))
             queued = list(ask())
             known, names = _by_id(queued), {job.job_name for job in queued}
             told = self._ask_accounting(
                 [pair for pair in sent if _needs_accounting(pair[0], _answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
+                bills,
             )
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
         changed += [each for each in standing if self._write_standby(each, queued)]
         self._past = _by_id(job for job in told if job.source == "accounting")
         for job_id, past in _by_id(told).items():
             known[job_id] = [*past, *known.get(job_id, ())]
+        changed += self._bill(bills, told)
         return changed + self._adopt(sent, queued) + self._journal(sent, known)
 
     def _lock_open(
@@ -244,22 +264,31 @@ class _Watch:
             self._scheduler.cancel(alive)
 
     def _ask_accounting(
-        self, forgotten: list[tuple[LiveRun, AttemptView]], unknown: list[Intended]
+        self,
+        forgotten: list[tuple[LiveRun, AttemptView]],
+        unknown: list[Intended],
+        bills: list[DueBill],
     ) -> list[JobInfo]:
-        """What accounting says of jobs that the queue does not know. One that was silent a moment
-        ago is not asked again: a large database takes long to say nothing."""
-        if not forgotten and not unknown:
+        """What accounting says of jobs that the queue does not know, and of those whose bill is
+        due. One that was silent a moment ago is not asked again: a large database takes long to say
+        nothing."""
+        if not forgotten and not unknown and not bills:
             return []
         now = self._clock.now()
         if self._silence.is_fresh(now):
             self._accounting_answered = False
-            self._warnings.append("accounting did not answer a moment ago; ends may show late")
+            if forgotten or unknown:
+                self._warnings.append("accounting did not answer a moment ago; ends may show late")
             return []
         times = [attempt.submitted_at or run.created_at for run, attempt in forgotten]
         times += [intent.at for intent in unknown]
+        times += [each.attempt.submitted_at or now for each in bills]
         try:
             return self._scheduler.accounting(
-                [attempt.job_id or "" for _, attempt in forgotten],
+                [
+                    *(attempt.job_id or "" for _, attempt in forgotten),
+                    *(each.attempt.job_id or "" for each in bills),
+                ],
                 since=min(times) - _ACCOUNTING_MARGIN,
                 job_names=[intent.job_name for intent in unknown],
             )
@@ -268,6 +297,36 @@ class _Watch:
             self._silence.remember(now)
             self._warnings.append(f"{error.message}; ends may show late")
             return []
+
+    def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:
+        """Journal what ended attempts took; the runs of which anything was new."""
+        if not bills or not self._accounting_answered:
+            return []
+        by_id = _by_id(told)
+        found = [each for each in bills if not is_gone(RunDir(Path(each.run_dir)))]
+        return [
+            RunDir(Path(each.run_dir))
+            for each in found
+            if self._write_bill(each, by_id.get(each.attempt.job_id or "", []))
+        ]
+
+    def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
+        run_dir = RunDir(Path(due.run_dir))
+        with self._apart(run_dir):
+            # Also where its journal is gone, or it says something else than the ledger: nothing is
+            # put beside that.
+            if not _awaits_bill(journal.read(run_dir), due.attempt.attempt):
+                return False
+            mark_unread(self._home, run_dir)
+            now, site, job = self._clock.now(), self._find_site(), record_of(due, told)
+            if job is not None:
+                record = accounted(due, job, site, now)
+            else:
+                is_final = not site.has_accounting
+                record = estimated(due, read_run(run_dir), site, now, is_final=is_final)
+            journal.append(run_dir, record)
+            return True
+        return False
 
     def _adopt(
         self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]
@@ -402,6 +461,15 @@ class _Watch:
                     f"job {attempt.job_id} is on cluster {record.cluster}, and this is {other}: "
                     "its end shows where it runs"
                 )
+
+
+def _awaits_bill(records: Iterable[JournalRecord], number: int) -> bool:
+    """Whether an attempt has ended, and has no bill by accounting."""
+    own = [each for each in records if getattr(each, "attempt", None) == number]
+    bills = [each for each in own if isinstance(each, Accounted)]
+    if any(each.source == "accounting" for each in bills):
+        return False
+    return any(isinstance(each, Ended) for each in own)
 
 
 def _is_end(job: JobInfo) -> bool:

@@ -17,9 +17,12 @@ from hpcflow.storage.own_runs import OwnRuns
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import JobInfo, Scheduler
+    from hpcflow.sites.schema import Site
 
 #: After a maintenance an admin may restart what was killed for it.
 _MAY_BE_RESTARTED: Final = timedelta(days=1)
+#: One question to accounting is about no more than these; the next look goes on.
+_BILLS_AT_ONCE: Final = 2000
 
 
 def refresh(
@@ -28,6 +31,7 @@ def refresh(
     *,
     user: str,
     connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
     clock: Clock,
     own: OwnRuns | None = None,
     queue: Callable[[str], Sequence[JobInfo]] | None = None,
@@ -37,6 +41,7 @@ def refresh(
     Args:
         user: only this user's runs are asked about; others' are theirs to watch.
         connect: site name -> scheduler.
+        find_site: site name -> site, for its prices.
         own: which runs these are, if the caller goes on to look at them.
         queue: site name -> what is in its queue; of a daemon, which also looks for jobs of runs at
             rest that somebody has restarted. Without it the scheduler is asked for what lives.
@@ -50,7 +55,8 @@ def refresh(
     """
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
     said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
-    return said + _refresh_live(ledger, home, user, connect, clock, own or OwnRuns(home), queue)
+    own = own or OwnRuns(home)
+    return said + _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
 
 
 def refresh_without_ledger(
@@ -59,6 +65,7 @@ def refresh_without_ledger(
     *,
     user: str,
     connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
     clock: Clock,
 ) -> list[str]:
     """The same for one run while the ledger is down: its journal learns what became of its job.
@@ -70,7 +77,7 @@ def refresh_without_ledger(
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
     ):
         catch_up(ledger, [run_dir])
-        return _refresh_live(ledger, home, user, connect, clock, OwnRuns(home))
+        return _refresh_live(ledger, home, user, connect, find_site, clock, OwnRuns(home))
 
 
 def _refresh_live(
@@ -78,6 +85,7 @@ def _refresh_live(
     home: Home,
     user: str,
     connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
     clock: Clock,
     own: OwnRuns,
     queue: Callable[[str], Sequence[JobInfo]] | None = None,
@@ -88,8 +96,8 @@ def _refresh_live(
         if own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, whoever looks first writes down which standbys have begun.
-    due = ledger.due(STANDBY_DUE, clock.now(), user=user)
-    known = ledger.known(due) if due else {}
+    over = ledger.due(STANDBY_DUE, clock.now(), user=user)
+    known = ledger.known(over) if over else {}
     standbys = [
         (each.run.site, run_dir)
         for each in known.values()
@@ -100,8 +108,13 @@ def _refresh_live(
     resting: list[str] = []
     if queue is not None:
         resting = ledger.resting_at(user=user, since=clock.now() - _MAY_BE_RESTARTED)
+    due = [
+        each
+        for each in ledger.due_bills(clock.now(), user=user, limit=_BILLS_AT_ONCE)
+        if own.has(each.attempt.run_id, each.run_dir)
+    ]
     warnings = own.warnings()
-    if live or standbys or resting:
+    if live or standbys or resting or due:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
 
@@ -109,7 +122,9 @@ def _refresh_live(
             live,
             standbys,
             resting,
+            due,
             connect=connect,
+            find_site=find_site,
             queue=queue or (lambda site: connect(site).queue()),
             clock=clock,
             home=home,

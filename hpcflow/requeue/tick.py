@@ -129,6 +129,7 @@ class _Round:
             around.settings.home,
             user=around.settings.user,
             connect=around.connect,
+            find_site=around.find_site,
             clock=around.clock,
             own=self._own,
             queue=around.queues.ask,

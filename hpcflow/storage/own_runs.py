@@ -32,6 +32,7 @@ class OwnRuns:
         self._links: dict[str, str | None] = {}
         self._lost: dict[str, str] = {}
         self._said: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:
         """The run directory that the link of a run leads to; None if the run is not to be touched.
@@ -48,6 +49,8 @@ class OwnRuns:
         link = self._links[run_id]
         if link is None or link == in_ledger:
             return link is not None
+        if run_id in self._told:
+            return False
         # Not where: that is for whoever wrote the row to choose.
         self._said[run_id] = (
             f"{run_id}: the ledger has it in another place than {self._home.runs / run_id} leads "
@@ -57,6 +60,7 @@ class OwnRuns:
 
     def warnings(self) -> list[str]:
         """What people should know of runs that were not touched; each is told once."""
+        self._told |= self._said.keys()
         lost, self._lost = list(self._lost.items()), {}
         said, self._said = list(self._said.values()), {}
         for run_id, path in lost[:_TOLD]:

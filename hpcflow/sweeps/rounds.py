@@ -104,6 +104,7 @@ def look_and_tick(
             around.settings.home,
             user=around.settings.user,
             connect=around.connect,
+            find_site=around.find_site,
             clock=around.clock,
         )
     return warnings, tick_all(around, only=only)

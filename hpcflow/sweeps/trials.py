@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from hpcflow.launch import submission
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
-from hpcflow.ledger.rows import Known
+from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Held, JournalRecord, Released, Resumed, Submitted
 from hpcflow.model.spec import RunSpec, frozen, thaw
@@ -315,35 +316,46 @@ class TrialRuns:
 
     def rate(self) -> Rate:
         """What one trial takes in its whole time limit."""
-        return rate_of(self._sweep, self._placement)
+        return rate_of(self._sweep, self._placement, self._clock.now())
 
     def cost(self, known: Known | None) -> Cost:
-        """What a run took so far, by the times of its attempts: as Slurm says them."""
+        """What a run took so far: by the bills of its attempts and, of those that have none yet,
+        by their times and the price of now."""
         if known is None:
             return Cost(0.0, 0.0, None)
         now = self._clock.now()
-        seconds = sum(
-            max(0.0, ((row.ended_at or now) - row.started_at).total_seconds())
-            for row in known.attempts
-            if row.started_at is not None and (row.ended_at is not None or row.cause is None)
-        )
-        gpu_hours = seconds * known.run.gpus / 3600
-        if known.run.cost_usd is not None:
-            return Cost(seconds, gpu_hours, Decimal(known.run.cost_usd))
         try:
-            hourly = hourly_usd(self._placement)
+            hourly = hourly_usd(self._placement, now)
         except InputError:  # the site file has changed; hours are known all the same
             hourly = None
-        usd = None if hourly is None else hourly * Decimal(round(seconds * 1000)) / 3_600_000
-        return Cost(seconds, gpu_hours, usd)
+        costs = [_cost_of(row, known.run.gpus, hourly, now) for row in known.attempts]
+        usd = [each.cost_usd for each in costs if each.cost_usd is not None]
+        is_known = bool(costs) and len(usd) == len(costs)
+        return Cost(
+            sum(each.seconds for each in costs),
+            sum(each.gpu_hours for each in costs),
+            sum(usd, Decimal(0)) if is_known else None,
+        )
 
 
-def rate_of(sweep: Sweep, placed: Placement) -> Rate:
-    """What one trial takes in its whole time limit."""
+def _cost_of(row: AttemptRow, gpus: int, hourly_usd: Decimal | None, now: datetime) -> Cost:
+    """What one attempt took so far."""
+    if row.billed_by is not None:
+        usd = None if row.cost_usd is None else Decimal(row.cost_usd)
+        return Cost(row.elapsed_s or 0.0, row.gpu_hours or 0.0, usd)
+    seconds = 0.0
+    if row.started_at is not None and (row.ended_at is not None or row.cause is None):
+        seconds = max(0.0, ((row.ended_at or now) - row.started_at).total_seconds())
+    usd = None if hourly_usd is None else hourly_usd * Decimal(round(seconds * 1000)) / 3_600_000
+    return Cost(seconds, seconds * gpus / 3600, usd)
+
+
+def rate_of(sweep: Sweep, placed: Placement, at: datetime) -> Rate:
+    """What one trial takes in its whole time limit, by the prices of that time."""
     if placed.time_limit_min is None:
         return Rate(None, None)
     hours = placed.time_limit_min / 60 * sweep.spec.repeats
-    hourly = hourly_usd(placed)
+    hourly = hourly_usd(placed, at)
     gpus = placed.nodes * placed.gpus_per_node
     return Rate(hours * gpus, None if hourly is None else hourly * Decimal(str(hours)))
 

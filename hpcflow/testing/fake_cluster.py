@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from hpcflow.clock import Clock
 from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import JobInfo
 
 #: How long Slurm lets a job wait that it has requeued.
@@ -21,6 +22,9 @@ REQUEUE_WAIT = timedelta(seconds=121)
 
 _DEPENDENCY = re.compile(r"^#SBATCH --dependency=afterany:(\S+)$", re.MULTILINE)
 _ARRAY = re.compile(r"^#SBATCH --array=0-([0-9]+)$", re.MULTILINE)
+_GPUS = re.compile(r"^#SBATCH --(?:gres=gpu|gpus-per-node=)(?::?([a-z]\w*))?:?(\d+)$", re.MULTILINE)
+#: What a job is allocated of each node, whatever it asks for; but for GPUs.
+OF_A_NODE: Final = Usage(nodes=1, cpus=8, mem_mb=6000)
 _HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
 
 
@@ -51,8 +55,10 @@ class FakeCluster:
         self.nodes: tuple[str, ...] = ("n1", "n2", "n3", "n4")
         self._jobs: dict[str, JobInfo] = {}
         self._plans: dict[str, _Plan] = {}
+        self._gpus: dict[str, dict[str, int]] = {}  # of each node
         self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
+        self.forgets_records = False  # slurmdbd answers, and has not heard of any job
         self.next_id: str | None = None  # one that was given before, as after a crash
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
@@ -149,7 +155,8 @@ class FakeCluster:
     ) -> str:
         job_id = self.next_id or str(1001 + len({job.job_id for job in self._records()}))
         self.next_id = None
-        hint = _HINT.search(script)
+        hint, gpus = _HINT.search(script), _GPUS.search(script)
+        self._gpus[job_id] = {gpus[1] or "": int(gpus[2])} if gpus else {}
         words = dict(word.split("=", 1) for word in hint[1].split()) if hint else {}
         self._plans[job_id] = _Plan(
             float(words["duration_s"]) if "duration_s" in words else None,
@@ -229,8 +236,36 @@ class FakeCluster:
     def _records(self) -> list[JobInfo]:
         """What accounting knows: what was, and what is. No restarts: Slurm before 24.11."""
         source: Literal["accounting"] = "accounting"
-        known = [*self._past, *self._jobs.values()]
-        return [replace(job, source=source, restarts=None) for job in known]
+        known = [] if self.forgets_records else [*self._past, *self._jobs.values()]
+        return [
+            replace(
+                job,
+                source=source,
+                restarts=None,
+                qos="normal",
+                elapsed_s=self._elapsed_s(job),
+                usage=self._usage(job) if job.nodes else None,
+            )
+            for job in known
+        ]
+
+    def rename_record(self, job_id: str, name: str) -> None:
+        """The id is that of another job by now; the queue has forgotten the first."""
+        job = replace(self._jobs.pop(job_id), job_name=name)
+        self._past.append(replace(job, source="accounting"))
+
+    def change_record(self, job_id: str, *, ended_at: datetime) -> None:
+        """An admin corrects a record of accounting."""
+        self._jobs[job_id] = replace(self._jobs[job_id], ended_at=ended_at)
+
+    def _usage(self, job: JobInfo) -> Usage:
+        gpus = {name: count * len(job.nodes) for name, count in self._gpus[job.job_id].items()}
+        return replace(OF_A_NODE, nodes=len(job.nodes), gpus=gpus)
+
+    def _elapsed_s(self, job: JobInfo) -> int:
+        if job.started_at is None:
+            return 0
+        return int(((job.ended_at or self._clock.now()) - job.started_at).total_seconds())
 
     def _change(
         self,

@@ -81,6 +81,7 @@ class Desk:
                 self.settings.home,
                 user=self.settings.user,
                 connect=lambda _: self.slurm,
+                find_site=lambda _: self.site,
                 clock=self.clock,
             )
 

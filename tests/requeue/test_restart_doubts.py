@@ -233,6 +233,7 @@ def test_of_two_who_look_at_one_moment_one_writes_it_down(desk: Watched) -> None
     observe(
         stale,
         connect=lambda _: desk.slurm,
+        find_site=lambda _: desk.site,
         queue=lambda _: desk.slurm.queue(),
         clock=desk.clock,
         home=desk.settings.home,

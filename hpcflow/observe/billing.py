@@ -1,0 +1,178 @@
+"""What an attempt took and cost: from accounting, or, until that speaks, from what the job said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from hpcflow.errors import HpcflowError
+from hpcflow.launch.price import usage_of
+from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.ledger.rows import DueBill
+from hpcflow.model.journal import Accounted, ChargeLine
+from hpcflow.model.run import Run
+from hpcflow.model.state import AttemptState
+from hpcflow.model.usage import Usage
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.sites.bill import Bill, bill_of
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Partition, Site
+
+
+def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
+    """The record in accounting of the life of a job that an attempt was; None where there is none,
+    it is not closed yet, or nobody can tell which of several it is.
+
+    Ids wrap, and one id may be restarted many times: the name must agree, and the time of
+    submission wherever the attempt's is known.
+    """
+    same = [
+        job
+        for job in told
+        if job.source == "accounting"
+        and job.job_id == due.attempt.job_id
+        and job.job_name.strip() == due.attempt.job_name.strip()
+        and job.elapsed_s is not None
+        and (job.state is AttemptState.ENDED or job.ended_at is not None)
+    ]
+    exact = [job for job in same if _agree(job.submitted_at, due.attempt.submitted_at)]
+    if exact:
+        return exact[-1]
+    return same[0] if len(same) == 1 else None
+
+
+def _agree(one: datetime | None, other: datetime | None) -> bool:
+    """Slurm tells whole seconds."""
+    return one is not None and other is not None and one == other.replace(microsecond=0)
+
+
+def accounted(due: DueBill, job: JobInfo, site: Site, now: datetime) -> Accounted:
+    """The bill by accounting."""
+    usage = job.usage or Usage()
+    # What never ran has no start.
+    end = job.ended_at or due.attempt.ended_at or now
+    begin = job.started_at or end
+    elapsed_s = Decimal(job.elapsed_s or 0)
+    return Accounted(
+        at=now,
+        attempt=due.attempt.attempt,
+        job_id=job.job_id,
+        source="accounting",
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        account=job.account,
+        qos=job.qos,
+        tries=due.tries + 1,
+        **_words(due, site, usage, begin, max(begin, end), elapsed_s),
+    )
+
+
+def estimated(
+    due: DueBill, run: Run, site: Site, now: datetime, *, is_final: bool = False
+) -> Accounted:
+    """The bill by the times that the job and the queue told, and by what was asked for.
+
+    Args:
+        is_final: there is nobody who could be asked later.
+    """
+    begin, end = due.attempt.started_at, due.attempt.ended_at
+    usage, elapsed_s = Usage(), Decimal(0)
+    if begin is not None and end is not None and end > begin:
+        usage = _asked_for(run, site)
+        elapsed_s = Decimal(str((end - begin).total_seconds()))
+    at = end or now
+    return Accounted(
+        at=now,
+        attempt=due.attempt.attempt,
+        job_id=due.attempt.job_id or "",
+        source="events",
+        started_at=begin,
+        ended_at=end,
+        tries=BILL_TRIES if is_final else due.tries + 1,
+        **_words(due, site, usage, begin or at, max(begin or at, at), elapsed_s),
+    )
+
+
+def _asked_for(run: Run, site: Site) -> Usage:
+    try:
+        return usage_of(place(run.spec, site, is_granted=True))
+    except HpcflowError:  # the site file has changed since: what the run says by itself is left
+        resources = run.spec.resources
+        gpus = resources.nodes * resources.gpus_per_node
+        return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})
+
+
+def _words(
+    due: DueBill, site: Site, usage: Usage, begin: datetime, end: datetime, elapsed_s: Decimal
+) -> dict[str, Any]:
+    """The part of a record that is the bill."""
+    key = due.attempt.partition or due.partition
+    partition = site.partitions.get(key)
+    bill = _bill(usage, partition, site, begin, end, elapsed_s)
+    on_demand = None
+    if partition is not None and partition.preemptible:
+        other = on_demand_of(site, partition)
+        if other is not None:
+            on_demand = _bill(usage, other, site, begin, end, elapsed_s).cost_usd
+    return {
+        "elapsed_s": elapsed_s,
+        "nodes": usage.nodes,
+        "cpus": usage.cpus,
+        "mem_mb": usage.mem_mb,
+        "gpus": dict(usage.gpus),
+        "gpu_hours": bill.gpu_hours,
+        "cost_usd": bill.cost_usd,
+        "cost_su": bill.cost_su,
+        "on_demand_usd": on_demand,
+        "charges": [
+            ChargeLine(
+                kind=line.kind,
+                begin=line.begin,
+                end=line.end,
+                hours=line.hours,
+                cost_usd=line.cost_usd,
+                cost_su=line.cost_su,
+            )
+            for line in bill.charges
+        ],
+    }
+
+
+def on_demand_of(site: Site, partition: Partition) -> Partition | None:
+    """The partition that a job would be in if it could not be preempted: the first of the site with
+    the same GPUs and a price in money."""
+    return next(
+        (
+            other
+            for other in site.partitions.values()
+            if not other.preemptible
+            and other.gpu_type == partition.gpu_type
+            and bool(other.gpus_per_node) == bool(partition.gpus_per_node)
+            and other.price is not None
+            and other.price.is_said(in_money=True)
+        ),
+        None,
+    )
+
+
+def _bill(
+    usage: Usage,
+    partition: Partition | None,
+    site: Site,
+    begin: datetime,
+    end: datetime,
+    elapsed_s: Decimal,
+) -> Bill:
+    names = {each.gres_name or key: key for key, each in site.gpu_types.items()}
+    if partition is not None and partition.gpu_type is not None:
+        names[""] = partition.gpu_type  # Slurm was not told to track types, and there is only one
+    return bill_of(
+        usage,
+        partition.price if partition is not None else None,
+        begin=begin,
+        end=end,
+        elapsed_s=elapsed_s,
+        gpu_types=names,
+    )
