@@ -32,7 +32,7 @@ _LIVE: Final = {
 
 #: A record reaches slurmdbd some seconds after the end; if not, it is asked for again after half a
 #: minute, and each time four times later: for three weeks in all.
-_LAGS: Final = timedelta(seconds=5)
+LAGS: Final = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=30)
 BILL_TRIES: Final = 9
 
@@ -120,7 +120,7 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
     bill, ended = journal.get("accounted"), journal.get("ended", {})
     if bill is None:
         has_job = "submitted" in journal or "observed" in journal
-        return from_text(ended["at"]) + _LAGS if has_job and "at" in ended else None
+        return from_text(ended["at"]) + LAGS if has_job and "at" in ended else None
     if bill["source"] == "accounting" or bill["tries"] >= BILL_TRIES:
         return None
     wait: timedelta = _FIRST_WAIT * 4 ** (bill["tries"] - 1)

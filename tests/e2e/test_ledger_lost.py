@@ -23,11 +23,17 @@ BROKEN = SMALL.replace("small", "broken").replace('"true"', '"false"')
 
 
 def two_runs(hpcflow: Hpcflow) -> None:
-    """One run that completes and one that fails."""
+    """One run that completes and one that fails, with their bills."""
     small = hpcflow.write_config("small.yaml", SMALL)
     broken = hpcflow.write_config("broken.yaml", BROKEN)
     assert hpcflow("run", small, "--site", "devcluster", "--wait").returncode == 0
     assert hpcflow("run", broken, "--site", "devcluster", "--wait", check=False).returncode == 1
+
+    def are_billed() -> bool:
+        total = hpcflow.json("cost", "report")["total"]
+        return bool(total["attempts"] == 2 and total["unbilled"] == total["estimated"] == 0)
+
+    poll(are_billed, 120, "accounting never spoke")
 
 
 def test_a_deleted_sqlite_file_is_rebuilt_identically(hpcflow: Hpcflow) -> None:

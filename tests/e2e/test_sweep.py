@@ -230,6 +230,7 @@ def test_a_pruned_trial_leaves_at_once_and_saves_nothing_more(hpcflow: Hpcflow) 
         "pruned",
         "sampler: random\nbudget: {trials: 2}\npruner: {type: threshold, lower: 2.0, warmup: 5}\n",
         pause_s=0.6,
+        base="checkpoint: {interval: never}\n",  # it would save on notice alone
     )
     search.start()
     search.until_over(random.Random(1), None)

@@ -18,12 +18,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import hpcflow.cli.daemon
 import hpcflow.cli.run
 import hpcflow.launch.resubmit
+import hpcflow.ledger.derive
 import hpcflow.ledger.lease
 import hpcflow.observe.attempts
 import hpcflow.observe.refresh
@@ -199,6 +201,9 @@ def killed_at(number: int, log: Path) -> None:
 def at_boundaries(folder: Path) -> dict[str, Any]:
     """Round N kills the daemon at its N-th moment, while it sends a run again."""
     world = World(folder, sbatch_s=0.02, slow=0.15)
+    # Bills come some seconds after an end, in whichever round: then no two would have the same
+    # moments. Kills while they are written are among those at random moments.
+    setattr(hpcflow.ledger.derive, "LAGS", timedelta(days=1))  # noqa: B010 - it is final
     moments = folder / "moments"
     assert wait(world.fork(world.send_new)) == 0
     once = ["daemon", "--once"]
