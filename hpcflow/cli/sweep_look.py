@@ -105,9 +105,7 @@ def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
         return sweep_view(*look(sweep_dir), now)
     except StorageError as error:
         warn(f"{sweep_dir.sweep_id}: {error}")
-    except Exception as error:  # files that nobody foresaw: the others are shown all the same
-        warn(f"{sweep_dir.sweep_id}: it cannot be shown: {type(error).__name__}: {error}")
-    return None
+        return None
 
 
 @click.command("status")

@@ -32,7 +32,7 @@ _LIVE: Final = {
 
 #: A record reaches slurmdbd some seconds after the end; if not, it is asked for again after half a
 #: minute, and each time four times later: for three weeks in all.
-LAGS: Final = timedelta(seconds=5)
+LAGS = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=30)
 BILL_TRIES: Final = 9
 

@@ -329,19 +329,16 @@ def due(connection: Connection, now: datetime, action: str, user: str) -> list[s
 def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
     """A user's attempts that have ended, and of which accounting is to be asked now."""
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
-    where = f"bill_due_at <= ? AND {_OF_USER} ORDER BY bill_due_at LIMIT ?"
+    is_due, values = "bill_due_at <= ?", [to_text(now)]
+    where = f"{is_due} AND {_OF_USER} ORDER BY bill_due_at LIMIT ?"
     with connection.transaction(write=False):
-        rows = _select(connection, "attempt", names, where, [to_text(now), user, limit])
-        found: dict[str, tuple[str, str, str]] = {}
-        attempts = decode_all(AttemptRow, names, rows, AttemptRow)
-        for is_one, ids in among(list({row.run_id for row in attempts})):
-            sql = f"SELECT {', '.join(of_run_names)} FROM run WHERE run_id {is_one}"  # noqa: S608 - our names, and marks
-            for run_id, *said in connection.rows(sql, ids):
-                site, run_dir, partition = map(str, said)
-                found[str(run_id)] = (site, run_dir, partition)
+        rows = _select(connection, "attempt", names, where, [*values, user, limit])
+        found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
+    by_id = {run[0]: run[1:] for run in decode_all(RunRow, of_run_names, found, lambda *run: run)}
     return [
-        DueBill(row, *of_run(found, row.run_id), row.journal.get("accounted", {}).get("tries", 0))
-        for row in attempts
+        DueBill(row, site, run_dir, partition, row.journal.get("accounted", {}).get("tries", 0))
+        for row in decode_all(AttemptRow, names, rows, AttemptRow)
+        for site, run_dir, partition in [of_run(by_id, row.run_id)]
     ]
 
 

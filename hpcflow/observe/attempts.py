@@ -37,10 +37,10 @@ from hpcflow.launch.submission import (
 )
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Accounted, Ended, Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
-from hpcflow.observe.billing import accounted, estimated, record_of
+from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
@@ -53,7 +53,6 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.own_runs import is_others
-from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, linked
 from hpcflow.storage.unread import mark_unread
 
@@ -313,19 +312,11 @@ class _Watch:
     def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
         run_dir = RunDir(Path(due.run_dir))
         with self._apart(run_dir):
-            # Also where its journal is gone, or it says something else than the ledger: nothing is
-            # put beside that.
-            if not _awaits_bill(journal.read(run_dir), due.attempt.attempt):
-                return False
-            mark_unread(self._home, run_dir)
-            now, site, job = self._clock.now(), self._find_site(), record_of(due, told)
-            if job is not None:
-                record = accounted(due, job, site, now)
-            else:
-                is_final = not site.has_accounting
-                record = estimated(due, read_run(run_dir), site, now, is_final=is_final)
-            journal.append(run_dir, record)
-            return True
+            record = bill_of_attempt(due, run_dir, told, self._find_site(), self._clock.now())
+            if record is not None:
+                mark_unread(self._home, run_dir)
+                journal.append(run_dir, record)
+                return True
         return False
 
     def _adopt(
@@ -461,15 +452,6 @@ class _Watch:
                     f"job {attempt.job_id} is on cluster {record.cluster}, and this is {other}: "
                     "its end shows where it runs"
                 )
-
-
-def _awaits_bill(records: Iterable[JournalRecord], number: int) -> bool:
-    """Whether an attempt has ended, and has no bill by accounting."""
-    own = [each for each in records if getattr(each, "attempt", None) == number]
-    bills = [each for each in own if isinstance(each, Accounted)]
-    if any(each.source == "accounting" for each in bills):
-        return False
-    return any(isinstance(each, Ended) for each in own)
 
 
 def _is_end(job: JobInfo) -> bool:

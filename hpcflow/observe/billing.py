@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -11,7 +11,7 @@ from hpcflow.errors import HpcflowError
 from hpcflow.launch.price import usage_of
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.ledger.rows import DueBill
-from hpcflow.model.journal import Accounted, ChargeLine
+from hpcflow.model.journal import Accounted, ChargeLine, Ended
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
@@ -19,6 +19,36 @@ from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.bill import Bill, bill_of
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Partition, Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+
+
+def bill_of_attempt(
+    due: DueBill, run_dir: RunDir, told: Sequence[JobInfo], site: Site, now: datetime
+) -> Accounted | None:
+    """What is to be journaled about an attempt; None where its journal has it, is gone, or says
+    something else than the ledger: nothing is put beside that.
+
+    Args:
+        told: what accounting has answered about its job's id.
+
+    Raises:
+        StorageError: the run's files cannot be read.
+    """
+    own = [
+        each
+        for each in journal.read(run_dir)
+        if getattr(each, "attempt", None) == due.attempt.attempt
+    ]
+    if any(isinstance(each, Accounted) and each.source == "accounting" for each in own):
+        return None
+    if not any(isinstance(each, Ended) for each in own):
+        return None
+    job = record_of(due, told)
+    if job is not None:
+        return accounted(due, job, site, now)
+    return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
 
 
 def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:

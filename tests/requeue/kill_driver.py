@@ -203,7 +203,7 @@ def at_boundaries(folder: Path) -> dict[str, Any]:
     world = World(folder, sbatch_s=0.02, slow=0.15)
     # Bills come some seconds after an end, in whichever round: then no two would have the same
     # moments. Kills while they are written are among those at random moments.
-    setattr(hpcflow.ledger.derive, "LAGS", timedelta(days=1))  # noqa: B010 - it is final
+    hpcflow.ledger.derive.LAGS = timedelta(days=1)
     moments = folder / "moments"
     assert wait(world.fork(world.send_new)) == 0
     once = ["daemon", "--once"]
