@@ -128,16 +128,12 @@ def room(
     return Room(free)
 
 
-def why_not_anew(
-    progress: SweepProgress, rate: Rate, now: datetime, taken: Mapping[int, Taken]
-) -> str | None:
-    """Why a run that has failed is not to be trained anew; None if it may be.
+def no_room_for(progress: SweepProgress, rate: Rate, taken: Mapping[int, Taken]) -> str | None:
+    """Why there is no room for a run that has failed to be trained anew; None if there is.
 
     Args:
         taken: as it is once that has begun.
     """
-    if (why := end_of(progress, now)) is not None:
-        return why
     for name, limit, unit in _limits(progress.budget):
         used, _ = _used(progress, rate, name, taken)
         if used > limit:

@@ -9,10 +9,10 @@ from hpcflow.errors import StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep_records import Anew, SweepRecord
 from hpcflow.storage.runs import linked
-from hpcflow.sweeps.budget import why_not_anew
+from hpcflow.sweeps.budget import no_room_for
 from hpcflow.sweeps.reports import read_reports, says_something
 from hpcflow.sweeps.round import Round
-from hpcflow.sweeps.state import SweepState, Trial
+from hpcflow.sweeps.state import Trial
 from hpcflow.sweeps.trials import is_over
 
 #: So much of a file is not read over and over, even where it says nothing.
@@ -84,7 +84,9 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     tried = len(trial.runs[repeat]) - 1
     why_not = None
     if state is RunState.FAILED and tried < this.progress.spec.retries:
-        why_not = _why_not_anew(this, run_id)
+        why_not = this.why_nothing_begins() or no_room_for(
+            this.progress, this.rate(), this.taken(anew=run_id)
+        )
         if why_not is None:
             anew = this.new_run_id(trial.number, repeat)
             now = this.around.clock.now()
@@ -95,14 +97,6 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     why = "its run was cancelled" if state is RunState.CANCELLED else f"its run failed: {cause}"
     behind = f"; {why_not}" if why_not is not None else ""
     this.tell(trial, "failed", why=f"{why} ({run_id}){behind}")
-
-
-def _why_not_anew(this: Round, run_id: str) -> str | None:
-    """Why there is no room for training a run once more; None if there is."""
-    if this.progress.state is not SweepState.RUNNING:
-        return f"the sweep was {'stopped' if this.progress.stop is not None else 'halted'}"
-    now = this.around.clock.now()
-    return why_not_anew(this.progress, this.rate(), now, this.taken(anew=run_id))
 
 
 def _never_reported(this: Round, trial: Trial, metric: str) -> None:

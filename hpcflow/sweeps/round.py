@@ -20,7 +20,7 @@ from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage.runs import is_purged, linked
 from hpcflow.storage.sweeps import SweepDir, append, journal_size, read_journal, read_sweep
-from hpcflow.sweeps.budget import Rate, Taken
+from hpcflow.sweeps.budget import Rate, Taken, end_of
 from hpcflow.sweeps.published.publish import publish
 from hpcflow.sweeps.state import SweepProgress, SweepState, Trial, apply, fold
 from hpcflow.sweeps.trials import TrialRuns, is_lost, is_over, trial_name
@@ -188,6 +188,12 @@ class Round:
     def was_made(self, run_id: str) -> bool:
         """Whether the home has this run."""
         return (self.around.settings.home.runs / run_id).is_symlink()
+
+    def why_nothing_begins(self) -> str | None:
+        """Why nothing of which Slurm has no job yet is sent any more; None if it may be."""
+        if self.progress.state is not SweepState.RUNNING:
+            return f"the sweep was {'stopped' if self.progress.stop is not None else 'halted'}"
+        return end_of(self.progress, self.around.clock.now())
 
     def rate(self) -> Rate:
         """What one trial takes in its whole time limit; only where a budget asks for it."""

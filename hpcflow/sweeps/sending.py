@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hpcflow.errors import HpcflowError, InputError, ScratchError, SubmissionRefused
-from hpcflow.sweeps.budget import end_of
 from hpcflow.sweeps.closing import wish_end
 from hpcflow.sweeps.round import Round
-from hpcflow.sweeps.state import SweepState, Trial
+from hpcflow.sweeps.state import Trial
 
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 def send_all(this: Round) -> bool:
     """Send what was asked for before and is not sent; whether Slurm took all of it."""
     waiting = [trial for trial in this.progress.open if trial.told is None]
-    why = end_of(this.progress, this.around.clock.now())
-    if this.progress.state is not SweepState.RUNNING:
-        why = f"the sweep was {'stopped' if this.progress.stop is not None else 'halted'}"
+    why = this.why_nothing_begins()
     if why is not None:
         waiting = _without_unsent(this, waiting, why)
     if this.in_arrays and not _send_arrays(this, waiting):

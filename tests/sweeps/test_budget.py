@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.model.sweep import Budget, SweepSpec
 from hpcflow.model.sweep_records import Asked, Closed, SweepRecord, Told
-from hpcflow.sweeps.budget import Rate, Taken, complaint, room, why_not_anew
+from hpcflow.sweeps.budget import Rate, Taken, complaint, no_room_for, room
 from hpcflow.sweeps.state import SweepProgress, fold
 
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -74,8 +74,8 @@ def test_one_that_takes_longer_than_its_time_limit_is_not_the_only_one() -> None
 def test_what_is_trained_anew_is_taken_once_more() -> None:
     found = progress({"gpu_hours": 20}, open_=1)
     assert room(found, LIMIT, NOW, {0: taken(0.0, failed=9.0)}).trials == 0
-    assert why_not_anew(found, LIMIT, NOW, {0: taken(0.0, failed=9.0)}) is None
-    said = why_not_anew(found, LIMIT, NOW, {0: taken(0.0, failed=11.0)})
+    assert no_room_for(found, LIMIT, {0: taken(0.0, failed=9.0)}) is None
+    said = no_room_for(found, LIMIT, {0: taken(0.0, failed=11.0)})
     assert said == "training it anew may pass the budget of 20 GPU hours"
 
 
