@@ -117,6 +117,7 @@ class _TensorBoard:
                 # The latter two: a tensorboard whose protobuf is of another version.
                 self._give_up(f"{error}; pip install tensorboard torch")
                 return None
+            _wait_for_a_later_name(self._folder)
             # What an earlier attempt wrote past its last checkpoint is told again from here on.
             self._writer = SummaryWriter(log_dir=str(self._folder), purge_step=train_step)
         return self._writer
@@ -124,3 +125,14 @@ class _TensorBoard:
     def _give_up(self, reason: str) -> None:
         warn(f"no TensorBoard files: {reason}")
         self._writer, self._folder = None, None
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Let a second pass when a file of this very second is there.
+
+    TensorBoard reads a folder's files by name, which is the second of their opening, then host and
+    process in no order of time. Read in the wrong order, the later train steps would be purged.
+    """
+    now = time.time()
+    if any(folder.glob(f"events.out.tfevents.{int(now):010d}.*")):
+        time.sleep(1 - now % 1)

@@ -6,6 +6,7 @@ import json
 import math
 import resource
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,27 @@ def test_tensorboard_has_every_train_step_once(folder: RunFolder) -> None:
 
     steps = [scalar.step for scalar in board.Scalars("loss")]
     assert sorted(set(steps)) == list(range(1, EPOCHS * BATCHES + 1))
+
+
+def test_tensorboard_reads_two_attempts_of_one_second_in_their_order(
+    path: Path, tmp_path: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = tmp_path / "tensorboard"
+    for first in (1, 4):
+        metrics = Metrics(EventLog(path), board)
+        for train_step in range(first, first + 3):
+            metrics.log(train_step, {"loss": 0.0})
+        metrics.close()
+        if first == 1:
+            # As from a host whose name comes last, and which wrote until just now.
+            (written,) = board.iterdir()
+            written.rename(board / f"events.out.tfevents.{int(time.time()):010d}.zz.9.9")
+
+    told = EventAccumulator(str(board))
+    told.Reload()
+    assert [scalar.step for scalar in told.Scalars("loss")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_without_tensorboard_it_is_said_once(tmp_path: Path, folder: RunFolder) -> None:
