@@ -18,8 +18,12 @@ from hpcflow.schedulers.base import (
     JobInfo,
     JobRef,
     Lookup,
+    PredictedStart,
+    Reservation,
     Scheduler,
+    Standing,
     SubmitRequest,
+    WaitingJob,
 )
 from hpcflow.schedulers.slurm.job_ids import tasks_of
 
@@ -113,6 +117,18 @@ class ArrayScheduler:
 
     def accounts(self, user: str) -> frozenset[str] | None:
         return self._inner.accounts(user)
+
+    def standing(self, user: str) -> Standing | None:
+        return self._inner.standing(user)
+
+    def reservations(self) -> list[Reservation]:
+        return self._inner.reservations()
+
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+        return self._inner.waiting(job_ids)
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        return self._inner.predicted_start(request)
 
     def _shown(self, jobs: Iterable[JobInfo]) -> Iterator[JobInfo]:
         arrays = self._arrays()

@@ -16,7 +16,9 @@ from typing import Literal, Protocol
 
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
+from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.standing import Reservation, Standing
 
 __all__ = [
     "ClusterInfo",
@@ -24,8 +26,13 @@ __all__ = [
     "JobRef",
     "Lookup",
     "PartitionInfo",
+    "PredictedStart",
+    "PriorityFactor",
+    "Reservation",
     "Scheduler",
+    "Standing",
     "SubmitRequest",
+    "WaitingJob",
 ]
 
 
@@ -177,4 +184,36 @@ class Scheduler(Protocol):
     def accounts(self, user: str) -> frozenset[str] | None:
         """Accounts that ``user`` may charge; None when the cluster has no accounting, or it is
         silent."""
+        ...
+
+    def standing(self, user: str) -> Standing | None:
+        """The accounts of ``user``, their limits, and their fair shares.
+
+        Each part that cannot be had is left out and named in ``missing``. None when the cluster has
+        no accounting, or says nothing at all.
+        """
+        ...
+
+    def reservations(self) -> list[Reservation]:
+        """What is set aside, and for whom, now or later, that has not ended; by its start."""
+        ...
+
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+        """What is known of those of these jobs that wait, in the order in which they were given.
+
+        One question about all waiting jobs of the cluster, and one about priorities, which may fail
+        alone.
+        """
+        ...
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        """When, and where, this job would start if it were sent now. Nothing is sent.
+
+        Returns:
+            None where the scheduler cannot say.
+
+        Raises:
+            SubmissionRefused: it would be refused.
+            SubmissionDelayed: a limit on the number of jobs is full for now.
+        """
         ...

@@ -23,7 +23,17 @@ import hpcflow
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
-from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.base import (
+    ClusterInfo,
+    JobInfo,
+    JobRef,
+    Lookup,
+    PredictedStart,
+    Reservation,
+    Standing,
+    SubmitRequest,
+    WaitingJob,
+)
 from hpcflow.schedulers.local_jobs import JobFolder
 from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_machine
 from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
@@ -140,6 +150,18 @@ class LocalScheduler:
 
     def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
         return None  # nobody is charged here
+
+    def standing(self, user: str) -> Standing | None:  # noqa: ARG002
+        return None
+
+    def reservations(self) -> list[Reservation]:
+        return []
+
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002
+        return []  # nothing waits here
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002
+        return None
 
     def _jobs(self) -> list[JobFolder]:
         return local_jobs.all_jobs(self._folder)

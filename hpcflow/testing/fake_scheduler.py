@@ -9,6 +9,8 @@ runs until it is told otherwise. Everything that goes wrong on a real cluster ca
     fake.is_accounting_down = True             # sacct fails
     fake.forbids_start_now = True              # a site where only admins may change a begin time
     fake.preempt(job_id); fake.requeue(job_id); fake.end(job_id, "NODE_FAIL")
+
+What a user may use, and what stands before a job, is in :mod:`hpcflow.testing.fake_outlook`.
 """
 
 from __future__ import annotations
@@ -27,10 +29,20 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.base import (
+    JobInfo,
+    JobRef,
+    Lookup,
+    PredictedStart,
+    Reservation,
+    Standing,
+    SubmitRequest,
+    WaitingJob,
+)
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
-from hpcflow.testing.fake_cluster import FakeCluster, tasks_in
+from hpcflow.testing.fake_cluster import tasks_in
+from hpcflow.testing.fake_outlook import FakeOutlook
 
 
 class Fault(Enum):
@@ -46,7 +58,7 @@ class Fault(Enum):
     UNAVAILABLE = "no controller"
 
 
-class FakeScheduler(FakeCluster):
+class FakeScheduler(FakeOutlook):
     """A :class:`hpcflow.schedulers.base.Scheduler`.
 
     Args:
@@ -97,14 +109,7 @@ class FakeScheduler(FakeCluster):
         script = request.script.read_text()
         if fault is Fault.DELAYED or self._is_full(tasks_in(script)):
             raise SubmissionDelayed("AssocMaxSubmitJobLimit", next_action="try again later")
-        wanted = re.search(r"^#SBATCH --partition[= ](\S+)", script, re.MULTILINE)
-        if fault is Fault.REFUSED or (wanted and wanted[1] not in self.partitions):
-            raise SubmissionRefused(
-                "Invalid partition name specified",
-                where=Where(key="resources.partition"),
-                next_action="see what there is with `hpcflow site show`",
-            )
-        partition = wanted[1] if wanted else "gpu"
+        partition = self._partition(script, refuses=fault is Fault.REFUSED)
         job_id = self._add_all(request.job_name, script, partition, self._allowed(script))
         if (later := re.search(r"^#SBATCH --begin=now\+(\d+)", script, re.MULTILINE)) is not None:
             self.begin_at(job_id, self._clock.now() + timedelta(seconds=int(later[1])))
@@ -193,6 +198,23 @@ class FakeScheduler(FakeCluster):
         silent = self.is_accounting_down or not self._has_accounting
         return None if silent else frozenset({"physics"})
 
+    def standing(self, user: str) -> Standing | None:
+        self.calls.append("standing")
+        silent = self.is_accounting_down or not self._has_accounting
+        return None if silent else self._standing(user)
+
+    def reservations(self) -> list[Reservation]:
+        self._say("reservations")
+        return self._reservations()
+
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+        self._say("waiting")
+        return self._waiting(job_ids)
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        self._say("predicted_start")
+        return self._predicted(self._partition(request.script.read_text()))
+
     def _say(self, call: str) -> None:
         self._advance()
         self.calls.append(call)
@@ -200,6 +222,17 @@ class FakeScheduler(FakeCluster):
             raise SchedulerUnavailable(
                 "Unable to contact slurm controller (connect failure)", next_action="try again"
             )
+
+    def _partition(self, script: str, *, refuses: bool = False) -> str:
+        """Of a job that names none, the default one."""
+        wanted = re.search(r"^#SBATCH --partition[= ](\S+)", script, re.MULTILINE)
+        if refuses or (wanted and wanted[1] not in self.partitions):
+            raise SubmissionRefused(
+                "Invalid partition name specified",
+                where=Where(key="resources.partition"),
+                next_action="see what there is with `hpcflow site show`",
+            )
+        return wanted[1] if wanted else "gpu"
 
     def _allowed(self, script: str) -> list[str]:
         """The nodes that ``--exclude`` leaves; as sbatch, it wants to know each by name."""

@@ -315,6 +315,71 @@ class SchedulerContract:
         accounts = scheduler.accounts("hpcf-ada")
         assert accounts is None or "physics" in accounts
 
+    def test_a_user_stands_somewhere_or_nobody_says(self, scheduler: Scheduler) -> None:
+        standing = scheduler.standing("hpcf-ada")
+        if standing is None:
+            assert scheduler.accounts("hpcf-ada") is None
+            return
+        association = standing.association("physics")
+        assert standing.user == "hpcf-ada"
+        assert standing.missing == ()
+        assert association is not None
+        assert association == standing.association()
+        assert association.default_qos in (None, *association.qos)
+        assert standing.qos_named("normal") is not None
+        own, whole = standing.share("physics"), standing.account_share("physics")
+        assert own is not None
+        assert own.factor is not None
+        assert 0 <= own.factor <= 1
+        assert whole is not None
+        assert whole.factor is None
+        limits = [limit for each in (association, *standing.qos) for limit in each.limits]
+        assert all(limit.allowed >= 0 and limit.holder for limit in limits)
+
+    def test_a_stranger_stands_nowhere(self, scheduler: Scheduler) -> None:
+        standing = scheduler.standing("hpcf-nobody")
+        assert standing is None or not standing.share("physics") or scheduler.name == "fake"
+
+    def test_what_is_reserved_has_not_ended(self, scheduler: Scheduler) -> None:
+        reserved = scheduler.reservations()
+        assert all(each.start < each.end and each.end > self.now() for each in reserved)
+        assert reserved == sorted(reserved, key=lambda each: each.start)
+
+    def test_a_job_that_waits_says_why_and_others_do_not_wait(
+        self, scheduler: Scheduler, directory: Path
+    ) -> None:
+        running = scheduler.submit(self.request(directory, SLEEPS))
+        self.running(scheduler, running.job_id)
+        later = scheduler.submit(self.request(directory, SLEEPS, lines=self.begin_lines()))
+        told = scheduler.waiting(["66999999", later.job_id, running.job_id, "not a job"])
+        waits = [job.job_id for job in scheduler.queue([later.job_id]) if job.begins_at]
+        scheduler.cancel([later.job_id, running.job_id])
+        assert scheduler.waiting([]) == []
+        assert [job.job_id for job in told] == waits
+        for job in told:
+            assert job.reason == "BeginTime"
+            assert job.partitions
+            assert job.expected_start is not None
+            assert job.expected_start > self.now() + timedelta(minutes=10)
+            assert job.position is None  # there is nobody whom it could come before
+
+    def test_asking_when_a_job_would_start_sends_nothing(
+        self, scheduler: Scheduler, directory: Path
+    ) -> None:
+        request = self.request(directory, SLEEPS)
+        predicted = scheduler.predicted_start(request)
+        if predicted is not None:
+            assert predicted.starts_at > self.now() - timedelta(minutes=1)
+            assert predicted.nodes
+            assert predicted.partition in [
+                each.name for each in scheduler.cluster_info().partitions
+            ]
+            with pytest.raises(SubmissionRefused):
+                scheduler.predicted_start(
+                    self.request(directory, SLEEPS, lines=self.refused_lines())
+                )
+        assert scheduler.find(request.job_name, self.now() - timedelta(minutes=5)).jobs == ()
+
 
 class LostAnswerContract(SchedulerContract):
     """For schedulers that talk with somebody else: the job is made, but its id never arrives."""

@@ -12,7 +12,18 @@ from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 from hpcflow.errors import HpcflowError
-from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, Scheduler, SubmitRequest
+from hpcflow.schedulers.base import (
+    ClusterInfo,
+    JobInfo,
+    JobRef,
+    Lookup,
+    PredictedStart,
+    Reservation,
+    Scheduler,
+    Standing,
+    SubmitRequest,
+    WaitingJob,
+)
 from hpcflow.testing.cluster import User
 
 T = TypeVar("T")
@@ -60,6 +71,18 @@ class AsUser:
 
     def accounts(self, user: str) -> frozenset[str] | None:
         return self.call(lambda: self._scheduler.accounts(user))
+
+    def standing(self, user: str) -> Standing | None:
+        return self.call(lambda: self._scheduler.standing(user))
+
+    def reservations(self) -> list[Reservation]:
+        return self.call(self._scheduler.reservations)
+
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+        return self.call(lambda: self._scheduler.waiting(job_ids))
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        return self.call(lambda: self._scheduler.predicted_start(request))
 
     def call(self, function: Callable[[], T]) -> T:
         """What ``function`` gives, or raises, when the user calls it."""

@@ -1,7 +1,8 @@
 """Slurm by its commands: the scheduler that works wherever sbatch does.
 
 What their answers mean is in submit.py, parse_jobs.py and parse_cluster.py; here is only which
-question to ask whom, and when an answer is proof.
+question to ask whom, and when an answer is proof. What is asked about a user's standing and about
+waiting jobs is in outlook.py.
 """
 
 from __future__ import annotations
@@ -15,9 +16,19 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
-from hpcflow.schedulers.base import ClusterInfo, JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.base import (
+    ClusterInfo,
+    JobInfo,
+    JobRef,
+    Lookup,
+    PredictedStart,
+    Reservation,
+    Standing,
+    SubmitRequest,
+    WaitingJob,
+)
 from hpcflow.schedulers.slurm import job_ids as ids
-from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
+from hpcflow.schedulers.slurm import outlook, parse_cluster, parse_jobs
 from hpcflow.schedulers.slurm.run_command import (
     ask,
     run_query,
@@ -203,6 +214,27 @@ class SlurmCommands:
         if user not in self._accounts:
             self._accounts[user] = self._ask_accounts(user)
         return self._accounts[user]
+
+    def standing(self, user: str) -> Standing | None:
+        try:
+            settings = self._read_settings()
+        except SchedulerUnavailable as error:
+            _log.debug("the cluster does not say what it has: %s", error)
+            settings = {}
+        silent = settings and not parse_cluster.has_accounting(settings)
+        if silent or not self._has_accounting:
+            return None
+        return outlook.ask_standing(user, settings.get("ClusterName") or self._cluster_name)
+
+    def reservations(self) -> list[Reservation]:
+        now = self._clock.now()
+        return [each for each in outlook.ask_reservations() if each.end > now]
+
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+        return outlook.ask_waiting(job_ids)
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        return outlook.ask_predicted_start(request, self.cancel)
 
     # --- the questions ---------------------------------------------------------------------
 

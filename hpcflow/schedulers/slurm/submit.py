@@ -39,8 +39,9 @@ _JOB_ID_LINES: Final = (
     ),
 )
 
-#: sbatch's own words after the controller, or the way to it, said no.
+#: sbatch's own words after the controller, or the way to it, said no; and of ``--test-only``.
 _VERDICT: Final = "Batch job submission failed:"
+_TEST_VERDICT: Final = "allocation failure:"
 
 _LOOK_UP: Final = "hpcflow looks the job's name up before it sends anything again"
 _LATER: Final = "try again later: `hpcflow resume` sends the same run"
@@ -57,6 +58,23 @@ def job_from(answer: Answer) -> JobRef:
     if answer.exit_code == 0 and len(jobs) == 1:
         return jobs[0]
     raise _error(answer, said_a_job=bool(jobs))
+
+
+def refusal_from(answer: Answer) -> SchedulerError:
+    """Why ``sbatch --test-only`` said no. Nothing was sent, so there are no doubts."""
+    text = answer.stderr
+    if any(message in text for message in (*UNAVAILABLE, *DOUBTS)):
+        return SchedulerUnavailable(
+            f"Slurm does not answer now: {_said(answer)}", next_action="try again later"
+        )
+    if POLICY in text:
+        return _limit(answer)
+    if any(message in text for message in DELAYS):
+        return SubmissionDelayed(
+            f"Slurm would not take the job now: {_said(answer)}", next_action="try again later"
+        )
+    known = (refusal for refusal in REFUSALS if refusal.text in text)
+    return _refused(answer, next(known, Refusal("", None, "correct what sbatch complains of")))
 
 
 def _job_lines(stdout: str) -> list[JobRef]:
@@ -111,7 +129,7 @@ def _limit(answer: Answer) -> SchedulerError:
 
 
 def _said(answer: Answer) -> str:
-    return answer.complaint.replace(f"{_VERDICT} ", "")
+    return answer.complaint.replace(f"{_VERDICT} ", "").replace(f"{_TEST_VERDICT} ", "")
 
 
 def _refused(answer: Answer, refusal: Refusal) -> SubmissionRefused:

@@ -18,18 +18,8 @@ def parse_tres(text: str) -> Usage | None:
     Of GPUs Slurm tells the sum and, where the site tracks types, the number of each. Memory without
     a unit is in MiB. What is not known here, and what cannot be read, is passed over.
     """
-    counts: dict[str, int] = {}
-    mem_mb = 0
-    for part in text.strip().split(","):
-        name, _, value = part.partition("=")
-        read = _COUNT.fullmatch(value.strip())
-        if read is None:
-            continue
-        number, unit = float(read[1]), read[2]
-        if name == "mem":
-            mem_mb = round(number * _KIB[unit] / 1024)
-        else:
-            counts[name] = round(number * (1000 ** " KMGTPE".index(unit or " ")))
+    counts = tres_counts(text)
+    mem_mb = counts.pop("mem", 0)
     if not counts and not mem_mb:
         return None
     gpus = {
@@ -46,3 +36,19 @@ def parse_tres(text: str) -> Usage | None:
         mem_mb=mem_mb,
         gpus=dict(sorted(gpus.items())),
     )
+
+
+def tres_counts(text: str) -> dict[str, int]:
+    """Name -> how many, as Slurm names them; ``mem`` in MiB, also where it bears no unit."""
+    counts: dict[str, int] = {}
+    for part in text.strip().split(","):
+        name, _, value = part.partition("=")
+        read = _COUNT.fullmatch(value.strip())
+        if read is None:
+            continue
+        number, unit = float(read[1]), read[2]
+        if name == "mem":
+            counts[name] = round(number * _KIB[unit] / 1024)
+        else:
+            counts[name] = round(number * (1000 ** " KMGTPE".index(unit or " ")))
+    return counts

@@ -1,0 +1,121 @@
+"""Which questions tell how a user stands, and what stands before a job: few, each of which may
+fail alone. What the answers mean is in parse_standing.py, parse_waiting.py, parse_reservations.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import pwd
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.schedulers.base import SubmitRequest
+from hpcflow.schedulers.slurm import job_ids as ids
+from hpcflow.schedulers.slurm import parse_standing, parse_waiting
+from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
+from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
+from hpcflow.schedulers.slurm.run_command import ask, run_query
+from hpcflow.schedulers.slurm.submit import job_from, refusal_from
+from hpcflow.schedulers.waiting import PredictedStart, WaitingJob
+from hpcflow.sites.standing import Reservation, Standing
+
+_log = logging.getLogger(__name__)
+
+#: sacctmgr and sshare talk with a database that may be far away.
+_DATABASE_TIMEOUT_S: Final = 10.0
+_TEST_TIMEOUT_S: Final = 60.0
+
+
+def ask_standing(user: str, cluster: str | None) -> Standing | None:
+    """How ``user`` stands; None when nobody says anything."""
+    missing: list[str] = []
+
+    def tried(what: str, argv: Sequence[str]) -> str | None:
+        try:
+            return ask(argv, timeout_s=_DATABASE_TIMEOUT_S)
+        except SchedulerUnavailable as error:
+            _log.debug("%s of %s: %s", what, user, error)
+            missing.append(f"{what}: {error.message}")
+            return None
+
+    associations = tried(
+        "associations", [*_SACCTMGR, "associations", _ASSOCIATIONS, f"user={user}"]
+    )
+    qos = tried("QOS", [*_SACCTMGR, "qos", _QOS])
+    book = tried("usage of limits", ["scontrol", "show", "assoc_mgr", f"users={user}", _FLAGS])
+    books = None if book is None else parse_assoc_mgr(book)
+    told = parse_standing.Told(associations, qos, None, books)
+    uid = _uid(user)
+    found = parse_standing.standing(told, user=user, uid=uid, cluster=cluster)
+    accounts = sorted({each.account for each in found.associations})
+    whose = ["--users", user, *(["--accounts", ",".join(accounts)] if accounts else [])]
+    shares = tried("fair share", [*_SSHARE, *whose])
+    if associations is None and books is None and shares is None:
+        return None
+    told = parse_standing.Told(associations, qos, shares, books)
+    return parse_standing.standing(told, user=user, uid=uid, cluster=cluster, missing=missing)
+
+
+def ask_reservations() -> list[Reservation]:
+    """All of them."""
+    return parse_reservations(ask(["scontrol", "show", "reservation", "--oneliner"]))
+
+
+def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
+    """Those of these jobs that wait."""
+    wanted = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
+    if not wanted:
+        return []
+    squeue = ask([*_SQUEUE, parse_waiting.WAITING_FORMAT])
+    # One question for all: sprio fails where one of the jobs it is asked for has started.
+    words = ["sprio", "--noheader", "--format", parse_waiting.FACTORS_FORMAT]
+    try:
+        sprio = ask(words)
+    except SchedulerUnavailable as error:
+        _log.debug("priorities are not known: %s", error)
+        sprio = ""
+    return parse_waiting.parse_waiting(squeue, sprio, wanted)
+
+
+def ask_predicted_start(
+    request: SubmitRequest, cancel: Callable[[Sequence[str]], None]
+) -> PredictedStart | None:
+    """When sbatch says that the job would start.
+
+    Args:
+        cancel: ends a job that a wrapper around sbatch has sent, which drops ``--test-only``.
+    """
+    argv = ["sbatch", "--test-only", str(request.script)]
+    answer = run_query(argv, timeout_s=_TEST_TIMEOUT_S)
+    if answer.exit_code is None:
+        return None
+    if answer.exit_code != 0:
+        raise refusal_from(answer)
+    try:
+        sent = job_from(answer)
+    except SchedulerError:
+        return parse_waiting.parse_start(answer.stderr + answer.stdout)
+    cancel([sent.job_id])
+    raise SchedulerUnavailable(
+        f"the sbatch of this cluster sends a job that is only to be tested: {sent.job_id},"
+        " which was cancelled",
+        next_action="see what it is: type -a sbatch",
+    )
+
+
+_SACCTMGR: Final = ("sacctmgr", "--noheader", "--parsable2", "show")
+_ASSOCIATIONS: Final = f"format={','.join(parse_standing.ASSOCIATION_FIELDS)}"
+_QOS: Final = f"format={','.join(parse_standing.QOS_FIELDS)}"
+_FLAGS: Final = "flags=assoc,qos"
+_SSHARE: Final = (
+    "sshare", "--noheader", "--parsable2", f"--format={','.join(parse_standing.SHARE_FIELDS)}",
+)  # fmt: skip
+_SQUEUE: Final = ("squeue", "--all", "--states=PENDING", "--noheader", "--Format")
+
+
+def _uid(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None

@@ -1,0 +1,180 @@
+"""What squeue and sprio print of jobs that wait, and ``sbatch --test-only`` of one that does not.
+
+Pure. The columns are the same in Slurm 20.11 to 25.11; ``%n`` and ``%o`` of sprio came with 23.02.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from hpcflow.schedulers.slurm import job_ids as ids
+from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
+from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
+from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
+
+#: ``JobID`` is the number that sprio knows a task of an array by. The reason, which may be a
+#: sentence, stands last.
+WAITING_FIELDS: Final = (
+    "JobArrayID", "JobID", "Partition", "UserName", "Account", "QOS", "PriorityLong", "TimeLimit",
+    "NumNodes", "ReqNodes", "SchedNodes", "StartTime", "EligibleTime", "Reservation", "Dependency",
+    "Reason",
+)  # fmt: skip
+#: For ``squeue --Format``.
+WAITING_FORMAT: Final = ",".join(
+    [f"{name}:{FIELD_END}" for name in WAITING_FIELDS[:-1]] + [f"{WAITING_FIELDS[-1]}:{ROW_END}"]
+)
+
+#: Weighted factors, by sprio's letters, each with its name here.
+_FACTORS: Final = {
+    "F": "fair share",
+    "A": "age",
+    "J": "job size",
+    "P": "partition",
+    "Q": "QOS",
+    "B": "association",
+    "S": "site",
+    "T": "resources",
+    "N": "nice",
+}
+#: For ``sprio --format``: the job, the partition, then the factors.
+FACTORS_FORMAT: Final = "|".join(["%i", "%r", *(f"%{letter}" for letter in _FACTORS)])
+
+#: Up to 24.11 without the cluster and the odd "a".
+_START: Final = re.compile(
+    r"Job \d+ to start at (?P<time>\S+)(?: on cluster \S+)?(?: a)? using \d+ processors"
+    r" on (?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
+)
+_NO_TEXT: Final = frozenset({"", "(null)", "n/a", "none"})
+
+
+def parse_waiting(squeue: str, sprio: str, job_ids: Sequence[str]) -> list[WaitingJob]:
+    """Those of ``job_ids`` that stand in ``squeue --states=PENDING`` of the whole cluster.
+
+    Args:
+        sprio: empty where it was silent.
+    """
+    rows = [row for row in map(_row, squeue.split(ROW_END)) if row is not None]
+    factors = parse_factors(sprio)
+    # As the scheduler goes through them: by priority, then by age.
+    order = sorted((row for row in rows if _may_start(row)), key=_rank)
+    found: list[WaitingJob] = []
+    for wanted in dict.fromkeys(job_ids):
+        for row in rows:
+            if ids.covers(row["JobArrayID"], wanted):
+                job = _placed(row, order)
+                parts = factors.get((row["JobID"], job.partitions[0] if job.partitions else ""))
+                found.append(replace(job, job_id=wanted, factors=parts or ()))
+                break
+    return found
+
+
+def parse_factors(sprio: str) -> dict[tuple[str, str], tuple[PriorityFactor, ...]]:
+    """Job and partition -> its factors, the largest first; those that count for nothing are not
+    told. What is "nice" is taken off by its owner."""
+    told: dict[tuple[str, str], tuple[PriorityFactor, ...]] = {}
+    for line in sprio.splitlines():
+        job_id, *values = (part.strip() for part in line.split("|"))
+        if len(values) != len(_FACTORS) + 1 or not job_id.isdecimal():
+            continue
+        partition, *weighted = values
+        parts = [
+            PriorityFactor(name, -points if name == "nice" else points)
+            for name, text in zip(_FACTORS.values(), weighted, strict=True)
+            if (points := _points(text))
+        ]
+        told[job_id, partition] = tuple(sorted(parts, key=lambda each: -abs(each.points)))
+    return told
+
+
+def parse_start(text: str) -> PredictedStart | None:
+    """What ``sbatch --test-only`` printed; None where it named no time."""
+    match = _START.search(text)
+    starts_at = parse_time(match["time"]) if match else None
+    if match is None or starts_at is None:
+        return None
+    return PredictedStart(starts_at, match["partition"], _nodes(match["nodes"]))
+
+
+def _row(text: str) -> dict[str, str] | None:
+    values = text.strip("\n").split(FIELD_END)
+    if len(values) != len(WAITING_FIELDS):
+        return None
+    # What a wrapper prints stands on lines of its own, before the first row.
+    values[0] = values[0].strip().rpartition("\n")[2]
+    row = {name: value.strip() for name, value in zip(WAITING_FIELDS, values, strict=True)}
+    return row if ids.base(row["JobArrayID"]).isdecimal() else None
+
+
+def _may_start(row: dict[str, str]) -> bool:
+    """Whether it competes. What is held has no priority; what waits for another job, or for other
+    tasks of its array, is not eligible."""
+    waits_for_time = row["Reason"] == "BeginTime"
+    return (
+        _count(row["PriorityLong"]) not in (None, 0)
+        and parse_time(row["EligibleTime"]) is not None
+        and not waits_for_time
+    )
+
+
+def _rank(row: dict[str, str]) -> tuple[int, int]:
+    return -(_count(row["PriorityLong"]) or 0), _count(row["JobID"]) or 0
+
+
+def _placed(row: dict[str, str], order: list[dict[str, str]]) -> WaitingJob:
+    job = _job(row)
+    if not job.partitions or row not in order:
+        return job
+    rivals = [each for each in order if job.partitions[0] in each["Partition"].split(",")]
+    place = rivals.index(row)
+    return replace(
+        job,
+        position=place + 1,
+        rivals=len(rivals),
+        priority_ahead=_count(rivals[place - 1]["PriorityLong"]) if place else None,
+        priority_first=_count(rivals[0]["PriorityLong"]),
+    )
+
+
+def _job(row: dict[str, str]) -> WaitingJob:
+    return WaitingJob(
+        job_id=row["JobArrayID"],
+        partitions=tuple(row["Partition"].split(",")) if row["Partition"] else (),
+        reason=_text(row["Reason"]),
+        user=_text(row["UserName"]),
+        account=_text(row["Account"]),
+        qos=_text(row["QOS"]),
+        time_limit_min=parse_minutes(row["TimeLimit"]),
+        nodes=_count(row["NumNodes"].partition("-")[0]),
+        required_nodes=_nodes(row["ReqNodes"]),
+        expected_nodes=_nodes(row["SchedNodes"]),
+        expected_start=parse_time(row["StartTime"]),
+        eligible_at=parse_time(row["EligibleTime"]),
+        priority=_count(row["PriorityLong"]),
+        dependency=_text(row["Dependency"]),
+        reservation=_text(row["Reservation"]),
+    )
+
+
+def _text(text: str) -> str | None:
+    return None if text.lower() in _NO_TEXT else text
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _points(text: str) -> int:
+    """``25000``; of the resources ``cpu=12,mem=3.5``, whose sum it is."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?(?=,|$)", text)
+    return round(sum(float(number) for number in numbers))
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return expand(text)
+    except ValueError:
+        return (text,)

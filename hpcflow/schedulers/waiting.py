@@ -1,0 +1,71 @@
+"""What a scheduler knows of a job that waits, and of one that is not sent yet. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class PriorityFactor:
+    """A part of a job's priority: ``fair share``, ``age``, ``job size``, ``partition``, ``QOS`` ….
+
+    Attributes:
+        points: with its weight applied; all of them together are the priority.
+    """
+
+    name: str
+    points: int
+
+
+@dataclass(frozen=True)
+class WaitingJob:
+    """A job that waits. None where nobody says.
+
+    Attributes:
+        reason: why, in the scheduler's words, as they came.
+        partitions: those that it may start in, as a rule one.
+        time_limit_min: the longest it may run.
+        nodes: how many it wants, at least.
+        required_nodes: those that it must have, by name.
+        expected_nodes: those that the scheduler means to give it.
+        expected_start: when the scheduler means to start it; as `squeue --start` says.
+        position: its place among those jobs of its (first) partition that could start if there were
+            room, 1 is next; None for a job that could not.
+        rivals: how many those are, it included.
+        priority_ahead: that of the job just before it; None for the first.
+        priority_first: that of the first of them.
+        factors: what its priority is made of; empty where nobody says.
+        dependency: what must happen first, in the scheduler's notation.
+        reservation: that it asked for.
+    """
+
+    job_id: str
+    partitions: tuple[str, ...] = ()
+    reason: str | None = None
+    user: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time_limit_min: int | None = None
+    nodes: int | None = None
+    required_nodes: tuple[str, ...] = ()
+    expected_nodes: tuple[str, ...] = ()
+    expected_start: datetime | None = None
+    eligible_at: datetime | None = None
+    priority: int | None = None
+    position: int | None = None
+    rivals: int | None = None
+    priority_ahead: int | None = None
+    priority_first: int | None = None
+    factors: tuple[PriorityFactor, ...] = ()
+    dependency: str | None = None
+    reservation: str | None = None
+
+
+@dataclass(frozen=True)
+class PredictedStart:
+    """When a job that is not sent would start."""
+
+    starts_at: datetime
+    partition: str | None = None
+    nodes: tuple[str, ...] = ()
