@@ -25,6 +25,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("hpcflow.cli.run", "Submit a run."),
     "render": ("hpcflow.cli.render", "Print the job script that `run` would submit."),
+    "plan": ("hpcflow.cli.plan", "Show where a run could go, at what cost, and when."),
     "ls": ("hpcflow.cli.ls", "List runs."),
     "show": ("hpcflow.cli.show", "Show one run: attempts, checkpoints, metrics."),
     "logs": ("hpcflow.cli.logs", "Print what a run printed."),

@@ -17,6 +17,7 @@ from hpcflow.ledger.url import parse_url
 from hpcflow.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from hpcflow.launch.choosing import Chooser
     from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
     from hpcflow.model.run import Run
@@ -72,6 +73,20 @@ class Session:
             site=the_site,
             site_reference=reference(the_site, site or self.settings.site),
             overrides=overrides,
+            chooser=self.chooser(the_site, site),
+        )
+
+    def chooser(self, site: Site, name: str | None) -> Chooser:
+        """Who decides what `auto` becomes on ``site``, which was asked for as ``name``."""
+        from hpcflow.launch.choosing import make_chooser
+        from hpcflow.launch.connecting import reference
+
+        return make_chooser(
+            site,
+            reference(site, name or self.settings.site),
+            lambda: self.connect(site),
+            settings=self.settings,
+            clock=self.clock,
         )
 
     def scheduler(self, site_name: str) -> Scheduler:

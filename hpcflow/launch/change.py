@@ -36,7 +36,7 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
                 where=Where(key=f"--set {key}"),
                 next_action="begin a new run: hpcflow run CONFIG",
             )
-    placement = place(spec, site)
+    placement = place(spec, site, prefer=run.partition)
     update: dict[str, object] = {
         "spec": spec,
         "partition": placement.partition,

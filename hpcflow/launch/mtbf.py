@@ -9,6 +9,7 @@ the answer is about that, and with much it is what was observed::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,9 +32,13 @@ _PRIOR_ENDS: Final = 1
 _WINDOW: Final = timedelta(days=30)
 
 
-def mtbf_s(observed: Observed) -> int:
-    """Mean time between two ends, in whole seconds."""
-    return round((_PRIOR_S + observed.running_s) / (_PRIOR_ENDS + observed.ends))
+def mtbf_s(observed: Observed, prior_s: float = _PRIOR_S) -> int:
+    """Mean time between two ends, in whole seconds.
+
+    Args:
+        prior_s: within how many seconds one end is expected before anything was observed.
+    """
+    return round((prior_s + observed.running_s) / (_PRIOR_ENDS + observed.ends))
 
 
 def mtbf_of(run: Run, settings: Settings, now: datetime) -> int | None:
@@ -43,15 +48,30 @@ def mtbf_of(run: Run, settings: Settings, now: datetime) -> int | None:
     """
     if run.spec.checkpoint.interval_s != AUTO:
         return None
+    return mtbf_s(seen_in([run.partition], run.site, settings, now)[run.partition])
+
+
+def seen_in(
+    partitions: Iterable[str], site: str, settings: Settings, now: datetime
+) -> dict[str, Observed]:
+    """What the ledger has observed of each partition of late.
+
+    A ledger that is not there, or does not answer, has observed nothing.
+
+    Args:
+        site: as the runs name it.
+    """
+    seen = {name: Observed() for name in partitions}
     try:
         url = parse_url(settings.ledger_url)
         if url.is_own and not url.path.exists():
-            return mtbf_s(Observed())  # opening it would make it
+            return seen  # opening it would make it
         with open_ledger(settings.ledger_url) as ledger:
             since = now - _WINDOW
-            seen = ledger.observed(
-                UNFORESEEN, site=run.site, partition=run.partition, since=since, now=now
-            )
+            for name in seen:
+                seen[name] = ledger.observed(
+                    UNFORESEEN, site=site, partition=name, since=since, now=now
+                )
     except HpcflowError:
-        seen = Observed()
-    return mtbf_s(seen)
+        pass
+    return seen

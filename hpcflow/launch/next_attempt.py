@@ -57,7 +57,7 @@ class NextAttempt:
             spec = spec.model_copy(update={"resources": resources})
         self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
         self._last, self._number = last, last.next_number
-        self._placement = place(spec, site)
+        self._placement = place(spec, site, prefer=run.partition)
         self._resume_from = newest_complete(run_dir) or run.begins_from
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError
+from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.places import require_plain, run_dir_on, template_dirs, variables
 from hpcflow.launch.price import estimate_cost_usd
@@ -28,9 +29,6 @@ from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ def make_plan(
     site_reference: str | None = None,
     overrides: Sequence[str] = (),
     granted: Mapping[str, Any] | None = None,
+    chooser: Chooser | None = None,
 ) -> Plan:
     """Check ``config`` against ``site`` and build all that would be sent.
 
@@ -69,6 +68,7 @@ def make_plan(
         site_reference: how the site is found again later; its name if None.
         granted: keys of ``resources`` that the job has which this is for; None where it is still
             to be sent. They go over the config's, and no limit of the site is held against them.
+        chooser: decides what `auto` becomes; None takes the first partition that fits.
 
     Raises:
         SpecError: the config or an override is wrong, alone or for this site.
@@ -86,6 +86,7 @@ def make_plan(
         config=config.absolute(),
         overrides=overrides,
         is_granted=granted is not None,
+        chooser=chooser,
     )
 
 
@@ -121,6 +122,7 @@ def plan_spec(
     overrides: Sequence[str] = (),
     is_granted: bool = False,
     of_sweep: OfSweep | None = None,
+    chooser: Chooser | None = None,
 ) -> Plan:
     """The same for a spec that was read already.
 
@@ -133,7 +135,10 @@ def plan_spec(
         SpecError: it is wrong for this site.
         SiteError: the site's scratch cannot be named in this environment.
     """
-    placement = place(spec, site, document, is_granted=is_granted)
+    if chooser is not None and not is_granted:
+        spec, placement = chooser.choose(spec, document)
+    else:
+        placement = place(spec, site, document, is_granted=is_granted)
     spec = with_default_environment(spec, settings.environ)
     created_at = clock.now()
     if of_sweep is None:

@@ -18,6 +18,7 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.launch import submission
+from hpcflow.launch.choosing import make_chooser
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
 from hpcflow.launch.plan import Plan, make_plan
@@ -66,13 +67,15 @@ def submit(
     clock = SystemClock()
     named_in = Where(key="site") if site else settings.site_named_in
     the_site, scheduler = _connect(site or settings.site, named_in, str(settings.home.path))
+    named = reference(the_site, site or settings.site)
     plan = make_plan(
         Path(config),
         settings=settings,
         clock=clock,
         site=the_site,
-        site_reference=reference(the_site, site or settings.site),
+        site_reference=named,
         overrides=overrides,
+        chooser=make_chooser(the_site, named, lambda: scheduler, settings=settings, clock=clock),
     )
     return launch(plan, settings=settings, scheduler=scheduler, clock=clock)
 

@@ -102,12 +102,15 @@ class Resources(Section):
     )
     partition: Word = Field(
         "auto",
-        description="A partition of the site, or `auto`: the first that fits; for a run without "
-        "GPUs, one without GPUs if there is any.",
+        description="A partition of the site, or `auto`: of those that fit, the one that costs and "
+        "takes least: [placement.md](placement.md).",
         examples=["gpu"],
     )
     account: Word | None = Field(
-        None, description="The Slurm account that is charged.", examples=["vision"]
+        None,
+        description="The Slurm account that is charged; `auto` for the one of yours with the best "
+        "standing. Default: the site's, else Slurm's.",
+        examples=["vision"],
     )
     qos: Word | None = Field(None, description="The Slurm quality of service.", examples=["normal"])
     constraint: (

@@ -127,7 +127,7 @@ def estimated(
 
 def _asked_for(run: Run, site: Site) -> Usage:
     try:
-        return usage_of(place(run.spec, site, is_granted=True))
+        return usage_of(place(run.spec, site, prefer=run.partition, is_granted=True))
     except HpcflowError:  # the site file has changed since: what the run says by itself is left
         resources = run.spec.resources
         gpus = resources.nodes * resources.gpus_per_node

@@ -187,7 +187,7 @@ class _Batch:
         if self._site is None or ("/" not in run.site and run.site != self._site.name):
             return False
         try:
-            placement = place(run.spec, self._site)
+            placement = place(run.spec, self._site, prefer=run.partition)
             here = run_dir_on(self._site, self._settings, placement, run.spec.project, run.run_id)
         except InputError:
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcflow.model.execution import Launcher
+from hpcflow.model.execution import Launcher, Resources
 from hpcflow.model.scalars import shortened
 from hpcflow.model.spec import RunSpec
 from hpcflow.sites.complaint import Complaint
@@ -63,7 +63,12 @@ class Placement:
 
 
 def place(
-    spec: RunSpec, site: Site, document: Document | None = None, *, is_granted: bool = False
+    spec: RunSpec,
+    site: Site,
+    document: Document | None = None,
+    *,
+    prefer: str | None = None,
+    is_granted: bool = False,
 ) -> Placement:
     """Check ``spec`` against ``site`` and fill in every default.
 
@@ -71,6 +76,7 @@ def place(
     run without GPUs, those without GPUs are tried first.
 
     Args:
+        prefer: the partition that `auto` was decided for; it stays as long as the run fits there.
         is_granted: whether the job runs already. Then the site file only tells what is known about
             it: its limits were Slurm's to judge, and a site file can be wrong about them.
 
@@ -81,9 +87,26 @@ def place(
         launcher_and_ranks(spec, site)  # what is wrong with it is wrong on every partition
         _check_gpu_type(spec, site)
         if is_granted:
-            return _granted(spec, site)
+            return _granted(spec, site, prefer)
         _check_words(spec, site)
-        return _first_that_fits(spec, site, _candidates(spec, site))
+        return _first_that_fits(spec, site, _candidates(spec, site, prefer))
+    except Complaint as complaint:
+        raise complaint.as_error(document) from None
+
+
+def placements(
+    spec: RunSpec, site: Site, document: Document | None = None
+) -> dict[str, Placement | Complaint]:
+    """For each partition that ``spec`` may mean, by its key: the place there, or why there is none.
+
+    Raises:
+        SpecError: it can go nowhere on this site; with file, line, key and what would be right.
+    """
+    try:
+        launcher_and_ranks(spec, site)
+        _check_gpu_type(spec, site)
+        _check_words(spec, site)
+        return {name: _try(spec, site, name) for name in _candidates(spec, site)}
     except Complaint as complaint:
         raise complaint.as_error(document) from None
 
@@ -101,12 +124,12 @@ def partition_of_job(site: Site, partition: str | None, qos: str | None) -> str:
     return next(iter([*with_qos, *without, *same]), AUTO)
 
 
-def _granted(spec: RunSpec, site: Site) -> Placement:
+def _granted(spec: RunSpec, site: Site, prefer: str | None) -> Placement:
     """The place of a job that runs: where it would fit, else where it seems to be."""
     if spec.resources.partition == AUTO and not any(each.auto for each in site.partitions.values()):
         names = list(site.partitions)
     else:
-        names = _candidates(spec, site)
+        names = _candidates(spec, site, prefer)
     for name in names:
         if isinstance(placement := _try(spec, site, name), Placement):
             return placement
@@ -129,8 +152,8 @@ def _check_words(spec: RunSpec, site: Site) -> None:
     """What the site knows, wants or refuses whichever partition it becomes."""
     resources = spec.resources
     check_refused_words(resources, site)
-    check_required({"account": resources.account or site.default_account}, site)
-    account = resources.account
+    account = _account(resources, site)
+    check_required({"account": account}, site)
     if account is not None and site.accounts is not None and account not in site.accounts:
         raise Complaint(
             "resources.account",
@@ -139,8 +162,8 @@ def _check_words(spec: RunSpec, site: Site) -> None:
         )
 
 
-def _candidates(spec: RunSpec, site: Site) -> list[str]:
-    """The partitions that the run may mean, by their keys in the site file."""
+def _candidates(spec: RunSpec, site: Site, prefer: str | None = None) -> list[str]:
+    """The partitions that the run may mean, by their keys in the site file, in order."""
     asked, qos = spec.resources.partition, spec.resources.qos
     if asked == AUTO and AUTO not in site.partitions:
         names = [name for name, options in site.partitions.items() if options.auto]
@@ -155,7 +178,10 @@ def _candidates(spec: RunSpec, site: Site) -> list[str]:
         takes_gpus = spec.resources.gpus_per_node > 0
         return sorted(
             with_qos or names,
-            key=lambda name: not takes_gpus and site.partitions[name].gpus_per_node > 0,
+            key=lambda name: (
+                name != prefer,
+                not takes_gpus and site.partitions[name].gpus_per_node > 0,
+            ),
         )
     # People may also say it as Slurm does: the name there, and with it the QOS.
     same = [name for name in site.partitions if asked in (name, site.slurm_partition(name))]
@@ -167,6 +193,11 @@ def _candidates(spec: RunSpec, site: Site) -> list[str]:
         )
     with_qos = [name for name in same if qos and site.partitions[name].qos == qos]
     return with_qos[:1] or [asked if asked in site.partitions else same[0]]
+
+
+def _account(resources: Resources, site: Site) -> str | None:
+    """`auto` that nobody decided is as good as none."""
+    return site.default_account if resources.account in (None, AUTO) else resources.account
 
 
 def _first_that_fits(spec: RunSpec, site: Site, names: list[str]) -> Placement:
@@ -218,7 +249,7 @@ def _fit(spec: RunSpec, site: Site, name: str, *, is_granted: bool = False) -> P
         slurm_partition=site.slurm_partition(name),
         gpu_type=gpu_type,
         gres_name=_gres_name(site, gpu_type),
-        account=resources.account or site.default_account,
+        account=_account(resources, site),
         qos=qos,
         constraint=constraint,
         nodes=resources.nodes,

@@ -35,6 +35,7 @@ from hpcflow.model.kinds import (
     WrongKey,
 )
 from hpcflow.sites.prices import Price
+from hpcflow.sites.weights import Weights
 
 #: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
 #: no job, one that never starts, one whose log, environment, name or end is elsewhere.
@@ -342,6 +343,7 @@ class Site(Section):
     accounts: list[Word] | None = Field(
         None, description="All accounts there are; unknown if absent."
     )
+    weights: Weights = Field(default_factory=Weights, description=Weights.__doc__)
     scratch: Scratch = Field(description="Where run directories go.")
     mirror: SiteMirror | None = Field(None, description=SiteMirror.__doc__)
     fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)

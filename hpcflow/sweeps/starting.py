@@ -9,15 +9,19 @@ from itertools import islice
 from pathlib import Path
 
 from hpcflow.clock import Clock
+from hpcflow.config import LoadedSpec
 from hpcflow.config.sweep import LoadedSweep, load_sweep
 from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.launch.choosing import make_chooser
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
+from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import FORMAT
 from hpcflow.model.scalars import printable
 from hpcflow.model.space import Choice, Parameter, Scalar, Space, is_one_of
+from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import SweepSpec
 from hpcflow.model.sweep_records import Sweep
 from hpcflow.schedulers.base import Scheduler
@@ -75,6 +79,7 @@ def plan_sweep(
         assert path is not None
         loaded = load_sweep(path, overrides)
     spec, base = loaded.spec, loaded.base
+    named = reference(site, site_name or settings.site)
     try:
         require_sampler(spec)
     except InputError as error:
@@ -82,17 +87,18 @@ def plan_sweep(
         raise
     _require_fitting(spec, loaded)
     created_at = clock.now()
+    placed = _placed(base, site, named, scheduler, settings=settings, clock=clock)
     sweep = Sweep(
         format=FORMAT,
         sweep_id=sweep_id or make_run_id(spec.name, created_at, os.urandom(8)),
         user=settings.user,
-        site=reference(site, site_name or settings.site),
+        site=named,
         created_at=created_at,
         sweep_path=str(path.absolute()) if path else None,
         working_dir=str(base.base_dir),
         umask=own_umask(),
         said=loaded.document.data,
-        base=with_default_environment(base.spec, settings.environ),
+        base=with_default_environment(placed, settings.environ),
         provenance=provenance(Path(spec.base), overrides, code_state(base.base_dir)),
     )
     runs = TrialRuns(sweep, settings=settings, clock=clock, site=site, scheduler=scheduler)
@@ -116,6 +122,24 @@ def start_sweep(
     """
     _require_new(plan.sweep, settings)
     return create_sweep(plan.sweep, settings.home, files)
+
+
+def _placed(
+    base: LoadedSpec,
+    site: Site,
+    site_reference: str,
+    scheduler: Scheduler,
+    *,
+    settings: Settings,
+    clock: Clock,
+) -> RunSpec:
+    """The base run where `auto` is decided, once for all trials: they are compared."""
+    chooser = make_chooser(site, site_reference, lambda: scheduler, settings=settings, clock=clock)
+    spec, placement = chooser.choose(base.spec, base.document)
+    if spec.resources.partition != AUTO:
+        return spec
+    resources = spec.resources.model_copy(update={"partition": placement.partition})
+    return spec.model_copy(update={"resources": resources})
 
 
 def _require_new(sweep: Sweep, settings: Settings) -> None:

@@ -333,7 +333,7 @@ class SchedulerContract:
         assert 0 <= own.factor <= 1
         assert whole is not None
         assert whole.factor is None
-        limits = [limit for each in (association, *standing.qos) for limit in each.limits]
+        limits = [*association.limits, *(each for qos in standing.qos for each in qos.limits)]
         assert all(limit.allowed >= 0 and limit.holder for limit in limits)
 
     def test_a_stranger_stands_nowhere(self, scheduler: Scheduler) -> None:

@@ -16,6 +16,7 @@ from tests.benchmarks import (
     bench_help,
     bench_ledger,
     bench_mirror,
+    bench_plan,
     bench_recovery,
     bench_resume,
     bench_saving,
@@ -47,6 +48,7 @@ _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "recovery": bench_recovery.rows,
     "storm": bench_storm.rows,
     "slots": bench_slots.rows,
+    "plan": bench_plan.rows,
 }
 
 

@@ -4,7 +4,7 @@ Each of them may be silent, and the rest still says something: sacctmgr alone kn
 association allows, slurmctld alone how far a limit is used and what the accounts above it may.
 
 All columns exist from Slurm 20.11 to 25.11. What some versions lack is not asked for:
-``LimitFactor`` of a QOS, ``Flags`` and ``Comment`` of an association, and the short name ``MaxTRESPJ``.
+``LimitFactor`` of a QOS, ``Flags`` and ``Comment`` of an association, the short name ``MaxTRESPJ``.
 """
 
 from __future__ import annotations

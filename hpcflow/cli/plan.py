@@ -1,0 +1,184 @@
+"""``hpcflow plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import Where
+from hpcflow.model.units import format_duration
+
+if TYPE_CHECKING:
+    from hpcflow.launch.alternatives import Alternative
+    from hpcflow.launch.choice import Ranked
+    from hpcflow.launch.choosing import Place
+
+_ANY_WIDTH: Final = 10_000
+#: What starts within a minute of another starts at the same time.
+_SAME_S: Final = 60.0
+
+
+@click.command("plan", short_help="Show where a run could go, at what cost, and when.")
+@config_argument
+@site_option
+@set_option
+@json_option
+def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Hold every place where CONFIG could run against the others; nothing is sent.
+
+    The first is where `hpcflow run` would send it. Exit code 2 where it can go nowhere.
+    """
+    from hpcflow.config import load_spec
+    from hpcflow.launch.alternatives import alternatives
+
+    session = Session()
+    the_site = session.site(site, named_in=Where(key="--site"))
+    chooser = session.chooser(the_site, site)
+    loaded = load_spec(config, overrides)
+    survey = chooser.survey(loaded.spec, loaded.document)
+    best = survey.ranked[0] if survey.ranked else None
+    others = alternatives(loaded.spec, best, chooser, loaded.document) if best else []
+    unknown = list(dict.fromkeys(chooser.forecast.unknown))
+    if as_json:
+        print_json(
+            {
+                "site": the_site.name,
+                "candidates": [_values(each) for each in survey.ranked],
+                "refused": [
+                    {"partition": name, "account": account, "reason": reason}
+                    for (name, account), reason in survey.refused.items()
+                ],
+                "alternatives": [_other_values(each) for each in others],
+                "unknown": unknown,
+            }
+        )
+        return 0 if best else 2
+    for message in unknown:
+        warn(f"not known: {message}")
+    if best:
+        _print(survey.ranked)
+    _print_refused(survey.refused)
+    _print_others(others)
+    if not best:
+        click.echo("it can go nowhere as it is")
+    return 0 if best else 2
+
+
+def _values(ranked: Ranked) -> dict[str, Any]:
+    """A place as scripts get it: money as text."""
+    each, place = ranked.candidate, ranked.candidate.placement
+    return {
+        "partition": place.partition,
+        "account": each.account,
+        "gpu_type": place.gpu_type,
+        "gpus": place.nodes * place.gpus_per_node,
+        "nodes": place.nodes,
+        "time_limit_min": place.time_limit_min,
+        "is_preemptible": place.options.preemptible,
+        "mtbf_s": each.mtbf_s,
+        "expected_s": each.runs_s,
+        "cost_usd": _text(each.cost_usd),
+        "cost_su": _text(each.cost_su),
+        "gpu_hours": _text(each.gpu_hours),
+        "starts_at": each.starts_at,
+        "waits_s": each.waits_s,
+        "fair_share": each.fair_share,
+        "score": round(ranked.score, 4),
+    }
+
+
+def _other_values(each: Alternative) -> dict[str, Any]:
+    return {
+        "set": each.change,
+        "sooner_s": each.sooner_s,
+        "is_cheaper": each.is_cheaper,
+        "slower": each.slower,
+        **_values(each.ranked),
+    }
+
+
+def _text(amount: object) -> str | None:
+    return None if amount is None else f"{amount:.2f}"
+
+
+def _print(found: Sequence[Ranked]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("PARTITION", "ACCOUNT", "GPUS"):
+        table.add_column(title, overflow="fold")
+    for title in (found[0].unit.upper(), "STARTS", "DONE", "FAIR SHARE", "SCORE"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("WHY", overflow="fold")
+    for number, ranked in enumerate(found):
+        each, place = ranked.candidate, ranked.candidate.placement
+        gpus = place.nodes * place.gpus_per_node
+        table.add_row(
+            Text(place.partition),
+            Text(safe(each.account or "-")),
+            f"{gpus} {place.gpu_type or ''}".strip() if gpus else "-",
+            "?" if ranked.cost is None else f"{ranked.cost:.2f}",
+            _in(each.waits_s),
+            _in(None if each.waits_s is None else each.waits_s + each.runs_s),
+            "?" if each.fair_share is None else f"{each.fair_share:.2f}",
+            f"{ranked.score:.2f}",
+            Text(_why(ranked, found)),
+            style="bold" if number == 0 else "",
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _ANY_WIDTH  # what a pipe reads is searched, not looked at
+    console.print(table)
+
+
+def _in(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    return "now" if seconds < _SAME_S else f"in {format_duration(seconds)}"
+
+
+def _why(ranked: Ranked, found: Sequence[Ranked]) -> str:
+    """What sets a place apart from the others."""
+    each = ranked.candidate
+    said = []
+    costs = [other.cost for other in found if other.cost is not None]
+    starts = [o.candidate.waits_s for o in found if o.candidate.waits_s is not None]
+    if ranked.cost is None:
+        said.append("its price is not known: taken for the dearest")
+    elif len(costs) > 1 and ranked.cost == min(costs) < max(costs):
+        said.append("cheapest")
+    if each.waits_s is not None and each.waits_s == min(starts) < max(starts) - _SAME_S:
+        said.append("starts first")
+    if each.placement.options.preemptible:
+        said.append(f"may be preempted, about every {format_duration(each.mtbf_s)}")
+    return ", ".join(said)
+
+
+def _print_refused(refused: Mapping[Place, str]) -> None:
+    for (name, account), reason in refused.items():
+        whose = f" with account {safe(account)}" if account else ""
+        click.echo(f"not {name}{whose}: {safe(reason)}")
+
+
+def _print_others(others: Sequence[Alternative]) -> None:
+    if not others:
+        return
+    click.echo("\nwhat else you could ask for:")
+    for each in others:
+        where = each.ranked.candidate.placement.partition
+        said = []
+        if each.sooner_s is not None and each.sooner_s >= _SAME_S:
+            said.append(f"would start {format_duration(each.sooner_s)} sooner")
+        if each.is_cheaper and each.ranked.cost is not None:
+            said.append(f"costs {each.ranked.cost:.2f} {each.ranked.unit}")
+        if each.slower > 1:
+            said.append(f"the same work takes up to {each.slower} times as long")
+        click.echo(f"  --set {safe(each.change):<32} {', '.join(said)} (in {where})")

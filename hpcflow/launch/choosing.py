@@ -1,0 +1,189 @@
+"""Where a run goes when its config says `auto`: every place that fits is held against the others.
+
+What fits, and what it costs, the site file tells; when it would start, and how an account stands,
+the live cluster. What cannot be asked is left out and said: a choice is no reason to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hpcflow.clock import Clock
+from hpcflow.documents import Document
+from hpcflow.errors import SubmissionRefused
+from hpcflow.launch.candidates import candidates
+from hpcflow.launch.choice import Candidate, Ranked, rank
+from hpcflow.launch.forecast import Forecast
+from hpcflow.launch.mtbf import seen_in
+from hpcflow.model.kinds import AUTO
+from hpcflow.model.spec import RunSpec
+from hpcflow.schedulers.base import Scheduler
+from hpcflow.settings import Settings
+from hpcflow.sites.placement import Placement, place, placements
+from hpcflow.sites.schema import Site
+
+#: A partition, and the account that would be charged; None where nobody says which.
+Place = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All places that a run may mean.
+
+    Attributes:
+        ranked: where it can go, the best first.
+        refused: why it cannot go elsewhere.
+    """
+
+    ranked: Sequence[Ranked] = ()
+    refused: Mapping[Place, str] = field(default_factory=dict)
+
+
+class Chooser:
+    """Decides where runs go on one site.
+
+    Args:
+        site_reference: as the runs of this site name it.
+        forecast: what the live cluster says.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        site_reference: str,
+        forecast: Forecast,
+        *,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._site, self._reference, self.forecast = site, site_reference, forecast
+        self._settings, self._clock = settings, clock
+
+    def choose(self, spec: RunSpec, document: Document | None = None) -> tuple[RunSpec, Placement]:
+        """The place where a run goes, and the run with the account that it is charged to there.
+
+        The cluster is asked only where there is a choice, and of no place that the best could not
+        be beaten by, however soon it would start.
+
+        Raises:
+            SpecError: there is no place; with file, line, key and what would be right.
+        """
+        if AUTO not in (spec.resources.partition, spec.resources.account):
+            return spec, place(spec, self._site, document)
+        fits, refused = self._fitting(spec, document)
+        if len(fits) > 1:
+            ranked = self._asked(fits, spec, refused, ask_all=False).ranked
+            fits = [each.candidate.placement for each in ranked]
+        if fits:
+            return _charged_to(spec, fits[0].account), fits[0]
+        spec = _charged_to(spec, self._accounts(spec)[0])
+        return spec, place(spec, self._site, document)
+
+    def best(self, spec: RunSpec, document: Document | None = None) -> Ranked | None:
+        """The best place, and when the run would start there; None where it can go nowhere.
+
+        Raises:
+            SpecError: the run can go nowhere on this site, whatever the place.
+        """
+        fits, refused = self._fitting(spec, document)
+        return next(iter(self._asked(fits, spec, refused, ask_all=False).ranked), None)
+
+    def survey(self, spec: RunSpec, document: Document | None = None) -> Survey:
+        """All that is known of every place, for people.
+
+        Raises:
+            SpecError: the run can go nowhere on this site, whatever the place.
+        """
+        fits, refused = self._fitting(spec, document)
+        return self._asked(fits, spec, refused, ask_all=True)
+
+    def _fitting(
+        self, spec: RunSpec, document: Document | None
+    ) -> tuple[list[Placement], dict[Place, str]]:
+        """Where it fits, and why it does not elsewhere."""
+        fits: list[Placement] = []
+        refused: dict[Place, str] = {}
+        for account in self._accounts(spec):
+            charged = _charged_to(spec, account)
+            for name, each in placements(charged, self._site, document).items():
+                if not isinstance(each, Placement):
+                    refused[name, account] = each.message
+                elif (limit := self.forecast.limit(each)) is not None:
+                    refused[name, each.account] = limit
+                else:
+                    fits.append(each)
+        return fits, refused
+
+    def _accounts(self, spec: RunSpec) -> list[str | None]:
+        """Those that may be charged, the site's default first."""
+        asked = spec.resources.account
+        if asked != AUTO:
+            return [asked]
+        default = self._site.default_account
+        usable = [
+            each
+            for each in self.forecast.accounts()
+            if self._site.accounts is None or each in self._site.accounts
+        ]
+        return sorted(usable, key=lambda each: each != default) or [default]
+
+    def _candidates(self, fits: list[Placement], spec: RunSpec) -> list[Candidate]:
+        now = self._clock.now()
+        names = dict.fromkeys(each.partition for each in fits)
+        seen = seen_in(names, self._reference, self._settings, now)
+        return [
+            replace(
+                each,
+                account=self.forecast.account(each.placement),
+                fair_share=self.forecast.fair_share(each.placement),
+            )
+            for each in candidates(fits, spec, observed=seen, now=now)
+        ]
+
+    def _asked(
+        self, fits: list[Placement], spec: RunSpec, refused: dict[Place, str], *, ask_all: bool
+    ) -> Survey:
+        """Ask about the best that was not asked about yet, until that cannot change who is best.
+
+        As long as nobody has asked, a place is taken to start at once: it can only become worse.
+        """
+        weights = self._site.weights
+        unasked = [replace(each, waits_s=0.0) for each in self._candidates(fits, spec)]
+        asked: list[Candidate] = []
+        while unasked:
+            best = rank([*asked, *unasked], weights)[0].candidate
+            if best in asked and not ask_all:
+                break
+            following = best if best in unasked else unasked[0]
+            unasked.remove(following)
+            try:
+                asked.append(self._with_start(following, spec))
+            except SubmissionRefused as error:
+                refused[following.placement.partition, following.account] = error.message
+        return Survey(rank(asked, weights), refused)
+
+    def _with_start(self, candidate: Candidate, spec: RunSpec) -> Candidate:
+        at = self.forecast.starts_at(spec, candidate.placement)
+        if at is None:
+            return replace(candidate, waits_s=None)
+        waits_s = max(0.0, (at - self._clock.now()).total_seconds())
+        return replace(candidate, starts_at=at, waits_s=waits_s)
+
+
+def make_chooser(
+    site: Site,
+    site_reference: str,
+    connect: Callable[[], Scheduler],
+    *,
+    settings: Settings,
+    clock: Clock,
+) -> Chooser:
+    """A chooser that asks the scheduler of ``site``, connected when it is first needed."""
+    forecast = Forecast(site, connect, settings=settings, clock=clock)
+    return Chooser(site, site_reference, forecast, settings=settings, clock=clock)
+
+
+def _charged_to(spec: RunSpec, account: str | None) -> RunSpec:
+    resources = spec.resources.model_copy(update={"account": account})
+    return spec.model_copy(update={"resources": resources})

@@ -1,0 +1,95 @@
+"""Where a run goes while the cluster is nearly full, held against what Slurm itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from hpcflow.testing.cluster import Cluster, User, poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+SITES = Path(__file__).resolve().parents[2] / "site_configs"
+CONFIG = """
+name: wide
+command: [sleep, "600"]
+launch: {framework: none, launcher: srun}
+resources: {nodes: 2, gpus_per_node: 4, time_limit: 30m, mem: 200M, account: auto}
+"""
+
+
+@pytest.fixture
+def market(hpcflow: Hpcflow) -> Path:
+    """The development cluster, where `auto` may choose the partition that is preempted, too."""
+    text = (SITES / "devcluster.yaml").read_text()
+    lines = [line for line in text.splitlines() if not line.strip().startswith("auto: false")]
+    return hpcflow.write_config("devcluster.yaml", "\n".join(lines))
+
+
+@pytest.fixture
+def two_accounts(cluster: Cluster, ada: User, grace: User) -> Iterator[None]:
+    """ada may charge biology, too; grace, who charges it, has three of the four nodes for long."""
+    cluster.run("sacctmgr", "-i", "add", "user", ada.name, "account=biology")
+    holds = ["sbatch", "--parsable", "-pgpu", "-N3", "--exclusive", "-t60", "-o", "/dev/null"]
+    job = grace.run([*holds, "--wrap=sleep 3600"]).stdout.strip()
+    try:
+        poll(lambda: shares(ada)["biology"] < shares(ada)["physics"], 150, "no use was counted")
+        yield
+    finally:
+        grace.run(["scancel", job])
+        ada.run(["scancel", "--user", ada.name])
+        cluster.run("sacctmgr", "-i", "delete", "user", ada.name, "account=biology")
+
+
+def shares(user: User) -> dict[str, float]:
+    """Account -> the user's fair-share factor, as sshare tells it."""
+    out = user.run(["sshare", "-nP", "-U", "--format=Account,FairShare"]).stdout
+    pairs = (line.split("|") for line in out.splitlines())
+    return {account.strip(): float(factor) for account, factor in pairs}
+
+
+def test_the_plan_is_what_slurm_says_and_run_goes_there(
+    hpcflow: Hpcflow,
+    market: Path,
+    two_accounts: None,  # noqa: ARG001
+) -> None:
+    config = hpcflow.write_config("wide.yaml", CONFIG)
+
+    plan = hpcflow.json("plan", config, "--site", market)
+    factors = shares(hpcflow.user)
+
+    places = [(each["partition"], each["account"]) for each in plan["candidates"]]
+    assert sorted(places) == [
+        (name, account) for name in ("gpu", "spot") for account in ("biology", "physics")
+    ]
+    assert places[0][1] == "physics", "the account with the better standing"
+    for each in plan["candidates"]:
+        assert each["fair_share"] == pytest.approx(factors[each["account"]], abs=0.01)
+        assert each["waits_s"] > 50 * 60, "two nodes are free in an hour"
+    assert {each["partition"]: each["reason"] for each in plan["refused"]} == {
+        "short": "30m 00s, and partition short allows at most 2m 00s"
+    }
+    fewer = {each["set"]: each for each in plan["alternatives"]}["resources.nodes=1"]
+    assert fewer["sooner_s"] > 50 * 60
+    assert fewer["waits_s"] < 60
+    assert fewer["slower"] == 2
+
+    sent = hpcflow.json("run", config, "--site", market)
+    run = hpcflow.json("show", sent["run_id"])
+    job = sent["job_id"]
+    ask = ["squeue", "--noheader", f"--jobs={job}", "--start", "--format=%P|%a|%S"]
+
+    def promised() -> list[str]:
+        return hpcflow.user.run(ask).stdout.strip().split("|")
+
+    poll(lambda: promised()[-1] != "N/A", 60, "Slurm told no start", every_s=1)
+    partition, account, start = promised()
+    assert (partition, account) == places[0]
+    assert run["partition"] == partition
+    told = datetime.fromisoformat(plan["candidates"][0]["starts_at"])
+    seconds = hpcflow.user.run(["date", "+%s", "--date", start]).stdout
+    assert abs(told.timestamp() - int(seconds)) < 120
