@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SubmissionDelayed, SubmissionRefused
@@ -27,6 +28,8 @@ from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.sites.standing import JOBS, MINUTES, Limit, Standing
+
+_Answer = TypeVar("_Answer")
 
 
 class Forecast:
@@ -93,11 +96,9 @@ class Forecast:
                 found = scheduler.predicted_start(SubmitRequest(script, Path(folder), name))
         except SubmissionRefused:
             raise
-        except SubmissionDelayed as error:
-            self._leave_out("when a job would start", error)
-            return None
         except HpcflowError as error:
-            self._is_silent = True
+            # A limit that is full for now says nothing of another place.
+            self._is_silent = not isinstance(error, SubmissionDelayed)
             self._leave_out("when a job would start", error)
             return None
         return found.starts_at if found else None
@@ -130,33 +131,28 @@ class Forecast:
     def _scheduler(self) -> Scheduler | None:
         if self._site.scheduler is not SchedulerKind.SLURM:
             return None
-        try:
-            return self._connect()
-        except HpcflowError as error:
-            self._leave_out("what the cluster says", error)
-            return None
+        return self._told("what the cluster says", self._connect)
 
     @cached_property
     def _standing(self) -> Standing | None:
-        if self._scheduler is None:
+        scheduler = self._scheduler
+        if scheduler is None:
             return None
-        try:
-            found = self._scheduler.standing(self._settings.user)
-        except HpcflowError as error:
-            self._leave_out("accounts and limits", error)
-            return None
-        if found is not None:
-            self.unknown += found.missing
+        found = self._told("accounts", lambda: scheduler.standing(self._settings.user))
+        self.unknown += found.missing if found is not None else ()
         return found
 
     @cached_property
     def _cluster(self) -> ClusterInfo | None:
-        if self._scheduler is None:
-            return None
+        scheduler = self._scheduler
+        return None if scheduler is None else self._told("partitions", scheduler.cluster_info)
+
+    def _told(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        """The answer; None where there is none, which is noted."""
         try:
-            return self._scheduler.cluster_info()
+            return ask()
         except HpcflowError as error:
-            self._leave_out("partitions", error)
+            self._leave_out(what, error)
             return None
 
     def _limits(self, placement: Placement) -> Iterator[Limit]:
