@@ -12,13 +12,17 @@ import pytest
 from hpcflow.errors import InputError, SpecError
 from hpcflow.launch.alternatives import alternatives
 from hpcflow.launch.choosing import Chooser, make_chooser
+from hpcflow.launch.plan import make_plan
+from hpcflow.launch.run import launch
 from hpcflow.model.spec import RunSpec
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import load_settings
 from hpcflow.sites.schema import Site
 from hpcflow.sites.standing import Association, FairShare, Limit, QosLimits, Standing
+from hpcflow.storage.layout import RunDir
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler
+from tests.launch.desk import CONFIG, Desk
 from tests.sites.build import site, spec
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -244,3 +248,36 @@ def test_fewer_gpus_start_sooner_and_take_longer(cluster: Cluster) -> None:
 
     fewer = found["resources.gpus_per_node=2"]
     assert (fewer.sooner_s, fewer.is_cheaper, fewer.slower) == (2 * 3600, False, 2)
+
+
+def test_a_later_attempt_goes_where_the_first_one_was_sent(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.config.write_text(CONFIG.replace("account: physics", "partition: auto"))
+    desk.site = site(
+        """
+        name: devcluster
+        cluster_name: devcluster
+        partitions:
+          gpu: {cpus_per_node: 32, time_limit_max: 24h, price: {node_hour_usd: "2.00"}}
+          spot: {cpus_per_node: 32, time_limit_max: 24h, price: {node_hour_usd: "1.00"}}
+        scratch: {path: $SCRATCH}
+        """
+    )
+    chooser = make_chooser(
+        desk.site, "devcluster", lambda: desk.slurm, settings=desk.settings, clock=desk.clock
+    )
+    plan = make_plan(
+        desk.config, settings=desk.settings, clock=desk.clock, site=desk.site, chooser=chooser
+    )
+    first = launch(plan, settings=desk.settings, scheduler=desk.slurm, clock=desk.clock)
+    run_dir = RunDir(first.run_dir)
+    desk.slurm.end(first.job_id, "FAILED")
+    desk.seen(first.run_id)
+
+    again = desk.resume(run_dir)
+    desk.slurm.end(again.job_id, "FAILED")
+    desk.seen(first.run_id)
+    changed = desk.resume(run_dir, overrides=["resources.time_limit=2h"])
+
+    jobs = {job.job_id: job.partition for job in desk.slurm.queue()}
+    assert [jobs[each.job_id] for each in (first, again, changed)] == ["spot"] * 3
