@@ -23,15 +23,26 @@ settings.load_profile("hpcflow")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on a cluster begin first, for they take the longest; those of a file stay together.
 
-    Each process of xdist has a cluster of its own. One that HPCFLOW_CLUSTER_DIR names is there but
-    once: then one process has all these tests.
+    Of them the files come first that may take the longest: else one process is at such a file when
+    the others have nothing left to do. Each process of xdist has a cluster of its own. One that
+    HPCFLOW_CLUSTER_DIR names is there but once: then one process has all these tests.
     """
     for item in items:
         on_cluster = "cluster" in getattr(item, "fixturenames", ())
         if on_cluster and item.get_closest_marker("xdist_group") is None:
             name = "cluster" if DIRECTORY_VARIABLE in os.environ else item.path.as_posix()
             item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    longest_s: dict[Path, float] = {}
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        limit_s = limit.args[0] if limit and item.get_closest_marker("xdist_group") else 0
+        longest_s[item.path] = max(longest_s.get(item.path, 0), limit_s)
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("xdist_group") is None,
+            -longest_s[item.path],
+        )
+    )
 
 
 @pytest.fixture
