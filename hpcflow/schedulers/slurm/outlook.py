@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import pwd
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
@@ -15,6 +16,7 @@ from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_standing, parse_waiting
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
+from hpcflow.schedulers.slurm.parse_standing import Told, standing
 from hpcflow.schedulers.slurm.run_command import ask, run_query
 from hpcflow.schedulers.slurm.submit import job_from, refusal_from
 from hpcflow.schedulers.waiting import PredictedStart, WaitingJob
@@ -27,39 +29,60 @@ _DATABASE_TIMEOUT_S: Final = 10.0
 _TEST_TIMEOUT_S: Final = 60.0
 
 
+def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
+    """Every question that is asked here, by what it is about.
+
+    Args:
+        accounts: of the user; without any, sshare tells of the user alone.
+    """
+    fields = parse_standing
+    sacctmgr = ["sacctmgr", "--noheader", "--parsable2", "show"]
+    sshare = ["sshare", "--noheader", "--parsable2", f"--format={','.join(fields.SHARE_FIELDS)}"]
+    whose = ["--users", user, *(["--accounts", ",".join(accounts)] if accounts else [])]
+    return {
+        "associations": [
+            *[*sacctmgr, "associations", f"format={','.join(fields.ASSOCIATION_FIELDS)}"],
+            f"user={user}",
+        ],
+        "qos": [*sacctmgr, "qos", f"format={','.join(fields.QOS_FIELDS)}"],
+        "usage": ["scontrol", "show", "assoc_mgr", f"users={user}", "flags=assoc,qos"],
+        "shares": [*sshare, *whose],
+        "reservations": ["scontrol", "show", "reservation", "--oneliner"],
+        "waiting": [
+            *["squeue", "--all", "--states=PENDING", "--noheader", "--Format"],
+            parse_waiting.WAITING_FORMAT,
+        ],
+        # All jobs: sprio fails where one of the jobs that it is asked for has started.
+        "factors": ["sprio", "--noheader", "--format", parse_waiting.FACTORS_FORMAT],
+    }
+
+
 def ask_standing(user: str, cluster: str | None) -> Standing | None:
     """How ``user`` stands; None when nobody says anything."""
     missing: list[str] = []
 
-    def tried(what: str, argv: Sequence[str]) -> str | None:
+    def tried(what: str, accounts: Sequence[str] = ()) -> str | None:
         try:
-            return ask(argv, timeout_s=_DATABASE_TIMEOUT_S)
+            return ask(questions(user, accounts)[what], timeout_s=_DATABASE_TIMEOUT_S)
         except SchedulerUnavailable as error:
             _log.debug("%s of %s: %s", what, user, error)
             missing.append(f"{what}: {error.message}")
             return None
 
-    associations = tried(
-        "associations", [*_SACCTMGR, "associations", _ASSOCIATIONS, f"user={user}"]
-    )
-    qos = tried("QOS", [*_SACCTMGR, "qos", _QOS])
-    book = tried("usage of limits", ["scontrol", "show", "assoc_mgr", f"users={user}", _FLAGS])
-    books = None if book is None else parse_assoc_mgr(book)
-    told = parse_standing.Told(associations, qos, None, books)
+    associations, qos, book = tried("associations"), tried("qos"), tried("usage")
+    told = Told(associations, qos, None, None if book is None else parse_assoc_mgr(book))
     uid = _uid(user)
-    found = parse_standing.standing(told, user=user, uid=uid, cluster=cluster)
-    accounts = sorted({each.account for each in found.associations})
-    whose = ["--users", user, *(["--accounts", ",".join(accounts)] if accounts else [])]
-    shares = tried("fair share", [*_SSHARE, *whose])
-    if associations is None and books is None and shares is None:
+    found = standing(told, user=user, uid=uid, cluster=cluster)
+    shares = tried("shares", sorted({each.account for each in found.associations}))
+    if associations is None and book is None and shares is None:
         return None
-    told = parse_standing.Told(associations, qos, shares, books)
-    return parse_standing.standing(told, user=user, uid=uid, cluster=cluster, missing=missing)
+    told = replace(told, shares=shares)
+    return standing(told, user=user, uid=uid, cluster=cluster, missing=missing)
 
 
 def ask_reservations() -> list[Reservation]:
     """All of them."""
-    return parse_reservations(ask(["scontrol", "show", "reservation", "--oneliner"]))
+    return parse_reservations(ask(questions("", ())["reservations"]))
 
 
 def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
@@ -67,11 +90,10 @@ def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
     wanted = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
     if not wanted:
         return []
-    squeue = ask([*_SQUEUE, parse_waiting.WAITING_FORMAT])
-    # One question for all: sprio fails where one of the jobs it is asked for has started.
-    words = ["sprio", "--noheader", "--format", parse_waiting.FACTORS_FORMAT]
+    asked = questions("", ())
+    squeue = ask(asked["waiting"])
     try:
-        sprio = ask(words)
+        sprio = ask(asked["factors"])
     except SchedulerUnavailable as error:
         _log.debug("priorities are not known: %s", error)
         sprio = ""
@@ -102,16 +124,6 @@ def ask_predicted_start(
         " which was cancelled",
         next_action="see what it is: type -a sbatch",
     )
-
-
-_SACCTMGR: Final = ("sacctmgr", "--noheader", "--parsable2", "show")
-_ASSOCIATIONS: Final = f"format={','.join(parse_standing.ASSOCIATION_FIELDS)}"
-_QOS: Final = f"format={','.join(parse_standing.QOS_FIELDS)}"
-_FLAGS: Final = "flags=assoc,qos"
-_SSHARE: Final = (
-    "sshare", "--noheader", "--parsable2", f"--format={','.join(parse_standing.SHARE_FIELDS)}",
-)  # fmt: skip
-_SQUEUE: Final = ("squeue", "--all", "--states=PENDING", "--noheader", "--Format")
 
 
 def _uid(user: str) -> int | None:
