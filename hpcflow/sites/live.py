@@ -21,6 +21,7 @@ class PartitionInfo:
         preempt_mode: as ``scontrol show partition`` prints it; ``OFF`` when it cannot be preempted.
         priority_tier: with preempt/partition_prio only a higher tier preempts.
         job_nodes_min, job_nodes_max: limits of one job; None when there is none.
+        qos: whose limits bind all jobs in it, besides those of their own QOS.
         is_exclusive: whether a job always gets whole nodes (OverSubscribe=EXCLUSIVE).
     """
 
@@ -41,6 +42,7 @@ class PartitionInfo:
     job_nodes_max: int | None = None
     is_exclusive: bool = False
     priority_tier: int | None = None
+    qos: str | None = None
 
 
 @dataclass(frozen=True)

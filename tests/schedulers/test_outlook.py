@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -348,11 +349,12 @@ def test_a_user_of_a_qos_may_be_called_by_name_and_number() -> None:
 
 def test_reservations_may_be_none_or_be_denied_to_somebody() -> None:
     assert parse_reservations("No reservations in the system\n") == []
-    times = {"start": datetime.now(timezone.utc), "end": datetime.now(timezone.utc)}
-    assert not Reservation("open", **times).admits("ada", "lab")  # nobody is named
-    assert Reservation("x", **times, accounts=("-art",)).admits("ada", "lab")
-    assert not Reservation("x", **times, accounts=("-lab",)).admits("ada", "lab")
-    assert not Reservation("x", **times, users=("bob",), accounts=("lab",)).admits("ada", "lab")
+    now = datetime.now(timezone.utc)
+    open_ = Reservation("x", now, now)
+    assert not open_.admits("ada", "lab")  # nobody is named
+    assert replace(open_, accounts=("-art",)).admits("ada", "lab")
+    assert not replace(open_, accounts=("-lab",)).admits("ada", "lab")
+    assert not replace(open_, users=("bob",), accounts=("lab",)).admits("ada", "lab")
 
 
 def test_lines_that_are_no_rows_are_passed_over() -> None:

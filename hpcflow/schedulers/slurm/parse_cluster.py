@@ -101,6 +101,7 @@ def _partition(
         job_nodes_max=_limit(words.get("MaxNodes")),
         is_exclusive=words.get("OverSubscribe", "").startswith("EXCLUSIVE"),
         priority_tier=_limit(words.get("PriorityTier")),
+        qos=words["QoS"] if words.get("QoS", "N/A") not in ("N/A", "") else None,
     )
 
 
