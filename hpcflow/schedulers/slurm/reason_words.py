@@ -1,0 +1,255 @@
+"""Slurm's reasons for a waiting job, as a table: what sort, in plain words, what to try next.
+
+The codes are those of ``enum job_state_reason``, Slurm 20.11 to 25.11, without those that name a
+limit, which are read in reason_limits.py. In an advice ``{run}``, ``{job}`` and ``{partition}``
+stand for theirs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """What sort of thing it waits for."""
+
+    TURN = "others are before it"
+    ROOM = "no room"
+    LIMIT = "a limit is full"
+    TOO_LARGE = "it asks for more than it may"
+    NEVER = "it will not start as it is"
+    DEPENDENCY = "another job"
+    HELD = "held"
+    TIME = "a time"
+    RESERVATION = "a reservation"
+    NODES = "nodes that are not there"
+    LICENCE = "licences"
+    PARTITION = "its partition"
+    STARTING = "it is about to start"
+    ENDED = "how it ended"
+    SYSTEM = "Slurm itself"
+    UNKNOWN = "unknown"
+
+
+AGAIN: Final = "hpcflow cancel {run}, then hpcflow resume {run} --set "
+_WAIT: Final = "nothing: it starts by itself"
+_SMALLER: Final = (
+    "a shorter time limit or fewer nodes fit into gaps: " + AGAIN + "resources.time_limit=2h"
+)
+_ELSEWHERE: Final = "another partition: " + AGAIN + "resources.partition=NAME; see: hpcflow limits"
+_OTHER_ACCOUNT: Final = "see yours: hpcflow limits; then " + AGAIN + "resources.account=NAME"
+OTHER_QOS: Final = "see yours: hpcflow limits; then " + AGAIN + "resources.qos=NAME"
+STAFF: Final = "ask the staff of the cluster, and show them this"
+_RELEASE: Final = "let it go: scontrol release {job}"
+_PARTITION: Final = "see what it takes: scontrol show partition {partition}; then ask for less: "
+_LOGS: Final = "see what happened: hpcflow history {run}"
+FULL: Final = (
+    "wait until jobs that count have ended; see what counts: hpcflow limits; or use another account"
+    " or QOS: " + AGAIN + "resources.qos=NAME"
+)
+USED_UP: Final = (
+    "it comes back as use is forgotten or reset; use another account: " + AGAIN
+    + "resources.account=NAME; or ask those who lead the account for more"
+)  # fmt: skip
+_BURST: Final = "see what the burst buffer does: scontrol show burstbuffer"
+
+CODES: Final[dict[str, tuple[Kind, str, str]]] = {
+    "None": (Kind.SYSTEM, "Slurm has not looked at it yet", "look again in a minute"),
+    "Priority": (Kind.TURN, "jobs of higher priority are before it", _SMALLER),
+    "Resources": (
+        Kind.ROOM,
+        "it is among the first, and there is not enough room for it yet",
+        _SMALLER,
+    ),
+    "SchedDefer": (
+        Kind.SYSTEM,
+        "it asked to start at once or not at all, and there was no time to look at it",
+        "send it without --immediate",
+    ),
+    "Dependency": (
+        Kind.DEPENDENCY,
+        "it waits for another job",
+        "see which: squeue -j {job} -O Dependency; without it: scontrol update jobid={job}"
+        " dependency=",
+    ),
+    "DependencyNeverSatisfied": (
+        Kind.NEVER,
+        "the job that it waits for has ended in another way than it wants",
+        "without that: scontrol update jobid={job} dependency=; or hpcflow cancel {run}",
+    ),
+    "BeginTime": (
+        Kind.TIME,
+        "it is not to begin before its begin time",
+        "let it begin: scontrol update jobid={job} StartTime=now",
+    ),
+    "JobHeldUser": (Kind.HELD, "it is held by its owner", _RELEASE),
+    "JobHeldAdmin": (
+        Kind.HELD,
+        "it is held by the staff of the cluster, or by Slurm after a failure",
+        "ask the staff why: only they can release it",
+    ),
+    "JobHoldMaxRequeue": (
+        Kind.HELD,
+        "Slurm has restarted it so often that it holds it now",
+        f"find out why it fails: hpcflow logs {{run}}; then {_RELEASE}",
+    ),
+    "JobArrayTaskLimit": (
+        Kind.LIMIT,
+        "as many tasks of its array run as may at a time",
+        "let more run: scontrol update jobid={job} ArrayTaskThrottle=NUMBER",
+    ),
+    "Licenses": (
+        Kind.LICENCE,
+        "the licences that it asks for are in use",
+        "see them: scontrol show licenses",
+    ),
+    "Cleaning": (Kind.STARTING, "Slurm still cleans up after its last start", _WAIT),
+    "Prolog": (Kind.STARTING, "its nodes are being made ready", _WAIT),
+    "Reservation": (
+        Kind.RESERVATION,
+        "the reservation that it asks for has not begun, or has no room",
+        "see it: scontrol show reservation",
+    ),
+    "ReservationDeleted": (
+        Kind.NEVER,
+        "the reservation that it asks for is gone",
+        "without it: scontrol update jobid={job} reservationname=",
+    ),
+    "ReservationInvalid": (
+        Kind.NEVER,
+        "the reservation that it asks for does not take it",
+        "without it: scontrol update jobid={job} reservationname=",
+    ),
+    "ReqNodeNotAvail": (
+        Kind.NODES,
+        "nodes that it needs are down, drained or reserved",
+        "see them: sinfo -R; see reservations: scontrol show reservation; a job that ends before"
+        " the reservation begins can start now",
+    ),
+    "FrontEndDown": (Kind.NODES, "no front end node is up", STAFF),
+    "NodeDown": (Kind.NODES, "a node that it needs is down", "see which: sinfo -R"),
+    "PowerNotAvail": (Kind.NODES, "there is not enough power for its nodes now", _WAIT),
+    "PowerReserved": (Kind.NODES, "the power for its nodes is reserved", _WAIT),
+    "MaxPoweredUpNodes": (
+        Kind.NODES,
+        "as many nodes are switched on as the site allows",
+        _WAIT,
+    ),
+    "MpiPortsBusy": (Kind.NODES, "the ports that it asks for are in use", _WAIT),
+    "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", _WAIT),
+    "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", _WAIT),
+    "PartitionNodeLimit": (
+        Kind.TOO_LARGE,
+        "it asks for more, or fewer, nodes than its partition takes",
+        f"{_PARTITION}{AGAIN}resources.nodes=NUMBER",
+    ),
+    "PartitionTimeLimit": (
+        Kind.TOO_LARGE,
+        "its time limit is longer than its partition takes",
+        f"{_PARTITION}{AGAIN}resources.time_limit=TIME",
+    ),
+    "MaxMemPerLimit": (
+        Kind.TOO_LARGE,
+        "it asks for more memory, on a node or for a CPU, than its partition takes",
+        f"{_PARTITION}{AGAIN}resources.mem=SIZE",
+    ),
+    "PartitionDown": (Kind.PARTITION, "its partition is down: jobs wait, none start", _ELSEWHERE),
+    "PartitionInactive": (Kind.PARTITION, "its partition is inactive", _ELSEWHERE),
+    "PartitionConfig": (
+        Kind.TOO_LARGE,
+        "its partition does not take such a job: its account, QOS, size or time",
+        f"{_PARTITION}{AGAIN}resources.partition=NAME",
+    ),
+    "BadConstraints": (
+        Kind.NEVER,
+        "no nodes of its partition fit what it asks for",
+        "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
+    ),
+    "Constraints": (
+        Kind.NEVER,
+        "no nodes fit what it asks for now",
+        "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
+    ),
+    "AssociationJobLimit": (Kind.LIMIT, "its account has as many jobs as it may", FULL),
+    "AssociationResourceLimit": (
+        Kind.LIMIT,
+        "its account has as much of a resource as it may",
+        FULL,
+    ),
+    "AssociationTimeLimit": (Kind.LIMIT, "its account has used up its time", USED_UP),
+    "QOSJobLimit": (Kind.LIMIT, "its QOS has as many jobs as it may", FULL),
+    "QOSResourceLimit": (Kind.LIMIT, "its QOS has as much of a resource as it may", FULL),
+    "QOSTimeLimit": (Kind.LIMIT, "its QOS has used up its time", USED_UP),
+    "QOSUsageThreshold": (
+        Kind.LIMIT,
+        "its account has used more than its QOS tolerates (UsageThreshold)",
+        OTHER_QOS,
+    ),
+    "QOSNotAllowed": (
+        Kind.NEVER,
+        "its QOS may not be used with this account or in this partition",
+        OTHER_QOS,
+    ),
+    "AccountNotAllowed": (
+        Kind.NEVER,
+        "its account may not be used in this partition",
+        _OTHER_ACCOUNT,
+    ),
+    "AccountingPolicy": (Kind.LIMIT, "a rule of accounting keeps it from starting", FULL),
+    "InvalidAccount": (Kind.NEVER, "its account does not exist, or is not yours", _OTHER_ACCOUNT),
+    "InvalidQOS": (Kind.NEVER, "its QOS does not exist, or is not yours", OTHER_QOS),
+    "BurstBufferResources": (Kind.ROOM, "there is no room in the burst buffer", _BURST),
+    "BurstBufferStageIn": (Kind.STARTING, "its data are copied to the burst buffer", _WAIT),
+    "BurstBufferOperation": (Kind.HELD, "something with its burst buffer failed", _BURST),
+    "BlockMaxError": (Kind.NODES, "too many errors on its block of nodes", STAFF),
+    "BlockFreeAction": (Kind.NODES, "its block of nodes is being freed", _WAIT),
+    "SystemFailure": (Kind.ENDED, "Slurm, a disk or the network failed", _LOGS),
+    "JobLaunchFailure": (Kind.ENDED, "it could not be started on its nodes", _LOGS),
+    "NonZeroExitCode": (Kind.ENDED, "it ended with an exit code", _LOGS),
+    "RaisedSignal": (Kind.ENDED, "a signal ended it", _LOGS),
+    "TimeLimit": (Kind.ENDED, "its time was over", _LOGS),
+    "InactiveLimit": (Kind.ENDED, "it was idle for too long", _LOGS),
+    "DeadLine": (Kind.ENDED, "its deadline passed before it could end", _LOGS),
+    "OutOfMemory": (Kind.ENDED, "it ran out of memory", _LOGS),
+    "InvalidReason": (Kind.SYSTEM, "Slurm does not know why itself", STAFF),
+}
+
+#: Sentences that stand in the place of a code, by a part of them that all versions have.
+SENTENCES: Final = {
+    "Reserved for maintenance": (
+        Kind.RESERVATION,
+        "its nodes are reserved for maintenance before it would end",
+        "a job that ends before the maintenance begins can start now: " + AGAIN
+        + "resources.time_limit=TIME",
+    ),
+    "May be reserved for other job": (
+        Kind.RESERVATION,
+        "the nodes that it needs are kept for a job of higher priority",
+        _SMALLER,
+    ),
+    "DOWN, DRAINED or reserved for jobs in higher priority partitions": (
+        Kind.NODES,
+        "the nodes that it needs are down, drained, or kept for jobs of partitions that come first",
+        "see nodes that are down: sinfo -R; " + _ELSEWHERE,
+    ),
+    "launch failed requeued held": (
+        Kind.HELD,
+        "it could not be started on its nodes, and Slurm holds it now",
+        f"{_LOGS}; then {_RELEASE}",
+    ),
+    "job requeued in held state": (Kind.HELD, "it was requeued and held", _RELEASE),
+    "not in group permitted to use this partition": (
+        Kind.NEVER,
+        "its partition is for a group that you are not in",
+        _ELSEWHERE,
+    ),
+    "which this job was running under, has ended": CODES["ReservationDeleted"],
+    "was deleted": CODES["ReservationDeleted"],
+    "is invalid": CODES["ReservationInvalid"],
+    "Job is at or exceeds": (
+        Kind.LIMIT,
+        "it would run longer than what is left of a budget of minutes",
+        "a shorter time limit may fit: " + AGAIN + "resources.time_limit=TIME",
+    ),
+}  # fmt: skip
