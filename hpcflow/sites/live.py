@@ -21,6 +21,7 @@ class PartitionInfo:
         preempt_mode: as ``scontrol show partition`` prints it; ``OFF`` when it cannot be preempted.
         priority_tier: with preempt/partition_prio only a higher tier preempts.
         job_nodes_min, job_nodes_max: limits of one job; None when there is none.
+        node_names: of its nodes; empty when nobody could say.
         qos: whose limits bind all jobs in it, besides those of their own QOS.
         is_exclusive: whether a job always gets whole nodes (OverSubscribe=EXCLUSIVE).
     """
@@ -43,6 +44,7 @@ class PartitionInfo:
     is_exclusive: bool = False
     priority_tier: int | None = None
     qos: str | None = None
+    node_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class Standing:
     Attributes:
         associations: in the order of their accounts; empty where accounts are not enforced.
         qos: those that any of the associations allows, or all where nobody says which.
+        other_qos: the rest; a partition may have one of them, whose limits bind its jobs.
         shares: of the user, and of the accounts, in the order in which Slurm tells them.
         missing: what could not be asked, in words, with the reason.
     """
@@ -148,6 +149,7 @@ class Standing:
     qos: tuple[QosLimits, ...] = ()
     shares: tuple[FairShare, ...] = ()
     missing: tuple[str, ...] = ()
+    other_qos: tuple[QosLimits, ...] = ()
 
     def association(
         self, account: str | None = None, partition: str | None = None
@@ -163,8 +165,9 @@ class Standing:
         return max(chosen, key=lambda each: each.partition is not None, default=None)
 
     def qos_named(self, name: str | None) -> QosLimits | None:
-        """The QOS of that name."""
-        return next((each for each in self.qos if each.name == name), None)
+        """The QOS of that name, be it one that the user may ask for or not."""
+        every = (*self.qos, *self.other_qos)
+        return next((each for each in every if each.name == name), None)
 
     def share(self, account: str) -> FairShare | None:
         """The user's own in this account."""

@@ -28,7 +28,12 @@ from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.schedulers.slurm.outlook import questions
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
-from hpcflow.schedulers.slurm.parse_standing import QOS_FIELDS, Told, standing
+from hpcflow.schedulers.slurm.parse_standing import (
+    ASSOCIATION_FIELDS,
+    QOS_FIELDS,
+    Told,
+    standing,
+)
 from hpcflow.schedulers.slurm.parse_waiting import (
     WAITING_FIELDS,
     parse_factors,
@@ -345,6 +350,18 @@ def test_a_user_of_a_qos_may_be_called_by_name_and_number() -> None:
         ("MaxTRESPerUser", "gres/gpu"): (4, 3),
         ("MaxTRESRunMinsPerUser", "cpu"): (100, 99),
     }
+
+
+def test_a_qos_that_one_may_not_ask_for_may_be_that_of_a_partition() -> None:
+    row = {"cluster": "big", "account": "lab", "qos": "normal"}
+    text = "|".join(row.get(field, "") for field in ASSOCIATION_FIELDS)
+    told = Told(associations=text, books=parse_assoc_mgr(NEW_BOOK))
+    found = standing(told, user="ada", uid=7, cluster="big")
+    assert [each.name for each in found.qos] == ["normal"]
+    assert [each.name for each in found.other_qos] == ["other"]
+    other = found.qos_named("other")
+    assert other is not None
+    assert other.max_wall_min == 480
 
 
 def test_reservations_may_be_none_or_be_denied_to_somebody() -> None:

@@ -27,9 +27,10 @@ Slurmctld(primary) at ctl1 is UP
 """  # noqa: W291
 PARTITIONS = """\
 PartitionName=gpu AllowAccounts=ALL Default=YES MaxTime=2-00:00:00 DefaultTime=NONE GraceTime=0 \
-MaxNodes=64 MinNodes=1 PriorityTier=10 QoS=big OverSubscribe=EXCLUSIVE PreemptMode=OFF State=UP
+MaxNodes=64 MinNodes=1 PriorityTier=10 QoS=big Nodes=g[1-2],h1 OverSubscribe=EXCLUSIVE \
+PreemptMode=OFF State=UP
 PartitionName=old Default=NO MaxTime=UNLIMITED DefaultTime=01:00:00 GraceTime=120 \
-MaxNodes=UNLIMITED PriorityTier=1 QoS=N/A OverSubscribe=NO PreemptMode=REQUEUE State=DOWN
+MaxNodes=UNLIMITED PriorityTier=1 QoS=N/A Nodes=ALL OverSubscribe=NO PreemptMode=REQUEUE State=DOWN
 PartitionName=empty Default=NO MaxTime=30:00 State=UP
 """
 NODES = """\
@@ -50,6 +51,7 @@ def test_a_cluster_is_put_together_from_three_answers() -> None:
     assert gpu.features == ("a100", "hbm80g", "h100", "ib")
     assert (gpu.job_nodes_min, gpu.job_nodes_max, gpu.is_exclusive) == (1, 64, True)
     assert (gpu.priority_tier, gpu.time_limit_default_min) == (10, None)
+    assert (gpu.node_names, old.node_names, empty.node_names) == (("g1", "g2", "h1"), (), ())
     assert (gpu.qos, old.qos, empty.qos) == ("big", None, None)
     assert (old.is_up, old.time_limit_max_min, old.grace_s) == (False, None, 120)
     assert (old.nodes, old.mem_mb_per_node, old.gpus_per_node) == (12, 128_000, 0)

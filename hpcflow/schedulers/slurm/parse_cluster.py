@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.times import parse_minutes
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 
@@ -102,12 +103,21 @@ def _partition(
         is_exclusive=words.get("OverSubscribe", "").startswith("EXCLUSIVE"),
         priority_tier=_limit(words.get("PriorityTier")),
         qos=words["QoS"] if words.get("QoS", "N/A") not in ("N/A", "") else None,
+        node_names=_names(words.get("Nodes", "")),
     )
 
 
 def _limit(text: str | None) -> int | None:
     """A number that is one; None for ``UNLIMITED`` and for what is not said."""
     return int(text) if text and text.isdecimal() else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Of its nodes; it may be "ALL" of nodes that are still to come."""
+    try:
+        return () if text == "ALL" else expand(text)
+    except ValueError:
+        return ()
 
 
 def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

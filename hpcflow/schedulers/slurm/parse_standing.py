@@ -80,12 +80,15 @@ def standing(
 ) -> Standing:
     """Put together what there is."""
     associations = _associations(told, user, cluster)
+    allowed = {name for each in associations for name in each.qos}
+    qos = _qos(told, user, uid, associations)
     return Standing(
         user,
         associations,
-        _qos(told, user, uid, associations),
+        tuple(each for each in qos if not allowed or each.name in allowed),
         parse_shares(told.shares or ""),
         tuple(missing),
+        tuple(each for each in qos if allowed and each.name not in allowed),
     )
 
 
@@ -190,15 +193,13 @@ def _member(user: str, account: str) -> str:
 def _qos(
     told: Told, user: str, uid: int | None, associations: Sequence[Association]
 ) -> tuple[QosLimits, ...]:
-    allowed = {name for each in associations for name in each.qos}
     accounts = list(dict.fromkeys(each.account for each in associations))
     books = told.books.qos if told.books else {}
     if told.qos is None:
         named = [QosLimits(name, limits=tuple(book.page.limits)) for name, book in books.items()]
     else:
         named = [_named(row) for row in _rows(told.qos, QOS_FIELDS)]
-    wanted = [each for each in named if not allowed or each.name in allowed]
-    return tuple(_held(each, books.get(each.name), user, uid, accounts) for each in wanted)
+    return tuple(_held(each, books.get(each.name), user, uid, accounts) for each in named)
 
 
 def _named(row: dict[str, str]) -> QosLimits:

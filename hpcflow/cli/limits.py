@@ -1,0 +1,150 @@
+"""``hpcflow limits``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import Where
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from hpcflow.outlook.limits import AccountLine, QosLine
+    from hpcflow.sites.standing import Limit, Standing
+
+
+@click.command("limits", short_help="Show your accounts, QOS, limits, use and fair share.")
+@site_option
+@json_option
+def command(site: str | None, as_json: bool) -> int:
+    """Show what you may use of a cluster and what of it is in use now.
+
+    The accounts come with their fair share, the best first: of two jobs that are alike in all else,
+    the one in the account with the higher factor starts first. A limit that is full is marked.
+    """
+    from hpcflow.outlook.limits import account_lines, qos_lines
+
+    session = Session()
+    the_site = session.site(site, named_in=Where(key="--site"))
+    standing = session.connect(the_site).standing(session.settings.user)
+    if standing is None:
+        return _say_nothing(the_site.name, session.settings.user, as_json=as_json)
+    for each in standing.missing:
+        warn(f"not known: {each}")
+    accounts, qos = account_lines(standing), qos_lines(standing)
+    if as_json:
+        print_json(_json(the_site.name, standing, accounts, qos))
+        return 0
+    _print(standing, accounts, qos)
+    return 0
+
+
+def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
+    if as_json:
+        known = {"has_accounting": False, "accounts": [], "qos": [], "missing": []}
+        print_json({"site": site, "user": user, **known})
+    else:
+        click.echo(
+            f"{safe(site)} has no accounting that answers: there are no accounts, limits or fair "
+            "shares to show; see its partitions: hpcflow site show"
+        )
+    return 0
+
+
+def _json(
+    site: str, standing: Standing, accounts: Sequence[AccountLine], qos: Sequence[QosLine]
+) -> dict[str, Any]:
+    return {
+        "site": site,
+        "user": standing.user,
+        "has_accounting": True,
+        "accounts": accounts,
+        "qos": qos,
+        "missing": standing.missing,
+    }
+
+
+def _print(standing: Standing, accounts: Sequence[AccountLine], qos: Sequence[QosLine]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    if not accounts:
+        click.echo(
+            f"Slurm knows no account of {standing.user}; jobs need none where it enforces none"
+        )
+    else:
+        console.print(_accounts(accounts))
+    for line in accounts:
+        if line.meaning:
+            click.echo(safe(line.meaning))
+    for line in accounts:
+        where = f", partition {line.partition}" if line.partition else ""
+        _limits(f"account {line.account}{where}", line.limits)
+    if qos:
+        click.echo()
+        console.print(_qos(qos))
+    for each in qos:
+        _limits(f"QOS {each.name}", each.limits)
+
+
+def _accounts(lines: Sequence[AccountLine]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from hpcflow.outlook.limits import in_use_words
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("ACCOUNT", "FAIR SHARE", "QOS", "IN USE NOW"):
+        table.add_column(title, overflow="fold", justify="right" if "SHARE" in title else "left")
+    for line in lines:
+        only = f" ({line.partition})" if line.partition else ""
+        default = " (default)" if line.is_default else ""
+        table.add_row(
+            Text(safe(f"{line.account}{only}{default}")),
+            "?" if line.factor is None else f"{line.factor:.3f}",
+            Text(safe(", ".join(line.qos))),
+            in_use_words(line.in_use) or "nothing",
+        )
+    return table
+
+
+def _qos(lines: Sequence[QosLine]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from hpcflow.outlook.limits import in_use_words
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("QOS", "PRIORITY", "COUNTS AS", "PREEMPTS", "FLAGS", "IN USE NOW"):
+        right = title in ("PRIORITY", "COUNTS AS")
+        table.add_column(title, overflow="fold", justify="right" if right else "left")
+    for line in lines:
+        table.add_row(
+            Text(safe(line.name)),
+            str(line.priority),
+            f"{line.usage_factor} x" if line.usage_factor else "?",
+            Text(safe(", ".join(line.preempts) or "-")),
+            Text(safe(", ".join(line.flags) or "-")),
+            in_use_words(line.in_use) or "nothing",
+        )
+    return table
+
+
+def _limits(of: str, limits: Sequence[Limit]) -> None:
+    from hpcflow.outlook.bounds import amount_words
+
+    click.secho(f"\n{safe(of)}", bold=True, nl=False)
+    click.echo("" if limits else ": no limits")
+    width = max((len(limit.name) for limit in limits), default=0)
+    for limit in limits:
+        full = click.style("  full", fg="red") if limit.is_full else ""
+        click.echo(
+            f"  {limit.name:<{width}}  {safe(amount_words(limit))}  ({safe(limit.holder)}){full}"
+        )

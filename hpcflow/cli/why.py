@@ -1,0 +1,187 @@
+"""``hpcflow why``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import SchedulerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcflow.model.views import AttemptView, RunDetail
+    from hpcflow.outlook.unsent import Unsent
+    from hpcflow.outlook.why import Wait
+    from hpcflow.schedulers.base import Scheduler
+    from hpcflow.sites.live import ClusterInfo
+    from hpcflow.sites.standing import Reservation, Standing
+
+
+@click.command("why", short_help="Tell why a run waits, and what to try next.")
+@run_argument
+@json_option
+def command(run: str, as_json: bool) -> int:
+    """Tell why RUN waits: Slurm's reason in plain words, its place in the queue, what its priority
+    is made of, your accounts' fair shares, limits that bind, reservations ahead, and when Slurm
+    means to start it. Then what to try next.
+
+    Of a run that waits for hpcflow, runs or is over, it says that. A name that several runs have
+    means the newest of them. All times are UTC.
+    """
+    session = Session()
+    run_id = session.run_dir(run, newest=True).path.name
+    session.refresh()
+    detail = session.detail(run_id)
+    queued = _queued(detail.attempts)
+    wait = _wait(session, detail, queued) if queued is not None else None
+    unsent = None if wait is not None else _unsent(session, detail, queued)
+    if as_json:
+        print_json(_json(detail, queued, wait, unsent))
+        return 0
+    _print(session, detail, wait, unsent)
+    return 0
+
+
+def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
+    """The attempt whose job waits in Slurm's queue; a standby is one only where no other is."""
+    from hpcflow.model.state import AttemptState
+
+    waiting = [each for each in attempts if each.state is AttemptState.QUEUED and each.job_id]
+    running = [each for each in attempts if each.state is AttemptState.RUNNING]
+    return waiting[0] if waiting and not running else None
+
+
+def _wait(session: Session, detail: RunDetail, queued: AttemptView) -> Wait | None:
+    """What is known of the waiting job; None if it waits no more.
+
+    Raises:
+        SchedulerUnavailable: the queue does not answer.
+    """
+    from hpcflow.outlook.why import explain_wait
+
+    scheduler = session.scheduler(detail.run.site)
+    assert queued.job_id is not None
+    jobs = scheduler.waiting([queued.job_id])
+    if not jobs:
+        return None
+    return explain_wait(
+        jobs[0],
+        detail.run.run_id,
+        standing=_standing(scheduler, jobs[0].user or session.settings.user),
+        cluster=_cluster(scheduler),
+        reservations=_reservations(scheduler),
+        now=session.clock.now(),
+    )
+
+
+def _standing(scheduler: Scheduler, user: str) -> Standing | None:
+    standing = scheduler.standing(user)
+    for each in standing.missing if standing is not None else ():
+        warn(f"not known: {each}")
+    return standing
+
+
+def _cluster(scheduler: Scheduler) -> ClusterInfo | None:
+    try:
+        return scheduler.cluster_info()
+    except SchedulerUnavailable as error:
+        warn(f"the partition is not known: {error.message}")
+        return None
+
+
+def _reservations(scheduler: Scheduler) -> list[Reservation]:
+    try:
+        return scheduler.reservations()
+    except SchedulerUnavailable as error:
+        warn(f"reservations are not known: {error.message}")
+        return []
+
+
+def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:
+    from pathlib import Path
+
+    from hpcflow.errors import StorageError
+    from hpcflow.outlook.unsent import Unsent, explain_unsent
+    from hpcflow.storage import journal
+    from hpcflow.storage.layout import RunDir
+
+    run_id = detail.run.run_id
+    if queued is not None:
+        words = f"job {queued.job_id} does not wait any more, and has not been seen to run yet"
+        return Unsent(words, None, (f"look again in a moment: hpcflow why {run_id}",))
+    try:
+        records = journal.read(RunDir(Path(detail.run.run_dir)))
+    except StorageError:
+        records = []  # scratch was purged; the ledger still knows where it stands
+    jobs = [each for each in detail.attempts if each.job_id is not None]
+    running = [each for each in jobs if each.started_at and not each.ended_at]
+    last = running[-1] if running else jobs[-1] if jobs else None
+    return explain_unsent(detail.run, last, records, session.clock.now())
+
+
+def _json(
+    detail: RunDetail, queued: AttemptView | None, wait: Wait | None, unsent: Unsent | None
+) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "run_id": detail.run.run_id,
+        "state": detail.run.state,
+        "attempt": queued.attempt if queued else None,
+        "job_id": queued.job_id if queued else None,
+        "waits_in": "slurm" if wait is not None else None,
+    }
+    if unsent is not None:
+        is_over = detail.run.state.is_final or detail.run.state.value == "running"
+        told["waits_in"] = None if is_over or queued is not None else "hpcflow"
+        return {**told, "words": unsent.words, "until": unsent.until, "next": unsent.to_try}
+    assert wait is not None
+    job = wait.job
+    return {
+        **told,
+        "words": wait.reason.words,
+        "reason": job.reason,
+        "kind": wait.reason.kind.name.lower(),
+        "starts_by_itself": wait.reason.can_start,
+        "partitions": job.partitions,
+        "account": job.account,
+        "qos": job.qos,
+        "time_limit_min": job.time_limit_min,
+        "position": job.position,
+        "of": job.rivals,
+        "priority": job.priority,
+        "priority_ahead": job.priority_ahead,
+        "priority_first": job.priority_first,
+        "factors": {each.name: each.points for each in job.factors},
+        "expected_start": job.expected_start,
+        "expected_nodes": job.expected_nodes,
+        "accounts": wait.accounts,
+        "limits": wait.limits,
+        "reservations": wait.obstacles,
+        "dependency": job.dependency,
+        "next": wait.to_try,
+    }
+
+
+def _print(session: Session, detail: RunDetail, wait: Wait | None, unsent: Unsent | None) -> None:
+    from hpcflow.cli.output import STATE_COLOURS, safe
+    from hpcflow.cli.why_words import wait_lines
+
+    run = detail.run
+    click.secho(run.run_id, bold=True, nl=False)
+    click.secho(f"  {run.state.value}", fg=STATE_COLOURS.get(run.state.value))
+    if wait is not None:
+        now = session.clock.now()
+        for name, text in wait_lines(wait, held=run.next_action == "held", now=now):
+            click.echo(f"  {name:<12} {safe(text)}".rstrip())
+        to_try = wait.to_try
+    else:
+        assert unsent is not None
+        until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""
+        click.echo(f"  {safe(unsent.words)}{until}")
+        to_try = unsent.to_try
+    for number, text in enumerate(to_try):
+        click.echo(f"  {'next' if not number else 'or':<12} {safe(text)}")

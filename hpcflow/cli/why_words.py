@@ -1,0 +1,127 @@
+"""A job that waits in words, line by line, as ``hpcflow why`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from hpcflow.model.units import format_duration
+from hpcflow.outlook.bounds import amount_words, minutes_words
+
+if TYPE_CHECKING:
+    from hpcflow.outlook.ahead import Obstacle
+    from hpcflow.outlook.why import Wait
+    from hpcflow.sites.live import PartitionInfo
+
+_TIME: Final = "%Y-%m-%d %H:%M:%S"
+
+
+def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, str]]:
+    """Each line with its name; names are empty in further lines of the same.
+
+    Args:
+        held: whether the run is held besides, which keeps later attempts from being sent.
+    """
+    job, reason = wait.job, wait.reason
+    yield "waits", f"{reason.words}  [{reason.code}]"
+    if not reason.can_start:
+        yield "", "it will not start as it is"
+    if held:
+        yield "", "the run is held, too: when this attempt is over, no other is sent"
+    yield "job", _job(wait, now)
+    yield "position", _position(wait)
+    if job.priority is not None:
+        yield "priority", _priority(wait)
+    for number, account in enumerate(wait.accounts):
+        points = "" if account.points is None else f", {account.points} points"
+        own = ", the account of this job" if account.is_own else ""
+        text = f"{account.name} has the factor {account.factor:.3f}{points}{own}"
+        yield "" if number else "fair share", text
+    yield "start", _start(wait, now)
+    yield from _limits(wait)
+    for number, each in enumerate(wait.obstacles):
+        yield "" if number else "reserved", _obstacle(each, now)
+    if job.dependency:
+        yield "depends on", job.dependency
+
+
+def _job(wait: Wait, now: datetime) -> str:
+    job = wait.job
+    since = ""
+    if job.eligible_at is not None and job.eligible_at <= now:
+        waited = format_duration((now - job.eligible_at).total_seconds())
+        since = f", could start for {waited}"
+    limit = "" if job.time_limit_min is None else f", {minutes_words(job.time_limit_min)}"
+    nodes = "" if job.nodes is None else f", {job.nodes} node{'' if job.nodes == 1 else 's'}"
+    must = f" ({', '.join(job.required_nodes)} and no other)" if job.required_nodes else ""
+    account = "" if job.account is None else f", account {job.account}"
+    qos = "" if job.qos is None else f", QOS {job.qos}"
+    partitions = ", ".join(job.partitions)
+    return f"{job.job_id} in {partitions}{nodes}{must}{limit}{account}{qos}{since}"
+
+
+def _position(wait: Wait) -> str:
+    job = wait.job
+    if job.position is None:
+        return "none: it cannot start yet, whatever is before it"
+    place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
+    return f"{place}: next" if job.position == 1 else place
+
+
+def _priority(wait: Wait) -> str:
+    job = wait.job
+    words = str(job.priority)
+    if job.priority_ahead is not None and job.priority_first is not None:
+        words += f", just before it {job.priority_ahead}, the first {job.priority_first}"
+    total = sum(abs(each.points) for each in job.factors)
+    parts = [f"{each.name} {each.points} ({abs(each.points) / total:.0%})" for each in job.factors]
+    return f"{words}; made of {', '.join(parts)}" if parts else words
+
+
+def _start(wait: Wait, now: datetime) -> str:
+    job = wait.job
+    if job.expected_start is None:
+        return "Slurm has made no plan for it yet"
+    where = f" on {', '.join(job.expected_nodes)}" if job.expected_nodes else ""
+    if job.expected_start <= now:
+        return f"any moment{where}"
+    left = format_duration((job.expected_start - now).total_seconds())
+    when = f"{job.expected_start:{_TIME}} UTC, in {left}{where}"
+    return f"{when}, or before, when others end early"
+
+
+def _limits(wait: Wait) -> Iterator[tuple[str, str]]:
+    name = "limits"
+    for limit in wait.limits:
+        full = ", full" if limit.is_full else ""
+        yield name, f"{limit.name} of {limit.holder}: {amount_words(limit)}{full}"
+        name = ""
+    if wait.partition is not None and (text := _partition(wait.partition, wait.job.time_limit_min)):
+        yield name, text
+
+
+def _partition(partition: PartitionInfo, time_limit_min: int | None) -> str:
+    """What the partition does not allow of this job, or that it is down."""
+    said = [] if partition.is_up else [f"partition {partition.name} is not up"]
+    most = partition.time_limit_max_min
+    if most is not None and time_limit_min is not None and time_limit_min > most:
+        said.append(f"partition {partition.name} allows at most {minutes_words(most)}")
+    return "; ".join(said)
+
+
+def _obstacle(obstacle: Obstacle, now: datetime) -> str:
+    each = obstacle.reservation
+    what = "maintenance" if each.is_maintenance else "reservation"
+    nodes = f"{len(each.nodes)} nodes"
+    if obstacle.takes_all:
+        nodes = "all nodes that it could have"
+    elif obstacle.nodes is not None:
+        nodes = f"{obstacle.nodes} of {obstacle.of_nodes} nodes"
+    when = f"from {each.start:{_TIME}} to {each.end:{_TIME}} UTC"
+    words = f"{what} {each.name} has {nodes} {when}"
+    if each.start <= now:
+        return f"{words}: until then nothing else starts there"
+    if obstacle.fits_min is None:
+        return f"{words}: no job ends before it any more"
+    return f"{words}: a limit of {minutes_words(obstacle.fits_min)} or less would end before it"

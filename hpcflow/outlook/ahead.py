@@ -1,0 +1,72 @@
+"""Reservations that a job would run into: on its partition's nodes, before it would end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hpcflow.schedulers.waiting import WaitingJob
+from hpcflow.sites.live import PartitionInfo
+from hpcflow.sites.standing import Reservation
+
+#: A job that is to end before a reservation begins must also start some time after it is asked for.
+_MARGIN = timedelta(minutes=5)
+#: Time limits are advised in steps of this, rounded down.
+_STEP_MIN = 5
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A reservation in the way of a job.
+
+    Attributes:
+        nodes: of the job's partition that are reserved; None when it is not known which those are.
+        of_nodes: how many nodes the partition has.
+        fits_min: the longest time limit with which the job could still end before, if it started
+            now; None once the reservation has begun, or where it begins too soon for anything.
+    """
+
+    reservation: Reservation
+    nodes: int | None
+    of_nodes: int | None
+    fits_min: int | None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the partition has no other nodes."""
+        return self.nodes is not None and self.nodes == self.of_nodes
+
+
+def obstacles(
+    job: WaitingJob,
+    reservations: Iterable[Reservation],
+    partition: PartitionInfo | None,
+    now: datetime,
+) -> tuple[Obstacle, ...]:
+    """Reservations that have begun, or begin before the job would end if it started now.
+
+    A reservation that the job asked for is none, and one that it may use but did not ask for is.
+    """
+    limit_min = job.time_limit_min
+    ends_at = None if limit_min is None else now + timedelta(minutes=limit_min)
+    found = []
+    for each in reservations:
+        if each.name == job.reservation or each.end <= now:
+            continue
+        if ends_at is not None and each.start >= ends_at:
+            continue
+        if each.partition is not None and each.partition not in job.partitions:
+            continue
+        names = set(partition.node_names) if partition else set()
+        wanted = names & set(job.required_nodes) or names
+        taken = len(wanted & set(each.nodes)) if wanted else None
+        if taken == 0:
+            continue
+        found.append(Obstacle(each, taken, len(wanted) or None, _fits_min(each, now)))
+    return tuple(found)
+
+
+def _fits_min(reservation: Reservation, now: datetime) -> int | None:
+    left_min = int((reservation.start - now - _MARGIN).total_seconds() // 60)
+    return left_min // _STEP_MIN * _STEP_MIN if left_min >= _STEP_MIN else None

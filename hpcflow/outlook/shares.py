@@ -1,0 +1,24 @@
+"""What fair share means for an account, in words. Pure."""
+
+from __future__ import annotations
+
+from hpcflow.sites.standing import FairShare, Standing
+
+
+def share_words(standing: Standing, account: str) -> str:
+    """What an account should have had and has had; empty where nobody says."""
+    whole, own = standing.account_share(account), standing.share(account)
+    if whole is None or whole.norm_shares is None or whole.effective_usage is None:
+        return ""
+    due, had = whole.norm_shares, whole.effective_usage
+    words = f"{account} may have {due:.0%} of what its neighbours and it use, and has had {had:.0%}"
+    if not had:
+        return f"{words}: jobs in it come first"
+    verdict = "more than its share: others come first" if had > due else "less than its share"
+    mine = "" if own is None or own.effective_usage is None else f"; {_part(own)} of that is yours"
+    return f"{words}: {verdict}{mine}"
+
+
+def _part(own: FairShare) -> str:
+    assert own.effective_usage is not None
+    return f"{own.effective_usage:.0%}"

@@ -1,0 +1,130 @@
+"""Why a run is not in Slurm's queue: what hpcflow itself waits for, or that it runs, or is over.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
+from hpcflow.model.state import RunState
+from hpcflow.model.units import format_duration
+from hpcflow.model.views import AttemptView, RunView
+
+_TIME: Final = "%Y-%m-%d %H:%M:%S"
+_RESUME: Final = "send it now: hpcflow resume {run}"
+_ANEW: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
+_DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """A run of which no job waits.
+
+    Attributes:
+        words: where it stands and why.
+        until: when what it waits for is over; None where it waits for no time.
+        to_try: what to type.
+    """
+
+    words: str
+    until: datetime | None
+    to_try: tuple[str, ...]
+
+
+def explain_unsent(
+    run: RunView, last: AttemptView | None, records: Sequence[JournalRecord], now: datetime
+) -> Unsent:
+    """Why no job of it waits.
+
+    Args:
+        last: its last attempt.
+        records: its journal; none where that is gone.
+    """
+    words, until, advice = _explained(run, last, records, now)
+    return Unsent(words, until, (advice.format(run=run.run_id),) if advice else ())
+
+
+def _explained(
+    run: RunView, last: AttemptView | None, records: Sequence[JournalRecord], now: datetime
+) -> tuple[str, datetime | None, str]:
+    if run.state is RunState.RUNNING and last is not None:
+        return _runs(last, now), None, "follow it: hpcflow logs --follow {run}"
+    if run.state is RunState.SUBMITTING:
+        words = "an attempt is being sent, or whoever sent it was killed before Slurm's answer came"
+        return words, None, "look the job up, and go on: hpcflow resume {run}"
+    if run.state is RunState.COMPLETED:
+        return "it is completed", None, "what it made: hpcflow show {run}"
+    if run.state is RunState.CANCELLED:
+        return "it was cancelled", None, "go on after all: hpcflow resume {run}"
+    return _waits(run, last, records)
+
+
+def _waits(
+    run: RunView, last: AttemptView | None, records: Sequence[JournalRecord]
+) -> tuple[str, datetime | None, str]:
+    action, _, rule = (run.next_action or "").partition(": ")
+    if action == "held":
+        held = _last(records, lambda each: isinstance(each, Held))
+        by = f" by {held.by} on {held.at:{_TIME}}" if isinstance(held, Held) else ""
+        return f"it is held{by}", None, "let it go on: hpcflow release {run}"
+    decided = _last(records, lambda each: isinstance(each, Decided))
+    why = decided.why if isinstance(decided, Decided) else ""
+    if action == "stop":
+        return f"it was stopped ({rule}): {why}", None, _ANEW
+    if rule == "delayed":
+        return f"Slurm did not take it: {_refusal(records) or why}", run.next_at, _RESUME
+    if rule == "trial":
+        return f"it is a trial, and its sweep sends it: {why}", None, _sweep(run)
+    if action == "wait":
+        return f"it is sent again after a pause ({rule}): {why}", run.next_at, _RESUME
+    if action == "restore":
+        words = f"what it needs comes back from the mirror first ({rule}): {why}"
+        return words, run.next_at, "fetch it now: hpcflow restore {run}"
+    if refusal := _refused_since(records, last):
+        return (
+            f"Slurm refused it: {refusal}",
+            None,
+            "correct it, then: hpcflow resume {run} --set …",
+        )
+    if last is None:
+        return "no job was sent yet", None, _DAEMON
+    cause = f" as {last.cause.value}" if last.cause else ""
+    if run.state is RunState.FAILED:
+        return f"attempt {last.attempt} ended{cause}, and nothing more is to come", None, _ANEW
+    return f"attempt {last.attempt} ended{cause}, and the next is to be sent", run.next_at, _DAEMON
+
+
+def _runs(last: AttemptView, now: datetime) -> str:
+    where = f" on {', '.join(last.nodes)}" if last.nodes else ""
+    since = ""
+    if last.started_at is not None:
+        ran = format_duration((now - last.started_at).total_seconds())
+        since = f" since {last.started_at:{_TIME}} UTC, for {ran}"
+    return f"it runs{since}, as job {last.job_id}{where}"
+
+
+def _sweep(run: RunView) -> str:
+    return f"see it: hpcflow sweep status {run.parent_sweep}" if run.parent_sweep else _RESUME
+
+
+def _refusal(records: Sequence[JournalRecord]) -> str | None:
+    refused = _last(records, lambda each: isinstance(each, Refused))
+    return refused.reason if isinstance(refused, Refused) else None
+
+
+def _refused_since(records: Sequence[JournalRecord], last: AttemptView | None) -> str | None:
+    """Why the scheduler would not take the attempt that should have come after ``last``."""
+    refused = _last(records, lambda each: isinstance(each, Refused))
+    if not isinstance(refused, Refused) or refused.retryable:
+        return None
+    return refused.reason if last is None or refused.attempt > last.attempt else None
+
+
+def _last(
+    records: Sequence[JournalRecord], is_it: Callable[[JournalRecord], bool]
+) -> JournalRecord | None:
+    return next((each for each in reversed(records) if is_it(each)), None)
