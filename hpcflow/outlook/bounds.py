@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpcflow.schedulers.slurm.reason_limits import NamedLimit
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
@@ -36,12 +38,33 @@ def qos_limits(qos: QosLimits, account: str | None) -> tuple[Limit, ...]:
     )
 
 
-def binding(named: NamedLimit | None, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """Those that the job's reason names; where it names none, those that are full."""
+def binding(
+    named: NamedLimit | None, limits: Sequence[Limit], job: WaitingJob
+) -> tuple[Limit, ...]:
+    """Those that the job's reason names; where it names none, those under which it has no room.
+
+    Slurm names a limit only once it has come to the job; until then it says that others are first.
+    """
     if named is None:
-        return tuple(limit for limit in limits if limit.is_full)
+        return tuple(limit for limit in limits if not has_room(limit, job))
     is_qos = named.level == "QOS"
     return tuple(named.among([each for each in limits if ("QOS" in each.holder) is is_qos]))
+
+
+def has_room(limit: Limit, job: WaitingJob) -> bool:
+    """Whether the job, which waits already, could start under this limit now.
+
+    Budgets of minutes are not looked at: what the job would take of them is Slurm's arithmetic.
+    """
+    if limit.resource == MINUTES:
+        wants = job.time_limit_min if limit.name == "MaxWall" else None
+        return wants is None or wants <= limit.allowed
+    if "Mins" in limit.name or "Submit" in limit.name or limit.name.startswith("Min"):
+        return True
+    wants = 1 if limit.resource == JOBS else job.wants.get(limit.resource, 0)
+    if limit.name.endswith("PerNode"):
+        wants = -(-wants // (job.nodes or 1))
+    return not wants or (limit.used or 0) + wants <= limit.allowed
 
 
 def amount_words(limit: Limit) -> str:

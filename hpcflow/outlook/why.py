@@ -76,7 +76,7 @@ def explain_wait(
     reason = explain(job.reason)
     name = job.partitions[0] if job.partitions else None
     partition = cluster.partition(name) if cluster is not None and name is not None else None
-    limits = binding(reason.limit, limits_on(job, standing, partition))
+    limits = binding(reason.limit, limits_on(job, standing, partition), job)
     accounts = _accounts(job, standing, cluster)
     ahead = obstacles(job, reservations, partition, now)
     names = {"run": run_id, "job": job.job_id, "partition": name or "NAME"}
@@ -154,10 +154,8 @@ def _other_account(
         return None
     if reason.limit is not None and reason.limit.level == "association" and reason.limit.passes:
         for each in standing.associations:
-            is_free = not binding(reason.limit, each.limits) or not any(
-                limit.is_full for limit in binding(reason.limit, each.limits)
-            )
-            if each.account != job.account and is_free and _takes(standing, each.account, job):
+            is_full = any(limit.is_full for limit in binding(reason.limit, each.limits, job))
+            if each.account != job.account and not is_full and _takes(standing, each.account, job):
                 return each.account, f"account {each.account} has no such limit, or room under it"
         return None
     if reason.kind not in (Kind.TURN, Kind.ROOM):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
@@ -27,6 +28,8 @@ class WaitingJob:
         partitions: those that it may start in, as a rule one.
         time_limit_min: the longest it may run.
         nodes: how many it wants, at least.
+        wants: what it asks for, all nodes together, by Slurm's names: ``cpu``, ``gres/gpu`` …; of
+            memory MiB.
         required_nodes: those that it must have, by name.
         expected_nodes: those that the scheduler means to give it.
         expected_start: when the scheduler means to start it; as `squeue --start` says.
@@ -48,6 +51,7 @@ class WaitingJob:
     qos: str | None = None
     time_limit_min: int | None = None
     nodes: int | None = None
+    wants: Mapping[str, int] = field(default_factory=dict)
     required_nodes: tuple[str, ...] = ()
     expected_nodes: tuple[str, ...] = ()
     expected_start: datetime | None = None

@@ -182,8 +182,10 @@ def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
     first, full = by_name["first"], by_name["over-the-accounts-gpus"]
     assert (first.reason, first.account, first.nodes) == ("Resources", "biology", 2)
     assert (first.position, first.priority_ahead) == (1, None)
-    assert first.expected_nodes == ("n1", "n2")
+    assert len(first.expected_nodes) == 2
     assert (full.reason, full.time_limit_min, full.qos) == ("AssocGrpGRES", 60, "normal")
+    assert (first.wants["node"], "gres/gpu" in first.wants) == (2, False)
+    assert (full.wants["gres/gpu"], full.wants["cpu"], full.wants["mem"]) == (2, 1, 1024)
     # Before it: the first, and the array, of whose tasks one row tells.
     assert (full.position, full.rivals) == (3, 6)
     assert full.priority_first == first.priority

@@ -14,14 +14,15 @@ from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
 from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
+from hpcflow.schedulers.slurm.tres import tres_counts
 from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
 
-#: ``JobID`` is the number that sprio knows a task of an array by. The reason, which may be a
-#: sentence, stands last.
+#: ``JobID`` is the number that sprio knows a task of an array by; ``tres-alloc`` is, of a job that
+#: waits, what it asks for. The reason, which may be a sentence, stands last.
 WAITING_FIELDS: Final = (
     "JobArrayID", "JobID", "Partition", "UserName", "Account", "QOS", "PriorityLong", "TimeLimit",
-    "NumNodes", "ReqNodes", "SchedNodes", "StartTime", "EligibleTime", "Reservation", "Dependency",
-    "Reason",
+    "NumNodes", "ReqNodes", "SchedNodes", "StartTime", "EligibleTime", "Reservation", "tres-alloc",
+    "Dependency", "Reason",
 )  # fmt: skip
 #: For ``squeue --Format``.
 WAITING_FORMAT: Final = ",".join(
@@ -149,6 +150,7 @@ def _job(row: dict[str, str]) -> WaitingJob:
         qos=_text(row["QOS"]),
         time_limit_min=parse_minutes(row["TimeLimit"]),
         nodes=_count(row["NumNodes"].partition("-")[0]),
+        wants=tres_counts(row["tres-alloc"]),
         required_nodes=_nodes(row["ReqNodes"]),
         expected_nodes=_nodes(row["SchedNodes"]),
         expected_start=parse_time(row["StartTime"]),
