@@ -11,7 +11,7 @@ def share_words(standing: Standing, account: str) -> str:
     if whole is None or whole.norm_shares is None or whole.effective_usage is None:
         return ""
     due, had = whole.norm_shares, whole.effective_usage
-    words = f"{account} may have {due:.0%} of what its neighbours and it use, and has had {had:.0%}"
+    words = f"{account} is due {due:.0%} of what it and its siblings use, and has had {had:.0%}"
     if not had:
         return f"{words}: jobs in it come first"
     verdict = "more than its share: others come first" if had > due else "less than its share"

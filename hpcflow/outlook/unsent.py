@@ -17,6 +17,7 @@ from hpcflow.model.views import AttemptView, RunView
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
 _ANEW: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
+_FAILED: Final = "see why: hpcflow logs {run}; a daemon would send it again: hpcflow daemon status"
 _DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
 
 
@@ -94,7 +95,7 @@ def _waits(
         return "no job was sent yet", None, _DAEMON
     cause = f" as {last.cause.value}" if last.cause else ""
     if run.state is RunState.FAILED:
-        return f"attempt {last.attempt} ended{cause}, and nothing more is to come", None, _ANEW
+        return f"attempt {last.attempt} ended{cause}, and nothing was decided since", None, _FAILED
     return f"attempt {last.attempt} ended{cause}, and the next is to be sent", run.next_at, _DAEMON
 
 

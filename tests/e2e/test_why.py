@@ -129,6 +129,7 @@ def test_why_says_what_slurm_says_and_its_advice_helps(
         assert tight["reason"] == "QOSMaxGRESPerUser"
         (limit,) = tight["limits"]
         assert (limit["name"], limit["allowed"], limit["used"]) == ("MaxTRESPerUser", 4, 4)
+        assert tight["next"][0].endswith("--set resources.qos=normal")
 
         # Maintenance in five hours.
         long = send("long", "physics", time="7h")

@@ -96,14 +96,13 @@ def _of_jobs(
 ) -> NamedLimit:
     name = f"{scope}{'SubmitJobs' if is_submit else 'Jobs'}{per}"
     which = "that wait or run" if is_submit else "that run"
-    who = _who(level, scope, per)
-    return NamedLimit(level, name, JOBS, f"{who} has as many jobs {which} as it may", None, True)
+    words = f"{_who(level, scope, per)} as many jobs {which} as may be"
+    return NamedLimit(level, name, JOBS, words, None, True)
 
 
 def _of_wall(level: Literal["association", "QOS"], scope: str) -> NamedLimit:
     if scope == "Grp":
-        who = _who(level, scope, "")
-        words = f"{who} has used up the hours that its jobs may run in all"
+        words = f"{_who(level, scope, '')} used up the time that jobs may run in all"
         return NamedLimit(level, "GrpWall", MINUTES, words, "time_limit", True)
     of = "its account" if level == "association" else "its QOS"
     words = f"its time limit is longer than {of} allows"
@@ -126,24 +125,25 @@ def _of_tres(
         return NamedLimit(level, name, resource, words, key, False)
     name = f"{scope}TRES{span}{per}"
     who = _who(level, scope, per)
-    words = (
-        {
-            "": f"{who} has as many {unit} in use as it may",
-            "Mins": f"{who} has used up its minutes of {unit}",
-            "RunMins": f"{who} has running jobs that need, in the time they have left, as many"
-            f" minutes of {unit} as they may",
-        }[span]
-        .replace("as many memory", "as much memory")
-        .replace("as many energy", "as much energy")
-    )
+    words = {
+        "": f"{who} as {_much(what)} {unit} in use as may be",
+        "Mins": f"{who} used up the minutes of {unit}",
+        "RunMins": f"{who} running jobs that need, in the time they have left, as many minutes of"
+        f" {unit} as may be",
+    }[span]
     return NamedLimit(level, name, resource, words, key, True)
 
 
+def _much(what: str) -> str:
+    return "much" if what in ("Memory", "Energy", "BB") else "many"
+
+
 def _who(level: Literal["association", "QOS"], scope: str, per: str) -> str:
+    """Who it is that uses it up, with the verb."""
     if per == "PerUser":
-        return "you, in this QOS,"
+        return "in this QOS you have"
     if per == "PerAccount":
-        return "your account, in this QOS,"
+        return "in this QOS your account has"
     if level == "QOS":
-        return "everybody in this QOS together"
-    return "your account, or one above it," if scope == "Grp" else "you, in this account,"
+        return "all jobs of this QOS together have"
+    return "your account, or one above it, has" if scope == "Grp" else "in this account you have"

@@ -1,8 +1,8 @@
 """Slurm's reasons for a waiting job, as a table: what sort, in plain words, what to try next.
 
 The codes are those of ``enum job_state_reason``, Slurm 20.11 to 25.11, without those that name a
-limit, which are read in reason_limits.py. In an advice ``{run}``, ``{job}`` and ``{partition}``
-stand for theirs.
+limit, which are read in reason_limits.py. In an advice ``{run}``, ``{job}``, ``{partition}`` and
+``{shorter}``, a shorter time limit, stand for theirs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kind(Enum):
 AGAIN: Final = "hpcflow cancel {run}, then hpcflow resume {run} --set "
 _WAIT: Final = "nothing: it starts by itself"
 _SMALLER: Final = (
-    "a shorter time limit or fewer nodes fit into gaps: " + AGAIN + "resources.time_limit=2h"
+    "a shorter time limit or fewer nodes fit into gaps: " + AGAIN + "resources.time_limit={shorter}"
 )
 _ELSEWHERE: Final = "another partition: " + AGAIN + "resources.partition=NAME; see: hpcflow limits"
 _OTHER_ACCOUNT: Final = "see yours: hpcflow limits; then " + AGAIN + "resources.account=NAME"

@@ -32,7 +32,8 @@ class Reason:
     Attributes:
         code: Slurm's; the whole text where it is not known.
         words: what it says of the job, as the end of the sentence "It waits: …".
-        advice: what to type or do; ``{run}``, ``{job}`` and ``{partition}`` stand for theirs.
+        advice: what to type or do; ``{run}``, ``{job}``, ``{partition}`` and ``{shorter}``, a
+            shorter time limit, stand for theirs.
         limit: that it names.
     """
 

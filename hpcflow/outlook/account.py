@@ -1,0 +1,62 @@
+"""The accounts of a user, by what their fair share adds to the priority of a job. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hpcflow.schedulers.waiting import WaitingJob
+from hpcflow.sites.live import ClusterInfo
+from hpcflow.sites.standing import Standing
+
+_WEIGHT: Final = "priorityweightfairshare"
+
+
+@dataclass(frozen=True)
+class Account:
+    """One of the user's accounts, by its fair share.
+
+    Attributes:
+        points: what its factor adds to the priority of a job; None where nobody says.
+        is_own: whether it is the job's.
+    """
+
+    name: str
+    factor: float
+    points: int | None
+    is_own: bool
+
+
+def accounts_of(
+    job: WaitingJob, standing: Standing | None, cluster: ClusterInfo | None
+) -> tuple[Account, ...]:
+    """By their fair share, the best first; none where it is not known."""
+    if standing is None:
+        return ()
+    weight = _weight(cluster)
+    shares = [share for name in _names(standing) if (share := standing.share(name)) is not None]
+    found = [
+        Account(
+            share.account,
+            share.factor,
+            None if weight is None else round(weight * share.factor),
+            share.account == job.account,
+        )
+        for share in shares
+        if share.factor is not None
+    ]
+    return tuple(sorted(found, key=lambda each: -each.factor))
+
+
+def _names(standing: Standing) -> list[str]:
+    """Those first that Slurm knows the user as a member of."""
+    known = [each.account for each in standing.associations]
+    told = [each.account for each in standing.shares if each.user]
+    return list(dict.fromkeys([*known, *told]))
+
+
+def _weight(cluster: ClusterInfo | None) -> int | None:
+    """``scontrol show config`` writes it ``PriorityWeightFairShare``, slurm.conf with a small s."""
+    settings = cluster.settings if cluster is not None else {}
+    text = next((value for key, value in settings.items() if key.lower() == _WEIGHT), "")
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,204 @@
+"""What is known of a waiting job, put together, and what to try about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hpcflow.cli.why_words import wait_lines
+from hpcflow.outlook.bounds import amount_words, has_room
+from hpcflow.outlook.why import Wait, explain_wait
+from hpcflow.schedulers.waiting import WaitingJob
+from hpcflow.sites.standing import Association, Limit, Reservation, Standing
+from tests.outlook.waiting import (
+    CLUSTER,
+    GPUS,
+    JOB,
+    NOW,
+    PARTITION_NODES,
+    QOS_GPUS,
+    STANDING,
+    job,
+    reservation,
+)
+
+AGAIN = "hpcflow cancel RUN, then hpcflow resume RUN --set "
+
+
+def explained(
+    waiting: WaitingJob, *reservations: Reservation, standing: Standing | None = STANDING
+) -> Wait:
+    return explain_wait(
+        waiting, "RUN", standing=standing, cluster=CLUSTER, reservations=reservations, now=NOW
+    )
+
+
+def told(wait: Wait, *, held: bool = False) -> str:
+    lines = wait_lines(wait, held=held, now=NOW)
+    return "\n".join(f"{name:<11}{text}" for name, text in lines)
+
+
+def test_a_job_behind_others_is_told_by_whom_and_what_would_help() -> None:
+    wait = explained(replace(JOB, wants={}))
+    assert (
+        told(wait)
+        == """\
+waits      jobs of higher priority are before it  [Priority]
+job        4711 in gpu, 1 node, 10h, account physics, QOS normal, could start for 1h 30m
+position   3 of 5 in gpu
+priority   25007, just before it 75000, the first 75001; made of fair share 25000 (100%), age 7 (0%)
+fair share biology has the factor 0.750, 75000 points
+           physics has the factor 0.250, 25000 points, the account of this job
+start      2026-03-01 14:00:00 UTC, in 2h 00m on n2, or before, when others end early"""
+    )
+    assert wait.to_try == (
+        f"account biology has the better fair share: 50000 points more: {AGAIN}"
+        "resources.account=biology",
+        f"a shorter time limit or fewer nodes fit into gaps: {AGAIN}resources.time_limit=5h",
+    )
+
+
+def test_the_first_of_all_gains_nothing_by_another_account() -> None:
+    wait = explained(job("Resources", position=1, priority_ahead=None))
+    assert "position   1 of 5 in gpu: next" in told(wait)
+    assert "just before it" not in told(wait)
+    assert not any("account" in each for each in wait.to_try)
+
+
+def test_another_account_must_be_clearly_better_and_take_the_job() -> None:
+    physics = replace(STANDING.shares[3], factor=0.7)
+    near = replace(STANDING, shares=(*STANDING.shares[:3], physics))
+    assert not any("biology" in each for each in explained(JOB, standing=near).to_try)
+    biology = Association("biology", qos=("other",))
+    without_qos = replace(STANDING, associations=(biology, STANDING.associations[1]))
+    assert not any("biology" in each for each in explained(JOB, standing=without_qos).to_try)
+
+
+def test_a_full_limit_of_the_account_points_to_another_account() -> None:
+    wait = explained(job("AssocGrpGRES", wants={"gres/gpu": 2}))
+    assert wait.limits == (GPUS,)
+    assert "limits     GrpTRES of account physics: 16 of 16 gres/gpu used, full" in told(wait)
+    assert wait.to_try[0] == (
+        f"account biology has no such limit, or room under it: {AGAIN}resources.account=biology"
+    )
+
+
+def test_a_full_limit_of_the_qos_points_to_another_qos() -> None:
+    wait = explained(job("QOSMaxGRESPerUser", qos="tight", wants={"gres/gpu": 2}))
+    assert wait.limits == (QOS_GPUS,)
+    assert wait.to_try[0].endswith(f"{AGAIN}resources.qos=normal")
+
+
+def test_the_qos_of_a_partition_binds_too() -> None:
+    wait = explained(job("QOSGrpNodeLimit", wants={"node": 1}))
+    assert wait.limits == (PARTITION_NODES,)
+
+
+def test_a_limit_is_told_before_slurm_comes_to_it() -> None:
+    assert explained(job("Priority", wants={"gres/gpu": 1})).limits == (GPUS,)
+    assert explained(job("Priority", wants={"cpu": 1})).limits == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "has"),
+    [
+        (Limit("MaxJobs", "jobs", 4, 4), False),
+        (Limit("MaxJobs", "jobs", 5, 4), True),
+        (Limit("MaxSubmitJobs", "jobs", 4, 4), True),  # it waits already, so it counts already
+        (Limit("GrpTRES", "cpu", 10, 8), True),
+        (Limit("GrpTRES", "cpu", 9, 8), False),
+        (Limit("GrpTRES", "gres/gpu", 4, 4), True),  # it asks for none
+        (Limit("GrpTRESMins", "cpu", 9, 9), True),  # that is Slurm's arithmetic
+        (Limit("MaxTRESPerJob", "cpu", 1), False),
+        (Limit("MaxTRESPerNode", "cpu", 1), True),  # two on two nodes
+        (Limit("MinTRESPerJob", "cpu", 4), True),
+        (Limit("MaxWall", "minutes", 599), False),
+        (Limit("MaxWall", "minutes", 600), True),
+        (Limit("GrpWall", "minutes", 1, 1), True),
+    ],
+)
+def test_whether_a_limit_leaves_room(limit: Limit, has: bool) -> None:
+    assert has_room(limit, replace(JOB, nodes=2, wants={"cpu": 2, "node": 2})) is has
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (Limit("MaxJobs", "jobs", 20, 4), "4 of 20 jobs used"),
+        (Limit("GrpTRES", "mem", 65536, 8192), "8 GiB of 64 GiB mem used"),
+        (Limit("GrpTRES", "mem", 500, 8), "8 MiB of 500 MiB mem used"),
+        (Limit("GrpTRESMins", "gres/gpu", 9000, 30), "30 of 9000 gres/gpu minutes used"),
+        (Limit("MaxWall", "minutes", 1500), "at most 1d 1h"),
+        (Limit("GrpWall", "minutes", 60, 0), "0m of 1h used"),
+        (Limit("MinTRESPerJob", "cpu", 4), "at least 4 cpu"),
+    ],
+)
+def test_a_limit_in_words(limit: Limit, words: str) -> None:
+    assert amount_words(limit) == words
+
+
+def test_maintenance_that_the_job_would_run_into_says_how_long_it_may_be() -> None:
+    wait = explained(job("ReqNodeNotAvail, Reserved for maintenance"), reservation(180))
+    (obstacle,) = wait.obstacles
+    assert (obstacle.nodes, obstacle.of_nodes, obstacle.fits_min) == (4, 4, 175)
+    assert (
+        "reserved   maintenance maint has all nodes that it could have from 2026-03-01 15:00:00 to"
+        " 2026-03-01 17:00:00 UTC: a limit of 2h 55m or less would end before it"
+    ) in told(wait)
+    assert wait.to_try == (
+        "a time limit of 175m or less would end before the reservation begins: "
+        f"{AGAIN}resources.time_limit=175m",
+    )
+
+
+def test_reservations_that_are_not_in_the_way_are_not_told() -> None:
+    after = reservation(601)
+    over = reservation(-200)
+    others = reservation(60, nodes=("z9",))
+    own = replace(reservation(60), name="lab")
+    elsewhere = replace(reservation(60), partition="cpu")
+    wait = explained(job("Reservation", reservation="lab"), after, over, others, own, elsewhere)
+    assert wait.obstacles == ()
+    # The same where the nodes of the job are named, and others are reserved.
+    here = explained(job("Resources", required_nodes=("n2",)), reservation(60, nodes=("n1",)))
+    assert here.obstacles == ()
+
+
+def test_a_reservation_that_has_begun_or_is_near_leaves_no_limit_to_choose() -> None:
+    begun, near = reservation(-10, nodes=("n1",)), reservation(7, nodes=("n1", "n2"))
+    wait = explained(job("Resources"), begun, near)
+    assert [each.fits_min for each in wait.obstacles] == [None, None]
+    assert "has 1 of 4 nodes from" in told(wait)
+    assert "until then nothing else starts there" in told(wait)
+    assert "no job ends before it any more" in told(wait)
+
+
+def test_a_job_that_will_not_start_says_so() -> None:
+    wait = explained(job("PartitionTimeLimit", time_limit_min=3000))
+    assert "it will not start as it is" in told(wait)
+    assert "partition gpu allows at most 1d" in told(wait)
+    assert wait.to_try[0].startswith("see what it takes: scontrol show partition gpu; ")
+    never = explained(job("BadConstraints", position=None, priority=None))
+    assert "it cannot start yet, whatever is before it" in told(never)
+    assert "priority " not in told(never)
+
+
+def test_a_job_without_a_plan_or_a_word_of_anybody_is_told_of_all_the_same() -> None:
+    bare = WaitingJob("7", reason="FullMoon")
+    wait = explain_wait(bare, "RUN", standing=None, cluster=None, reservations=[], now=NOW)
+    assert "Slurm says: FullMoon  [FullMoon]" in told(wait)
+    assert "Slurm has made no plan for it yet" in told(wait)
+    assert (wait.accounts, wait.limits, wait.partition) == ((), (), None)
+    late = replace(JOB, expected_start=NOW - timedelta(minutes=1), dependency="afterok:7")
+    assert "start      any moment on n2" in told(explained(late))
+    assert "depends on afterok:7" in told(explained(late))
+    assert "the run is held, too" in told(explained(late), held=True)
+
+
+def test_names_from_slurm_are_only_names() -> None:
+    named = replace(STANDING.associations[0], account="{run}{0}")
+    shares = (*STANDING.shares[2:], replace(STANDING.shares[1], account="{run}{0}"))
+    odd = replace(STANDING, associations=(named, STANDING.associations[1]), shares=shares)
+    assert explained(JOB, standing=odd).to_try
