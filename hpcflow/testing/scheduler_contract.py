@@ -336,10 +336,6 @@ class SchedulerContract:
         limits = [*association.limits, *(each for qos in standing.qos for each in qos.limits)]
         assert all(limit.allowed >= 0 and limit.holder for limit in limits)
 
-    def test_a_stranger_stands_nowhere(self, scheduler: Scheduler) -> None:
-        standing = scheduler.standing("hpcf-nobody")
-        assert standing is None or not standing.share("physics") or scheduler.name == "fake"
-
     def test_what_is_reserved_has_not_ended(self, scheduler: Scheduler) -> None:
         reserved = scheduler.reservations()
         assert all(each.start < each.end and each.end > self.now() for each in reserved)

@@ -118,3 +118,11 @@ def test_where_there_is_no_accounting_limits_says_so_plainly(there: ClusterDesk)
     assert "devcluster has no accounting that answers" in there.say("limits")
     told = there.json("limits")
     assert (told["has_accounting"], told["accounts"]) == (False, [])
+
+
+def test_this_machine_has_no_limits_of_that_kind(desk: Desk) -> None:
+    assert "local has no accounting that answers" in desk.say("limits")
+    assert desk.json("limits")["has_accounting"] is False
+    desk.json("run", desk.config("digits", "true"), "--wait")
+    assert "it is completed" in desk.say("why", "digits")
+    assert desk.error("limits", "--site", "nowhere")

@@ -27,6 +27,13 @@ class TestContract(LostAnswerContract):
         return AsUser(SlurmCommands(clock=SystemClock()), researcher, extra)
 
 
+def test_a_user_whom_slurm_does_not_know_stands_nowhere(researcher: User) -> None:
+    scheduler = AsUser(SlurmCommands(clock=SystemClock()), researcher)
+    standing = scheduler.standing("hpcf-nobody")
+    assert standing is not None
+    assert (standing.associations, standing.share("physics")) == ((), None)
+
+
 def losing_path(folder: Path) -> str:
     """A PATH with an sbatch that does its work and then prints nonsense."""
     programs = folder / "bin"
