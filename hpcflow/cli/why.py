@@ -152,6 +152,7 @@ def _json(
         "time_limit_min": job.time_limit_min,
         "position": job.position,
         "of": job.rivals,
+        "sees_others": wait.sees_others,
         "priority": job.priority,
         "priority_ahead": job.priority_ahead,
         "priority_first": job.priority_first,

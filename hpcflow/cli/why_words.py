@@ -66,6 +66,8 @@ def _position(wait: Wait) -> str:
     if job.position is None:
         return "none: it cannot start yet, whatever is before it"
     place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
+    if not wait.sees_others:
+        return f"{place}, of your own jobs alone: this site does not show others"
     return f"{place}: next" if job.position == 1 else place
 
 

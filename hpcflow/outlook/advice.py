@@ -12,7 +12,7 @@ from typing import Final
 from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account
 from hpcflow.outlook.ahead import Obstacle
-from hpcflow.outlook.bounds import binding, has_room, qos_limits
+from hpcflow.outlook.bounds import has_room, qos_limits
 from hpcflow.schedulers.slurm.reasons import Kind, Reason
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.standing import Standing
@@ -59,8 +59,7 @@ def _elsewhere(job: WaitingJob, reason: Reason, standing: Standing | None) -> st
         return None
     if reason.limit.level == "association":
         for each in standing.associations:
-            is_full = any(limit.is_full for limit in binding(reason.limit, each.limits, job))
-            if each.account != job.account and not is_full and _takes(standing, each.account, job):
+            if each.account != job.account and _takes(standing, each.account, job):
                 words = f"account {each.account} has no such limit, or room under it"
                 return f"{words}: {_AGAIN}resources.account={each.account}"
         return None
@@ -98,6 +97,8 @@ def _by_fair_share(
 
 
 def _takes(standing: Standing, account: str, job: WaitingJob) -> bool:
-    """Whether a job may have its QOS and its partition in another account."""
+    """Whether a job may have its QOS and its partition in another account, and has room there."""
     there = standing.association(account, job.partitions[0] if job.partitions else None)
-    return there is not None and (not there.qos or job.qos is None or job.qos in there.qos)
+    if there is None or not all(has_room(limit, job) for limit in there.limits):
+        return False
+    return not there.qos or job.qos is None or job.qos in there.qos

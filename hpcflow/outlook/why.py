@@ -26,6 +26,8 @@ class Wait:
         accounts: the user's, the best first; empty where fair share is not known.
         limits: those that bind: that the reason names, or under which it has no room.
         partition: that it waits in, as far as the cluster tells of it.
+        sees_others: whether the site shows other people's jobs; else the position is one among the
+            user's own.
         obstacles: reservations ahead.
         to_try: what to do about it, the best first.
     """
@@ -35,6 +37,7 @@ class Wait:
     accounts: tuple[Account, ...]
     limits: tuple[Limit, ...]
     partition: PartitionInfo | None
+    sees_others: bool
     obstacles: tuple[Obstacle, ...]
     to_try: tuple[str, ...]
 
@@ -67,7 +70,13 @@ def explain_wait(
         "shorter": _shorter(job),
     }
     to_try = [_filled(each, names) for each in advise(job, reason, standing, accounts, ahead)]
-    return Wait(job, reason, accounts, limits, partition, ahead, tuple(to_try))
+    sees_others = cluster is None or "jobs" not in _private(cluster)
+    return Wait(job, reason, accounts, limits, partition, sees_others, ahead, tuple(to_try))
+
+
+def _private(cluster: ClusterInfo) -> list[str]:
+    """What of other people the site shows to its staff alone."""
+    return cluster.settings.get("PrivateData", "").split(",")
 
 
 def _filled(text: str, names: dict[str, str]) -> str:

@@ -72,6 +72,11 @@ def test_another_account_must_be_clearly_better_and_take_the_job() -> None:
     near = replace(STANDING, shares=(*STANDING.shares[:3], physics))
     assert not any("biology" in each for each in explained(JOB, standing=near).to_try)
     biology = Association("biology", qos=("other",))
+    full = replace(
+        STANDING.associations[0], limits=(Limit("MaxJobs", "jobs", 1, 1, "user ada in biology"),)
+    )
+    no_room = replace(STANDING, associations=(full, STANDING.associations[1]))
+    assert not any("biology" in each for each in explained(JOB, standing=no_room).to_try)
     without_qos = replace(STANDING, associations=(biology, STANDING.associations[1]))
     assert not any("biology" in each for each in explained(JOB, standing=without_qos).to_try)
 
@@ -173,6 +178,14 @@ def test_a_reservation_that_has_begun_or_is_near_leaves_no_limit_to_choose() -> 
     assert "has 1 of 4 nodes from" in told(wait)
     assert "until then nothing else starts there" in told(wait)
     assert "no job ends before it any more" in told(wait)
+
+
+def test_where_others_are_hidden_the_position_is_no_place_in_the_queue() -> None:
+    hidden = replace(CLUSTER, settings={"PrivateData": "accounts,jobs,usage"})
+    first = job("Priority", position=1, rivals=1)
+    wait = explain_wait(first, "RUN", standing=STANDING, cluster=hidden, reservations=[], now=NOW)
+    assert "1 of 1 in gpu, of your own jobs alone: this site does not show others" in told(wait)
+    assert "factor 0.750\n" in told(wait)  # the weight is not known there
 
 
 def test_a_job_that_will_not_start_says_so() -> None:
