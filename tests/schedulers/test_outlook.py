@@ -7,35 +7,23 @@ says. A new folder there is tested without a line here.
 from __future__ import annotations
 
 import json
-import shlex
-from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpcflow.clock import SystemClock
 from hpcflow.errors import (
-    SchedulerError,
-    SchedulerUnavailable,
-    SubmissionDelayed,
     SubmissionRefused,
 )
-from hpcflow.schedulers.base import SubmitRequest
-from hpcflow.schedulers.slurm.commands import SlurmCommands
-from hpcflow.schedulers.slurm.outlook import questions
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
-    ASSOCIATION_FIELDS,
-    QOS_FIELDS,
     Told,
     standing,
 )
 from hpcflow.schedulers.slurm.parse_waiting import (
-    WAITING_FIELDS,
     parse_factors,
     parse_start,
     parse_waiting,
@@ -43,8 +31,7 @@ from hpcflow.schedulers.slurm.parse_waiting import (
 from hpcflow.schedulers.slurm.run_command import Answer
 from hpcflow.schedulers.slurm.submit import refusal_from
 from hpcflow.schedulers.waiting import PriorityFactor
-from hpcflow.sites.standing import Limit, Reservation, Standing
-from tests.schedulers.programs import arguments, install
+from hpcflow.sites.standing import Limit, Standing
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 VERSIONS = sorted(path.parents[1].name for path in RECORDED.glob("*/outlook/truth.json"))
@@ -53,27 +40,27 @@ USER, QOS = "hpcf-ada", "hpcf-tight"
 recorded = pytest.mark.parametrize("version", VERSIONS)
 
 
-def _text(version: str, name: str) -> str:
+def recording(version: str, name: str) -> str:
     return (RECORDED / version / "outlook" / name).read_text()
 
 
-def _truth(version: str) -> Any:
-    return json.loads(_text(version, "truth.json"))
+def truth_of(version: str) -> Any:
+    return json.loads(recording(version, "truth.json"))
 
 
 def _standing(version: str, *silent: str) -> Standing:
     """As the recorded cluster told it, but for the parts that are silent."""
 
     def told(name: str) -> str | None:
-        return None if name in silent else _text(version, f"{name}.txt")
+        return None if name in silent else recording(version, f"{name}.txt")
 
     usage = told("usage")
     books = None if usage is None else parse_assoc_mgr(usage)
     parts = Told(told("associations"), told("qos"), told("shares"), books)
-    return standing(parts, user=USER, uid=_truth(version)["uid"], cluster="devcluster")
+    return standing(parts, user=USER, uid=truth_of(version)["uid"], cluster="devcluster")
 
 
-def _limits(limits: tuple[Limit, ...]) -> dict[tuple[str, str], tuple[int, int | None]]:
+def limits_of(limits: tuple[Limit, ...]) -> dict[tuple[str, str], tuple[int, int | None]]:
     return {(each.name, each.resource): (each.allowed, each.used) for each in limits}
 
 
@@ -86,7 +73,7 @@ def test_a_user_of_two_accounts_knows_what_binds_in_each(version: str) -> None:
     assert physics.qos == (QOS, "normal")
     assert (biology.limits, biology.max_wall_min) == ((), None)
     assert physics.max_wall_min == 1440  # inherited from the account
-    assert _limits(physics.limits) == {
+    assert limits_of(physics.limits) == {
         ("MaxJobs", "jobs"): (20, 4),
         ("MaxSubmitJobs", "jobs"): (100, 11),
         ("MaxWall", "minutes"): (1440, None),
@@ -153,12 +140,12 @@ def test_each_part_may_be_silent(version: str) -> None:
     assert no_database.shares == ()
     tight = no_database.qos_named(QOS)
     assert tight is not None
-    assert _limits(tight.limits)["GrpTRES", "node"] == (3, 0)
+    assert limits_of(tight.limits)["GrpTRES", "node"] == (3, 0)
 
     no_usage = _standing(version, "usage")
     left = no_usage.association("physics")
     assert left is not None
-    assert _limits(left.limits) == {
+    assert limits_of(left.limits) == {
         ("MaxJobs", "jobs"): (20, None),
         ("MaxSubmitJobs", "jobs"): (100, None),
         ("MaxWall", "minutes"): (1440, None),
@@ -171,8 +158,8 @@ def test_each_part_may_be_silent(version: str) -> None:
 def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
     version: str,
 ) -> None:
-    truth = _truth(version)
-    squeue, sprio = _text(version, "waiting.txt"), _text(version, "factors.txt")
+    truth = truth_of(version)
+    squeue, sprio = recording(version, "waiting.txt"), recording(version, "factors.txt")
     by_name = {
         name: job
         for name, job_id in truth["jobs"].items()
@@ -213,8 +200,8 @@ def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
 
 @recorded
 def test_the_factors_add_up_to_what_sprio_shows(version: str) -> None:
-    factors = parse_factors(_text(version, "factors.txt"))
-    rows = [line.split() for line in _truth(version)["sprio"].splitlines()]
+    factors = parse_factors(recording(version, "factors.txt"))
+    rows = [line.split() for line in truth_of(version)["sprio"].splitlines()]
     assert {(row[0], row[1]) for row in rows} == factors.keys()
     for row in rows:
         parts = factors[row[0], row[1]]
@@ -224,7 +211,7 @@ def test_the_factors_add_up_to_what_sprio_shows(version: str) -> None:
 
 @recorded
 def test_reservations_come_by_their_start(version: str) -> None:
-    maintenance, lab = parse_reservations(_text(version, "reservations.txt"))
+    maintenance, lab = parse_reservations(recording(version, "reservations.txt"))
     assert maintenance.is_maintenance
     assert maintenance.nodes == ("n1", "n2", "n3", "n4")
     assert maintenance.end - maintenance.start == timedelta(hours=2)
@@ -236,7 +223,7 @@ def test_reservations_come_by_their_start(version: str) -> None:
 
 @recorded
 def test_sbatch_says_when_a_job_would_start_or_why_it_would_not(version: str) -> None:
-    for told in json.loads(_text(version, "test_only.json")):
+    for told in json.loads(recording(version, "test_only.json")):
         answer = Answer("sbatch", told["exit_code"], told["stdout"], told["stderr"], 60)
         if answer.exit_code == 0:
             start = parse_start(answer.stderr)
@@ -248,210 +235,3 @@ def test_sbatch_says_when_a_job_would_start_or_why_it_would_not(version: str) ->
         assert type(error) is SubmissionRefused, told
         assert "allocation failure" not in error.message
         assert error.where is not None, told
-
-
-# --- what other clusters and versions print ------------------------------------------------
-
-
-def test_a_newer_sbatch_says_where_and_has_a_word_too_many() -> None:
-    start = parse_start(
-        "sbatch: Job 17 to start at 2026-03-01T10:00:00 on cluster big a using 8 processors"
-        " on nodes n[2-3] in partition gpu\n  Preempts: 4,5\n"
-    )
-    assert start is not None
-    assert start.starts_at == datetime(2026, 3, 1, 10, tzinfo=timezone.utc)
-    assert (start.partition, start.nodes) == ("gpu", ("n2", "n3"))
-    assert parse_start("sbatch: hello\n") is None
-
-
-def test_a_full_limit_of_jobs_passes_and_a_silent_controller_is_no_refusal() -> None:
-    full = "sbatch: error: QOSMaxSubmitJobPerUserLimit\nallocation failure: Job violates accounting"
-    more = "/QOS policy (job submit limit, user's size and/or time limits)\n"
-    assert type(refusal_from(Answer("sbatch", 1, "", full + more, 60))) is SubmissionDelayed
-    late = "sbatch: error: Socket timed out on send/recv operation\n"
-    assert type(refusal_from(Answer("sbatch", 1, "", late, 60))) is SchedulerUnavailable
-    odd = refusal_from(Answer("sbatch", 1, "", "sbatch: error: no jobs on Sundays\n", 60))
-    assert type(odd) is SubmissionRefused
-    assert "no jobs on Sundays" in odd.message
-
-
-NEW_BOOK = """\
-Current Association Manager state
-
-Association Records
-
-ClusterName=big Account=root UserName= Partition= Priority=0 ID=1
-    ParentAccount= Lineage=/ DefAssoc=No
-    GrpJobs=N(900) GrpJobsAccrue=N(5)
-    GrpTRES=cpu=N(27),gres/gpu:a100=N(64)
-    Comment=
-ClusterName=big Account=science UserName= Partition= Priority=0 ID=2
-    ParentAccount=root(1) Lineage=/science/ DefAssoc=No
-    GrpTRES=cpu=500(27),gres/gpu:a100=64(64)
-    GrpWall=60000(59999.50)
-ClusterName=big Account=lab UserName= Partition= Priority=0 ID=3
-    ParentAccount=science(2) Lineage=/science/lab/ DefAssoc=No
-    GrpTRESRunMins=cpu=1000(27)
-ClusterName=big Account=lab UserName=ada(7) Partition= Priority=0 ID=4
-    ParentAccount= Lineage=/science/lab/0-ada/ DefAssoc=Yes
-    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=
-ClusterName=big Account=lab UserName=ada(7) Partition=debug Priority=0 ID=5
-    ParentAccount= Lineage=/science/lab/0-ada/debug/ DefAssoc=No
-    MaxJobs=1(0) MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=30
-ClusterName=small Account=lab UserName=ada(7) Partition= Priority=0 ID=4
-    MaxJobs=1(1) MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=
-
-QOS Records
-
-QOS=normal(1)
-    GrpJobs=N(6) GrpJobsAccrue=N(4) GrpSubmitJobs=N(14) GrpWall=N(2.13)
-    Account Limits
-      No Accounts
-    User Limits
-      bob(8)
-        MaxJobsPU=2(2) MaxJobsAccruePU=N(1) MaxSubmitJobsPU=50(1)
-      ada(7)
-        MaxJobsPU=2(1) MaxJobsAccruePU=N(1) MaxSubmitJobsPU=50(1)
-        MaxTRESPU=cpu=N(26),gres/gpu=4(3)
-        MaxTRESRunMinsPU=cpu=100(99)
-QOS=other(2)
-    MaxWallPJ=480
-"""
-
-
-def test_accounts_above_bind_too_and_other_clusters_do_not() -> None:
-    told = Told(books=parse_assoc_mgr(NEW_BOOK))
-    found = standing(told, user="ada", uid=7, cluster="big")
-    assert [(each.account, each.partition) for each in found.associations] == [
-        ("lab", None),
-        ("lab", "debug"),
-    ]
-    whole, debug = found.associations
-    assert found.association() == whole
-    assert found.association("lab", "gpu") == whole
-    assert found.association("lab", "debug") == debug
-    assert found.association("art") is None
-    assert [(each.holder, each.name, each.resource, each.left) for each in whole.limits] == [
-        ("account lab", "GrpTRESRunMins", "cpu", 973),
-        ("account science", "GrpTRES", "cpu", 473),
-        ("account science", "GrpTRES", "gres/gpu:a100", 0),
-        ("account science", "GrpWall", "minutes", 1),
-    ]
-    assert debug.max_wall_min == 30
-
-
-def test_a_user_of_a_qos_may_be_called_by_name_and_number() -> None:
-    set_ = {"name": "normal", "maxjobspu": "2", "maxsubmitpu": "50", "maxtrespu": "gres/gpu=4",
-            "maxtresrunminspu": "cpu=100"}  # fmt: skip
-    row = "|".join(set_.get(field, "") for field in QOS_FIELDS)
-    told = Told(qos=row, books=parse_assoc_mgr(NEW_BOOK))
-    (normal,) = standing(told, user="ada", uid=7, cluster="big").qos
-    assert _limits(normal.limits) == {
-        ("MaxJobsPerUser", "jobs"): (2, 1),
-        ("MaxSubmitJobsPerUser", "jobs"): (50, 1),
-        ("MaxTRESPerUser", "gres/gpu"): (4, 3),
-        ("MaxTRESRunMinsPerUser", "cpu"): (100, 99),
-    }
-
-
-def test_a_qos_that_one_may_not_ask_for_may_be_that_of_a_partition() -> None:
-    row = {"cluster": "big", "account": "lab", "qos": "normal"}
-    text = "|".join(row.get(field, "") for field in ASSOCIATION_FIELDS)
-    told = Told(associations=text, books=parse_assoc_mgr(NEW_BOOK))
-    found = standing(told, user="ada", uid=7, cluster="big")
-    assert [each.name for each in found.qos] == ["normal"]
-    assert [each.name for each in found.other_qos] == ["other"]
-    other = found.qos_named("other")
-    assert other is not None
-    assert other.max_wall_min == 480
-
-
-def test_reservations_may_be_none_or_be_denied_to_somebody() -> None:
-    assert parse_reservations("No reservations in the system\n") == []
-    now = datetime.now(timezone.utc)
-    open_ = Reservation("x", now, now)
-    assert not open_.admits("ada", "lab")  # nobody is named
-    assert replace(open_, accounts=("-art",)).admits("ada", "lab")
-    assert not replace(open_, accounts=("-lab",)).admits("ada", "lab")
-    assert not replace(open_, users=("bob",), accounts=("lab",)).admits("ada", "lab")
-
-
-def test_lines_that_are_no_rows_are_passed_over() -> None:
-    assert parse_waiting("Welcome!\n", "Welcome!|\n", ["1"]) == []
-    values = dict.fromkeys(WAITING_FIELDS, "")
-    row = "\x1f".join({**values, "JobArrayID": "7", "JobID": "7", "Reason": "None"}.values())
-    (job,) = parse_waiting(f"Welcome!\n{row}\x1e\n", "", ["7"])
-    assert (job.job_id, job.reason, job.position, job.partitions) == ("7", None, None, ())
-
-
-def test_the_parts_of_a_resource_factor_are_added() -> None:
-    factors = parse_factors("9|gpu|100|5|0|0|0|0|0|cpu=12,gres/gpu:a100=3.6,mem=1|-7\n")
-    assert factors["9", "gpu"] == (
-        PriorityFactor("fair share", 100),
-        PriorityFactor("resources", 17),
-        PriorityFactor("nice", 7),
-        PriorityFactor("age", 5),
-    )
-
-
-# --- the questions -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    config = "AccountingStorageType = accounting_storage/slurmdbd\nClusterName = devcluster\n"
-    usage = shlex.quote(_text(VERSIONS[0], "usage.txt"))
-    answers = f"[ $2 = config ] && printf %s {shlex.quote(config)} || printf %s {usage}"
-    install(monkeypatch, tmp_path, "scontrol", then=answers)
-    install(monkeypatch, tmp_path, "sshare", stdout=_text(VERSIONS[0], "shares.txt"))
-    install(monkeypatch, tmp_path, "sacctmgr", stdout=_text(VERSIONS[0], "associations.txt"))
-    return monkeypatch
-
-
-def test_what_is_silent_is_named_and_the_rest_is_told(
-    slurm: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    sshare = install(slurm, tmp_path, "sshare", stderr="sshare: error: no\n", exit_code=1)
-    found = SlurmCommands(clock=SystemClock()).standing(USER)
-    assert found is not None
-    assert found.missing == ("shares: sshare got no answer: no",)
-    assert [each.account for each in found.associations] == ["biology", "physics"]
-    assert arguments(sshare)[-4:] == ["--users", USER, "--accounts", "biology,physics"]
-
-
-def test_nobody_says_anything_where_there_is_no_accounting(
-    slurm: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert SlurmCommands(clock=SystemClock(), has_accounting=False).standing(USER) is None
-    install(slurm, tmp_path, "scontrol", stdout="AccountingStorageType = (null)\n")
-    assert SlurmCommands(clock=SystemClock()).standing(USER) is None
-    for program in ("scontrol", "sshare", "sacctmgr"):
-        install(slurm, tmp_path, program, exit_code=1)
-    assert SlurmCommands(clock=SystemClock()).standing(USER) is None
-
-
-def test_a_job_is_told_of_without_sprio(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    install(slurm, tmp_path, "squeue", stdout=_text(VERSIONS[0], "waiting.txt"))
-    install(slurm, tmp_path, "sprio", stderr="sprio: error: no priority plugin\n", exit_code=1)
-    first = _truth(VERSIONS[0])["jobs"]["first"]
-    (job,) = SlurmCommands(clock=SystemClock()).waiting([first])
-    assert (job.reason, job.position, job.factors) == ("Resources", 1, ())
-
-
-def test_formats_are_explicit(slurm: pytest.MonkeyPatch) -> None:
-    assert slurm
-    for name, argv in questions("ada", ("lab",)).items():
-        is_scontrol = argv[0] == "scontrol"
-        assert is_scontrol or any("format" in word.lower() for word in argv), name
-
-
-def test_a_wrapper_that_sends_what_should_be_tested_is_found_out(
-    slurm: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    sbatch = install(slurm, tmp_path, "sbatch", stdout="Submitted batch job 99\n")
-    scancel = install(slurm, tmp_path, "scancel")
-    script = tmp_path / "job.sbatch"
-    with pytest.raises(SchedulerError, match="sends a job"):
-        SlurmCommands(clock=SystemClock()).predicted_start(SubmitRequest(script, tmp_path, "x"))
-    assert arguments(sbatch) == ["--test-only", str(script)]
-    assert arguments(scancel) == ["99"]

@@ -10,7 +10,8 @@
     parse_jobs.py    what squeue and sacct print -> JobInfo
     parse_cluster.py what scontrol, sinfo and sacctmgr print -> ClusterInfo
     outlook.py       the questions about a user's limits and about jobs that wait
-    parse_standing.py, parse_assoc_mgr.py, parse_waiting.py, parse_reservations.py  their answers
+    parse_standing.py, parse_assoc_mgr.py, parse_shares.py, parse_waiting.py,
+    parse_reservations.py  their answers
     reasons.py       why a job waits, in plain words: reason_words.py, reason_limits.py
     job_ids.py       123_[4-7]: the notation for many jobs
     hostlist.py      n[1-4]: the notation for many nodes

@@ -13,10 +13,16 @@ from typing import Final
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
-from hpcflow.schedulers.slurm import parse_standing, parse_waiting
+from hpcflow.schedulers.slurm import parse_waiting
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
-from hpcflow.schedulers.slurm.parse_standing import Told, standing
+from hpcflow.schedulers.slurm.parse_shares import SHARE_FIELDS
+from hpcflow.schedulers.slurm.parse_standing import (
+    ASSOCIATION_FIELDS,
+    QOS_FIELDS,
+    Told,
+    standing,
+)
 from hpcflow.schedulers.slurm.run_command import ask, run_query
 from hpcflow.schedulers.slurm.submit import job_from, refusal_from
 from hpcflow.schedulers.waiting import PredictedStart, WaitingJob
@@ -35,21 +41,20 @@ def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
     Args:
         accounts: of the user; without any, sshare tells of the user alone.
     """
-    fields = parse_standing
     sacctmgr = ["sacctmgr", "--noheader", "--parsable2", "show"]
-    sshare = ["sshare", "--noheader", "--parsable2", f"--format={','.join(fields.SHARE_FIELDS)}"]
+    sshare = ["sshare", "--noheader", "--parsable2", f"--format={','.join(SHARE_FIELDS)}"]
     whose = ["--users", user, *(["--accounts", ",".join(accounts)] if accounts else [])]
     return {
         "associations": [
-            *[*sacctmgr, "associations", f"format={','.join(fields.ASSOCIATION_FIELDS)}"],
+            *(*sacctmgr, "associations", f"format={','.join(ASSOCIATION_FIELDS)}"),
             f"user={user}",
         ],
-        "qos": [*sacctmgr, "qos", f"format={','.join(fields.QOS_FIELDS)}"],
+        "qos": [*sacctmgr, "qos", f"format={','.join(QOS_FIELDS)}"],
         "usage": ["scontrol", "show", "assoc_mgr", f"users={user}", "flags=assoc,qos"],
         "shares": [*sshare, *whose],
         "reservations": ["scontrol", "show", "reservation", "--oneliner"],
         "waiting": [
-            *["squeue", "--all", "--states=PENDING", "--noheader", "--Format"],
+            *("squeue", "--all", "--states=PENDING", "--noheader", "--Format"),
             parse_waiting.WAITING_FORMAT,
         ],
         # All jobs: sprio fails where one of the jobs that it is asked for has started.

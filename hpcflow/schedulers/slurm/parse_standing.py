@@ -15,13 +15,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from hpcflow.schedulers.slurm.parse_assoc_mgr import Book, Books, QosBook, user_page
+from hpcflow.schedulers.slurm.parse_shares import parse_shares
 from hpcflow.schedulers.slurm.times import parse_minutes
 from hpcflow.schedulers.slurm.tres import tres_counts
 from hpcflow.sites.standing import (
     JOBS,
     MINUTES,
     Association,
-    FairShare,
     Limit,
     QosLimits,
     Standing,
@@ -58,11 +58,6 @@ ASSOCIATION_FIELDS: Final = (
     "cluster", "account", "partition", "defaultqos", "qos", *_OF_ASSOCIATIONS,
 )  # fmt: skip
 QOS_FIELDS: Final = ("name", "priority", "flags", "preempt", "usagefactor", *_OF_QOS)
-#: For ``sshare --noheader --parsable2 --format``.
-SHARE_FIELDS: Final = (
-    "Account", "User", "Partition", "RawShares", "NormShares", "RawUsage", "NormUsage",
-    "EffectvUsage", "FairShare", "LevelFS",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,33 +85,6 @@ def standing(
         tuple(missing),
         tuple(each for each in qos if allowed and each.name not in allowed),
     )
-
-
-def parse_shares(text: str) -> tuple[FairShare, ...]:
-    """``sshare``; in its order, which is that of the tree of accounts."""
-    found = []
-    for line in text.splitlines():
-        values = [value.strip() for value in line.split("|")]
-        if len(values) != len(SHARE_FIELDS) or not values[0]:
-            continue
-        row = dict(zip(SHARE_FIELDS, values, strict=True))
-        user = row["User"] or None
-        found.append(
-            FairShare(
-                account=row["Account"],
-                user=user,
-                partition=row["Partition"] or None,
-                raw_shares=_count(row["RawShares"]),
-                norm_shares=_number(row["NormShares"]),
-                raw_usage=_count(row["RawUsage"]),
-                norm_usage=_number(row["NormUsage"]),
-                effective_usage=_number(row["EffectvUsage"]),
-                # 22.05 says nothing of an account there, other versions 0.
-                factor=_number(row["FairShare"]) if user else None,
-                level_fs=_number(row["LevelFS"]),
-            )
-        )
-    return tuple(found)
 
 
 # --- associations ---------------------------------------------------------------------------
@@ -275,14 +243,6 @@ def _rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
 
 def _count(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return None if number != number else number
 
 
 def _decimal(text: str) -> Decimal | None:

@@ -1,0 +1,77 @@
+"""Which questions are asked about users and waiting jobs, and what is left when some are not
+answered. Slurm's programs are stand-ins that print what a real cluster printed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.errors import SchedulerError
+from hpcflow.schedulers.base import SubmitRequest
+from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.schedulers.slurm.outlook import questions
+from tests.schedulers.programs import arguments, install
+from tests.schedulers.test_outlook import USER, VERSIONS, recording, truth_of
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    config = "AccountingStorageType = accounting_storage/slurmdbd\nClusterName = devcluster\n"
+    usage = shlex.quote(recording(VERSIONS[0], "usage.txt"))
+    answers = f"[ $2 = config ] && printf %s {shlex.quote(config)} || printf %s {usage}"
+    install(monkeypatch, tmp_path, "scontrol", then=answers)
+    install(monkeypatch, tmp_path, "sshare", stdout=recording(VERSIONS[0], "shares.txt"))
+    install(monkeypatch, tmp_path, "sacctmgr", stdout=recording(VERSIONS[0], "associations.txt"))
+    return monkeypatch
+
+
+def test_what_is_silent_is_named_and_the_rest_is_told(
+    slurm: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sshare = install(slurm, tmp_path, "sshare", stderr="sshare: error: no\n", exit_code=1)
+    found = SlurmCommands(clock=SystemClock()).standing(USER)
+    assert found is not None
+    assert found.missing == ("shares: sshare got no answer: no",)
+    assert [each.account for each in found.associations] == ["biology", "physics"]
+    assert arguments(sshare)[-4:] == ["--users", USER, "--accounts", "biology,physics"]
+
+
+def test_nobody_says_anything_where_there_is_no_accounting(
+    slurm: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert SlurmCommands(clock=SystemClock(), has_accounting=False).standing(USER) is None
+    install(slurm, tmp_path, "scontrol", stdout="AccountingStorageType = (null)\n")
+    assert SlurmCommands(clock=SystemClock()).standing(USER) is None
+    for program in ("scontrol", "sshare", "sacctmgr"):
+        install(slurm, tmp_path, program, exit_code=1)
+    assert SlurmCommands(clock=SystemClock()).standing(USER) is None
+
+
+def test_a_job_is_told_of_without_sprio(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(slurm, tmp_path, "squeue", stdout=recording(VERSIONS[0], "waiting.txt"))
+    install(slurm, tmp_path, "sprio", stderr="sprio: error: no priority plugin\n", exit_code=1)
+    first = truth_of(VERSIONS[0])["jobs"]["first"]
+    (job,) = SlurmCommands(clock=SystemClock()).waiting([first])
+    assert (job.reason, job.position, job.factors) == ("Resources", 1, ())
+
+
+def test_formats_are_explicit(slurm: pytest.MonkeyPatch) -> None:
+    assert slurm
+    for name, argv in questions("ada", ("lab",)).items():
+        is_scontrol = argv[0] == "scontrol"
+        assert is_scontrol or any("format" in word.lower() for word in argv), name
+
+
+def test_a_wrapper_that_sends_what_should_be_tested_is_found_out(
+    slurm: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sbatch = install(slurm, tmp_path, "sbatch", stdout="Submitted batch job 99\n")
+    scancel = install(slurm, tmp_path, "scancel")
+    script = tmp_path / "job.sbatch"
+    with pytest.raises(SchedulerError, match="sends a job"):
+        SlurmCommands(clock=SystemClock()).predicted_start(SubmitRequest(script, tmp_path, "x"))
+    assert arguments(sbatch) == ["--test-only", str(script)]
+    assert arguments(scancel) == ["99"]
