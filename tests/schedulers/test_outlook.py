@@ -7,6 +7,7 @@ says. A new folder there is tested without a line here.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -196,6 +197,18 @@ def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
         told = starts[row]
         said = job.expected_start and job.expected_start.strftime("%Y-%m-%dT%H:%M:%S")
         assert (said or "N/A") == told, name
+
+
+@recorded
+def test_a_task_of_an_array_waits_as_its_row_does(version: str) -> None:
+    squeue, sprio = recording(version, "waiting.txt"), recording(version, "factors.txt")
+    array = truth_of(version)["jobs"]["array"]
+    (task,) = parse_waiting(squeue, sprio, [f"{array}_3"])
+    (row,) = parse_waiting(squeue, sprio, [array])
+    assert task == replace(row, job_id=f"{array}_3")
+    assert task.position is not None
+    assert task.factors
+    assert parse_waiting(squeue, sprio, [f"{array}_9"]) == []
 
 
 @recorded

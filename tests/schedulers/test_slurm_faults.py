@@ -113,3 +113,24 @@ def test_a_dead_controller_takes_no_job_and_answers_nothing(deaf: AsUser, direct
     with pytest.raises(SchedulerUnavailable):
         deaf.cancel(["1"])
     assert deaf.accounts("hpcf-ada") is None
+    with pytest.raises(SchedulerUnavailable):
+        deaf.waiting(["1"])
+    with pytest.raises(SchedulerUnavailable):
+        deaf.reservations()
+    with pytest.raises(SchedulerUnavailable, match="connect failure"):
+        deaf.predicted_start(_request(directory))
+    assert deaf.standing("hpcf-ada") is None
+
+
+def test_without_the_database_the_controller_tells_what_it_knows(
+    cluster: Cluster, scheduler: Scheduler
+) -> None:
+    whole = scheduler.standing("hpcf-ada")
+    with cluster.without("slurmdbd"):
+        left = scheduler.standing("hpcf-ada")
+    assert whole is not None
+    assert left is not None
+    assert whole.missing == ()
+    assert [each.partition(":")[0] for each in left.missing] == ["associations", "qos"]
+    assert [each.account for each in left.associations] == ["physics"]
+    assert [each.account for each in left.shares] == [each.account for each in whole.shares]
