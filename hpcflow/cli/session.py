@@ -66,15 +66,19 @@ class Session:
         from hpcflow.launch.plan import make_plan
 
         the_site = self.site(site, named_in=Where(key="--site"))
-        return make_plan(
+        chooser = self.chooser(the_site, site)
+        plan = make_plan(
             config,
             settings=self.settings,
             clock=self.clock,
             site=the_site,
             site_reference=reference(the_site, site or self.settings.site),
             overrides=overrides,
-            chooser=self.chooser(the_site, site),
+            chooser=chooser,
         )
+        for message in chooser.warnings:
+            warn(message)
+        return plan
 
     def chooser(self, site: Site, name: str | None) -> Chooser:
         """Who decides what `auto` becomes on ``site``, which was asked for as ``name``."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
+
+import yaml
 
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError
@@ -70,9 +74,9 @@ def _changes(spec: RunSpec, placement: Placement, chooser: Chooser) -> Iterator[
     if resources.partition != AUTO:
         yield _Change("resources.partition=auto", {"partition": AUTO})
     if resources.account != AUTO:
-        for account in chooser.forecast.accounts():
+        for account in chooser.forecast.accounts:
             if account != chooser.forecast.account(placement):
-                yield _Change(f"resources.account={account}", {"account": account})
+                yield _Change(f"resources.account={_as_text(account)}", {"account": account})
     if resources.nodes > 1:
         fewer = resources.nodes // 2
         yield _size("nodes", fewer, resources.nodes)
@@ -103,3 +107,9 @@ def _compared(change: _Change, best: Ranked, other: Ranked) -> Alternative | Non
     if not is_cheaper and (sooner_s is None or sooner_s < _SOONER_S):
         return None
     return Alternative(change.words, other, sooner_s, is_cheaper, change.slower)
+
+
+def _as_text(name: str) -> str:
+    """``name`` such that ``--set`` takes it for a text, and a shell for one word."""
+    is_text = yaml.safe_load(name) == name
+    return shlex.quote(name if is_text else json.dumps(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
@@ -43,7 +44,10 @@ def candidates(
     """
     limits = [place.time_limit_min for place in places if place.time_limit_min is not None]
     work_s = 60.0 * min(limits, default=_WORK_MIN)
-    return [_candidate(place, spec, work_s, observed, now) for place in places]
+    return [
+        replace(_candidate(place, spec, work_s, observed, now), order=order)
+        for order, place in enumerate(places)
+    ]
 
 
 def _candidate(

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
+from hpcflow.launch.choosing import charged_to
 from hpcflow.launch.places import variables
 from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.model.journal import Changed
+from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
@@ -36,6 +38,8 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
                 where=Where(key=f"--set {key}"),
                 next_action="begin a new run: hpcflow run CONFIG",
             )
+    if spec.resources.account == AUTO:  # that was decided when the run began
+        spec = charged_to(spec, run.spec.resources.account)
     placement = place(spec, site, prefer=run.partition)
     update: dict[str, object] = {
         "spec": spec,

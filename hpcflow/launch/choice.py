@@ -21,8 +21,11 @@ from typing import Final, Literal
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.weights import Weights
 
-#: What costs nothing, and what is done at once, still is some positive number.
-_LEAST_COST: Final = Decimal("0.01")
+#: What is free counts as so many times cheaper than the cheapest that is not.
+_FREE: Final = 10
+#: Places whose scores differ by less are equal: a start is predicted to seconds, and means minutes.
+_EQUAL: Final = 1.01
+#: What is done at once still takes some time.
 _LEAST_S: Final = 60.0
 
 Unit = Literal["USD", "SU", "GPU hours", "node hours"]
@@ -41,6 +44,7 @@ class Candidate:
         starts_at: when Slurm would start it; None where it cannot say.
         waits_s: seconds until then; None as well.
         fair_share: the account's fair-share factor, from 0 to 1; None where nobody knows.
+        order: of equal places that with the lowest is taken.
     """
 
     placement: Placement
@@ -54,6 +58,7 @@ class Candidate:
     starts_at: datetime | None = None
     waits_s: float | None = None
     fair_share: float | None = None
+    order: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,14 +78,16 @@ class Ranked:
 
 
 def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
-    """The candidates, the best first; of equal ones that which was named first."""
+    """The candidates, the best first; of equal ones, to a percent, that which was named first."""
     if not candidates:
         return []
     unit, costs = _costs(candidates)
-    dearest = max((cost for cost in costs if cost is not None), default=_LEAST_COST)
+    known = [cost for cost in costs if cost is not None]
+    dearest = max(known, default=Decimal(1))
+    free = min((cost for cost in known if cost), default=Decimal(_FREE)) / _FREE
     longest = max((each.waits_s for each in candidates if each.waits_s is not None), default=0.0)
     scores = [
-        _score(each, dearest if cost is None else cost, longest, weights)
+        _score(each, (dearest if cost is None else cost) or free, longest, weights)
         for each, cost in zip(candidates, costs, strict=True)
     ]
     best = min(scores)
@@ -88,7 +95,10 @@ def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
         Ranked(each, score / best, cost, unit)
         for each, cost, score in zip(candidates, costs, scores, strict=True)
     ]
-    return sorted(ranked, key=lambda each: each.score)
+    return sorted(
+        ranked,
+        key=lambda each: (1.0 if each.score <= _EQUAL else each.score, each.candidate.order),
+    )
 
 
 def _costs(candidates: Sequence[Candidate]) -> tuple[Unit, list[Decimal | None]]:
@@ -111,7 +121,7 @@ def _score(each: Candidate, cost: Decimal, longest_s: float, weights: Weights) -
     time_s = max(_LEAST_S, waits_s + each.runs_s)
     standing = each.fair_share or 0.0
     return math.exp(
-        weights.cost * math.log(max(cost, _LEAST_COST))
+        weights.cost * math.log(cost)
         + weights.time * math.log(time_s)
         - weights.fair_share * standing * math.log(2)
     )

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document
-from hpcflow.errors import SubmissionRefused
+from hpcflow.errors import SubmissionDelayed, SubmissionRefused
 from hpcflow.launch.candidates import candidates
 from hpcflow.launch.choice import Candidate, Ranked, rank
 from hpcflow.launch.forecast import Forecast
 from hpcflow.launch.mtbf import seen_in
+from hpcflow.ledger.rates import Observed
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
 from hpcflow.schedulers.base import Scheduler
@@ -46,6 +47,9 @@ class Chooser:
     Args:
         site_reference: as the runs of this site name it.
         forecast: what the live cluster says.
+
+    Attributes:
+        warnings: what people should know of what was chosen.
     """
 
     def __init__(
@@ -59,6 +63,8 @@ class Chooser:
     ) -> None:
         self._site, self._reference, self.forecast = site, site_reference, forecast
         self._settings, self._clock = settings, clock
+        self._seen: dict[str, Observed] = {}
+        self.warnings: list[str] = []
 
     def choose(self, spec: RunSpec, document: Document | None = None) -> tuple[RunSpec, Placement]:
         """The place where a run goes, and the run with the account that it is charged to there.
@@ -73,11 +79,14 @@ class Chooser:
             return spec, place(spec, self._site, document)
         fits, refused = self._fitting(spec, document)
         if len(fits) > 1:
-            ranked = self._asked(fits, spec, refused, ask_all=False).ranked
-            fits = [each.candidate.placement for each in ranked]
+            survey = self._survey(fits, refused, spec, ask_all=False)
+            if not survey.ranked:
+                reasons = "".join(f"\n  {name}: {why}" for (name, _), why in refused.items())
+                self.warnings.append(f"no place is known where this run could start now:{reasons}")
+            fits = [each.candidate.placement for each in survey.ranked] or fits
         if fits:
-            return _charged_to(spec, fits[0].account), fits[0]
-        spec = _charged_to(spec, self._accounts(spec)[0])
+            return charged_to(spec, fits[0].account), fits[0]
+        spec = charged_to(spec, self._accounts(spec)[0])
         return spec, place(spec, self._site, document)
 
     def best(self, spec: RunSpec, document: Document | None = None) -> Ranked | None:
@@ -87,7 +96,7 @@ class Chooser:
             SpecError: the run can go nowhere on this site, whatever the place.
         """
         fits, refused = self._fitting(spec, document)
-        return next(iter(self._asked(fits, spec, refused, ask_all=False).ranked), None)
+        return next(iter(self._survey(fits, refused, spec, ask_all=False).ranked), None)
 
     def survey(self, spec: RunSpec, document: Document | None = None) -> Survey:
         """All that is known of every place, for people.
@@ -96,24 +105,28 @@ class Chooser:
             SpecError: the run can go nowhere on this site, whatever the place.
         """
         fits, refused = self._fitting(spec, document)
-        return self._asked(fits, spec, refused, ask_all=True)
+        return self._survey(fits, refused, spec, ask_all=True)
 
     def _fitting(
         self, spec: RunSpec, document: Document | None
     ) -> tuple[list[Placement], dict[Place, str]]:
-        """Where it fits, and why it does not elsewhere."""
+        """Where it fits by the site file alone, and why it does not elsewhere."""
         fits: list[Placement] = []
         refused: dict[Place, str] = {}
         for account in self._accounts(spec):
-            charged = _charged_to(spec, account)
+            charged = charged_to(spec, account)
             for name, each in placements(charged, self._site, document).items():
-                if not isinstance(each, Placement):
-                    refused[name, account] = each.message
-                elif (limit := self.forecast.limit(each)) is not None:
-                    refused[name, each.account] = limit
-                else:
+                if isinstance(each, Placement):
                     fits.append(each)
-        return fits, refused
+                else:
+                    refused[name, account] = each.message
+        without = [each for each in fits if not each.options.gpus_per_node]
+        if spec.resources.partition != AUTO or spec.resources.gpus_per_node or not without:
+            return fits, refused
+        for each in fits:
+            if each.options.gpus_per_node:
+                refused[each.partition, each.account] = "its GPUs are left to those who take some"
+        return without, refused
 
     def _accounts(self, spec: RunSpec) -> list[str | None]:
         """Those that may be charged, the site's default first."""
@@ -123,52 +136,58 @@ class Chooser:
         default = self._site.default_account
         usable = [
             each
-            for each in self.forecast.accounts()
+            for each in self.forecast.accounts
             if self._site.accounts is None or each in self._site.accounts
         ]
         return sorted(usable, key=lambda each: each != default) or [default]
 
     def _candidates(self, fits: list[Placement], spec: RunSpec) -> list[Candidate]:
         now = self._clock.now()
-        names = dict.fromkeys(each.partition for each in fits)
-        seen = seen_in(names, self._reference, self._settings, now)
+        names = {each.partition for each in fits} - self._seen.keys()
+        self._seen |= seen_in(sorted(names), self._reference, self._settings, now)
         return [
             replace(
                 each,
                 account=self.forecast.account(each.placement),
                 fair_share=self.forecast.fair_share(each.placement),
             )
-            for each in candidates(fits, spec, observed=seen, now=now)
+            for each in candidates(fits, spec, observed=self._seen, now=now)
         ]
 
-    def _asked(
-        self, fits: list[Placement], spec: RunSpec, refused: dict[Place, str], *, ask_all: bool
+    def _survey(
+        self, fits: list[Placement], refused: dict[Place, str], spec: RunSpec, *, ask_all: bool
     ) -> Survey:
         """Ask about the best that was not asked about yet, until that cannot change who is best.
 
-        As long as nobody has asked, a place is taken to start at once: it can only become worse.
+        As long as nobody has asked, a place is taken to start at once: it can only become worse. So
+        does one of which nobody can say when it would start, as long as others are asked.
         """
-        weights = self._site.weights
-        unasked = [replace(each, waits_s=0.0) for each in self._candidates(fits, spec)]
+        weights, now = self._site.weights, self._clock.now()
+        small = []
+        for each in fits:
+            if (limit := self.forecast.limit(each)) is not None:
+                refused[each.partition, each.account] = limit
+            else:
+                small.append(each)
+        unasked = [replace(each, waits_s=0.0) for each in self._candidates(small, spec)]
         asked: list[Candidate] = []
         while unasked:
             best = rank([*asked, *unasked], weights)[0].candidate
-            if best in asked and not ask_all:
+            if best in asked and best.waits_s is not None and not ask_all:
                 break
-            following = best if best in unasked else unasked[0]
+            following = best if best in unasked else rank(unasked, weights)[0].candidate
             unasked.remove(following)
+            where = following.placement.partition, following.placement.account
             try:
-                asked.append(self._with_start(following, spec))
+                at = self.forecast.starts_at(spec, following.placement)
             except SubmissionRefused as error:
-                refused[following.placement.partition, following.account] = error.message
+                refused[where] = error.message
+            except SubmissionDelayed as error:
+                refused[where] = f"not now: {error.message}"
+            else:
+                waits_s = None if at is None else max(0.0, (at - now).total_seconds())
+                asked.append(replace(following, starts_at=at, waits_s=waits_s))
         return Survey(rank(asked, weights), refused)
-
-    def _with_start(self, candidate: Candidate, spec: RunSpec) -> Candidate:
-        at = self.forecast.starts_at(spec, candidate.placement)
-        if at is None:
-            return replace(candidate, waits_s=None)
-        waits_s = max(0.0, (at - self._clock.now()).total_seconds())
-        return replace(candidate, starts_at=at, waits_s=waits_s)
 
 
 def make_chooser(
@@ -184,6 +203,7 @@ def make_chooser(
     return Chooser(site, site_reference, forecast, settings=settings, clock=clock)
 
 
-def _charged_to(spec: RunSpec, account: str | None) -> RunSpec:
+def charged_to(spec: RunSpec, account: str | None) -> RunSpec:
+    """``spec`` with this account."""
     resources = spec.resources.model_copy(update={"account": account})
     return spec.model_copy(update={"resources": resources})

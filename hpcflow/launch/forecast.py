@@ -7,18 +7,21 @@ Everything is asked once, and only when it is needed. What cannot be asked is No
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SubmissionDelayed, SubmissionRefused
-from hpcflow.launch.price import usage_of
+from hpcflow.launch.jobs import other_cluster
+from hpcflow.launch.places import run_dir_on
+from hpcflow.launch.size import too_large
 from hpcflow.model.execution import Launcher
 from hpcflow.model.ids import job_name, make_run_id
+from hpcflow.model.kinds import AUTO, is_word
 from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.rendering.directives import directives
@@ -27,8 +30,10 @@ from hpcflow.settings import Settings
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
-from hpcflow.sites.standing import JOBS, MINUTES, Limit, Standing
+from hpcflow.sites.standing import Standing
 
+#: Seconds of asking; more is not worth waiting for before a submission.
+PATIENCE_S: Final = 30.0
 _Answer = TypeVar("_Answer")
 
 
@@ -45,12 +50,19 @@ class Forecast:
         self._site, self._connect = site, connect
         self._settings, self._clock = settings, clock
         self.unknown: list[str] = []
-        self._is_silent = False
+        self._spent_s = 0.0
 
-    def accounts(self) -> list[str]:
-        """Accounts that this user may charge; empty where nobody says."""
+    @cached_property
+    def accounts(self) -> Sequence[str]:
+        """Accounts that this user may charge; empty where nobody says.
+
+        One whose name a config could not hold is left out: it would stand in a script.
+        """
         found = self._standing.associations if self._standing else ()
-        return list(dict.fromkeys(each.account for each in found))
+        names = dict.fromkeys(each.account for each in found)
+        strange = [name for name in names if not is_word(name) or name == AUTO]
+        self.unknown += (f"account {name!r}: no name for a config" for name in strange)
+        return [name for name in names if name not in strange]
 
     def account(self, placement: Placement) -> str | None:
         """The account that a job there is charged to; None where nobody says."""
@@ -69,44 +81,49 @@ class Forecast:
 
     def limit(self, placement: Placement) -> str | None:
         """What keeps a job of this size from ever starting there; None if nothing is known to."""
-        name = placement.slurm_partition
-        if self._cluster is not None and name is not None:
-            live = self._cluster.partition(name)
-            if live is None:
-                return f"the cluster has no partition {name}"
-            if not live.is_up:
-                return f"partition {name} takes no jobs: it is not up"
-        said = (_too_much(limit, placement) for limit in self._limits(placement))
-        return next((each for each in said if each is not None), None)
+        cluster, name = self._cluster, placement.slurm_partition
+        live = cluster.partition(name) if cluster is not None and name is not None else None
+        if cluster is not None and name is not None and live is None:
+            return f"the cluster has no partition {name}"
+        if live is not None and not live.is_up:
+            return f"partition {name} takes no jobs: it is not up"
+        if self._standing is None or cluster is None:
+            return None
+        return too_large(placement, self._standing, cluster.settings, live)
 
     def starts_at(self, spec: RunSpec, placement: Placement) -> datetime | None:
         """When a job there would start that is sent now; None where nobody can say.
 
         Raises:
             SubmissionRefused: the scheduler would refuse it.
+            SubmissionDelayed: it would not take it now, for a limit on the number of jobs is full.
         """
         scheduler = self._scheduler
-        if scheduler is None or self._is_silent:
+        if scheduler is None or self._is_silent("when a job would start"):
             return None
-        name = job_name(make_run_id(spec.name, self._clock.now(), os.urandom(8)), 1)
+        run = self._probe(spec, placement)
+        begin = self._clock.monotonic()
         try:
             with TemporaryDirectory(prefix="hpcflow-") as folder:
                 script = Path(folder) / "job.sbatch"
-                script.write_text(self._script(spec, placement))
-                found = scheduler.predicted_start(SubmitRequest(script, Path(folder), name))
-        except SubmissionRefused:
+                script.write_text(self._script(run, placement))
+                directory = self._directory(run, placement) or script.parent
+                name = job_name(run.run_id, 1)
+                found = scheduler.predicted_start(SubmitRequest(script, directory, name))
+        except (SubmissionRefused, SubmissionDelayed):
             raise
         except HpcflowError as error:
-            # A limit that is full for now says nothing of another place.
-            self._is_silent = not isinstance(error, SubmissionDelayed)
-            self._leave_out("when a job would start", error)
+            self._spent_s = PATIENCE_S  # who cannot say it of one place, cannot of another
+            self.unknown.append(f"when a job would start: {error.message}")
             return None
+        finally:
+            self._spent_s += self._clock.monotonic() - begin
         return found.starts_at if found else None
 
-    def _script(self, spec: RunSpec, placement: Placement) -> str:
-        """What decides about the start: the lines that the real script would have."""
+    def _probe(self, spec: RunSpec, placement: Placement) -> Run:
+        """A run like the one that would be sent."""
         now = self._clock.now()
-        run = Run(
+        return Run(
             run_id=make_run_id(spec.name, now, os.urandom(8)),
             user=self._settings.user,
             site=self._site.name,
@@ -117,6 +134,9 @@ class Forecast:
             spec=spec,
             provenance=Provenance(hpcflow_version="", python_version="", submit_host=""),
         )
+
+    def _script(self, run: Run, placement: Placement) -> str:
+        """What decides about the start: the lines that the real script would have."""
         by_srun = placement.launcher is Launcher.SRUN
         options = directives(
             run,
@@ -127,11 +147,25 @@ class Forecast:
         )
         return "".join(["#!/bin/sh\n", *(f"#SBATCH {option}\n" for option in options)])
 
+    def _directory(self, run: Run, placement: Placement) -> Path | None:
+        """Where the real one would be sent from, as far as that is there: a site may refuse jobs
+        from elsewhere."""
+        try:
+            place = run_dir_on(self._site, self._settings, placement, run.spec.project, run.run_id)
+            return next((each for each in place.parents if each.is_dir()), None)
+        except (HpcflowError, OSError):
+            return None
+
     @cached_property
     def _scheduler(self) -> Scheduler | None:
         if self._site.scheduler is not SchedulerKind.SLURM:
             return None
-        return self._told("what the cluster says", self._connect)
+        found = self._told("what the cluster says", self._connect)
+        other = other_cluster(self._site, found) if found is not None else None
+        if other is not None:
+            self.unknown.append(f"what the cluster says: Slurm on this machine is that of {other}")
+            return None
+        return found
 
     @cached_property
     def _standing(self) -> Standing | None:
@@ -149,52 +183,22 @@ class Forecast:
 
     def _told(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """The answer; None where there is none, which is noted."""
+        if self._is_silent(what):
+            return None
+        begin = self._clock.monotonic()
         try:
             return ask()
         except HpcflowError as error:
-            self._leave_out(what, error)
+            self.unknown.append(f"{what}: {error.message}")
             return None
+        finally:
+            self._spent_s += self._clock.monotonic() - begin
 
-    def _limits(self, placement: Placement) -> Iterator[Limit]:
-        standing = self._standing
-        if standing is None:
-            return
-        association = standing.association(placement.account, placement.slurm_partition)
-        if association is not None:
-            yield from association.limits
-        default = association.default_qos if association is not None else None
-        qos = standing.qos_named(placement.qos or default)
-        if qos is not None:
-            yield from qos.limits
-
-    def _leave_out(self, what: str, error: HpcflowError) -> None:
-        self.unknown.append(f"{what}: {error.message}")
-
-
-def _too_much(limit: Limit, placement: Placement) -> str | None:
-    """What is to be said where the job by itself asks for more than a limit allows."""
-    if limit.name.startswith("Min") or "Mins" in limit.name or limit.resource == JOBS:
-        return None
-    if limit.name.endswith("PerNode"):
-        return None
-    asked = _asked(placement).get(limit.resource)
-    if asked is None or asked <= limit.allowed:
-        return None
-    whose = f" of {limit.holder}" if limit.holder else ""
-    return f"{asked} {limit.resource}, and {limit.name}{whose} allows {limit.allowed}"
-
-
-def _asked(placement: Placement) -> dict[str, int]:
-    """What a job asks for, by Slurm's names of resources."""
-    usage = usage_of(placement)
-    gpus = sum(usage.gpus.values())
-    asked = {"node": usage.nodes, "cpu": usage.cpus}
-    if placement.mem_mb is not None:
-        asked["mem"] = placement.mem_mb * placement.nodes
-    if gpus:
-        asked["gres/gpu"] = gpus
-        if placement.gres_name:
-            asked[f"gres/gpu:{placement.gres_name}"] = gpus
-    if placement.time_limit_min is not None:
-        asked[MINUTES] = placement.time_limit_min
-    return asked
+    def _is_silent(self, what: str) -> bool:
+        """Whether so much time has gone by with asking that nothing more is asked."""
+        if self._spent_s < PATIENCE_S:
+            return False
+        said = f"{what}: not asked any more, for Slurm takes too long"
+        if not any(each.startswith(f"{what}:") for each in self.unknown):
+            self.unknown.append(said)
+        return True

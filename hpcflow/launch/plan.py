@@ -16,12 +16,13 @@ from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError
-from hpcflow.launch.choosing import Chooser
+from hpcflow.launch.choosing import Chooser, charged_to
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.places import require_plain, run_dir_on, template_dirs, variables
 from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
+from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.rendering.job import render_job
@@ -139,6 +140,8 @@ def plan_spec(
         spec, placement = chooser.choose(spec, document)
     else:
         placement = place(spec, site, document, is_granted=is_granted)
+    if spec.resources.account == AUTO:  # later attempts are charged to the same
+        spec = charged_to(spec, placement.account)
     spec = with_default_environment(spec, settings.environ)
     created_at = clock.now()
     if of_sweep is None:

@@ -18,7 +18,7 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.launch import submission
-from hpcflow.launch.choosing import make_chooser
+from hpcflow.launch.choosing import Chooser, make_chooser
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
 from hpcflow.launch.plan import Plan, make_plan
@@ -53,7 +53,7 @@ def submit(
 ) -> Launched:
     """Launch the run that ``config`` describes; the Python API behind ``hpcflow run``.
 
-    The ledger is not touched: the run is found there as soon as anybody looks.
+    Nothing is written to the ledger: the run is found there as soon as anybody looks.
 
     Args:
         config: path of the run's YAML.
@@ -75,7 +75,9 @@ def submit(
         site=the_site,
         site_reference=named,
         overrides=overrides,
-        chooser=make_chooser(the_site, named, lambda: scheduler, settings=settings, clock=clock),
+        chooser=_chooser(
+            site or settings.site, named_in, str(settings.home.path), int(clock.monotonic() / 60)
+        ),
     )
     return launch(plan, settings=settings, scheduler=scheduler, clock=clock)
 
@@ -86,6 +88,16 @@ def _connect(name: str | None, named_in: Where | None, home: str) -> tuple[Site,
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
     site = resolve_site(settings, name, named_in=named_in)
     return site, connect_scheduler(site, settings, SystemClock())
+
+
+@lru_cache(maxsize=1)
+def _chooser(name: str | None, named_in: Where | None, home: str, _minute: int) -> Chooser:
+    """Whoever decides `auto`, once a minute: a thousand submissions ask accounting once."""
+    site, scheduler = _connect(name, named_in, home)
+    settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
+    return make_chooser(
+        site, reference(site, name), lambda: scheduler, settings=settings, clock=SystemClock()
+    )
 
 
 def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> None:

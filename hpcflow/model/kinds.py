@@ -266,15 +266,23 @@ Text = Annotated[
     Kind("text"),
 ]
 Words = Annotated[list[Text], AfterValidator(check_words)]
-Word = Annotated[
-    str,
-    Matching(
-        r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]*",
-        "not one word: use letters, digits and _ . @ : + -, beginning with a letter, digit or _",
-        128,
-    ),
-    Kind("word"),
-]
+_WORD: Final = Matching(
+    r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]*",
+    "not one word: use letters, digits and _ . @ : + -, beginning with a letter, digit or _",
+    128,
+)
+Word = Annotated[str, _WORD, Kind("word")]
+
+
+def is_word(text: str) -> bool:
+    """Whether a config could hold ``text`` as a Word."""
+    try:
+        _WORD.check(text)
+    except ValueError:
+        return False
+    return True
+
+
 Path = Annotated[
     str,
     StringConstraints(min_length=1, max_length=4096),

@@ -89,7 +89,8 @@ class FakeScheduler(FakeOutlook):
         self.is_controller_down = False
         self.is_accounting_down = False
         self.forbids_start_now = False
-        self.partitions = ("gpu", "spot")
+        self.partitions: tuple[str, ...] = ("gpu", "spot")
+        self.enforced = "associations,limits,qos"
         self.calls: list[str] = []
         self.cluster_name = cluster_name
         self._has_accounting = has_accounting
@@ -190,6 +191,7 @@ class FakeScheduler(FakeOutlook):
             self.cluster_name,
             "22.05.8",
             partitions,
+            settings={"AccountingStorageEnforce": self.enforced},
             has_accounting=self._has_accounting,
             qos=frozenset({"normal"}) if known else None,
         )

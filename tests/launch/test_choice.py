@@ -153,9 +153,20 @@ def test_a_third_place_never_changes_the_order_of_two() -> None:
     assert [each.placement.partition for each in ranked if each is not third] == before
 
 
-def test_a_free_place_is_a_number_too() -> None:
-    gpu = fitting()["gpu"]
+def test_a_free_place_is_worth_some_wait_and_not_any() -> None:
+    weights = Weights()
+    gpu = replace(fitting()["gpu"], waits_s=0.0)
     free = replace(gpu, cost_usd=Decimal(0))
+    soon, late = replace(free, waits_s=8 * 3600.0), replace(free, waits_s=60 * 86_400.0)
 
-    assert rank([gpu, free], Weights())[0].candidate is free
-    assert rank([], Weights()) == []
+    assert rank([gpu, soon], weights)[0].candidate is soon
+    assert rank([gpu, late], weights)[0].candidate is gpu
+    assert rank([free], weights)[0].score == 1
+    assert rank([], weights) == []
+
+
+def test_the_smallest_amounts_are_told_apart() -> None:
+    gpu = fitting()["gpu"]
+    one, ten = replace(gpu, cost_usd=Decimal("0.0001")), replace(gpu, cost_usd=Decimal("0.001"))
+
+    assert rank([ten, one], Weights())[0].candidate is one

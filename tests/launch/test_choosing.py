@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from hpcflow.errors import InputError, SpecError
+from hpcflow.config.overrides import parse_override
+from hpcflow.errors import InputError, SpecError, SubmissionDelayed
 from hpcflow.launch.alternatives import alternatives
 from hpcflow.launch.choosing import Chooser, make_chooser
+from hpcflow.launch.forecast import PATIENCE_S
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import launch
 from hpcflow.model.spec import RunSpec
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import PredictedStart, Scheduler, SubmitRequest
 from hpcflow.settings import load_settings
 from hpcflow.sites.schema import Site
 from hpcflow.sites.standing import Association, FairShare, Limit, QosLimits, Standing
@@ -36,6 +39,7 @@ CLUSTER = site(
       spot: {gpus_per_node: 4, cpus_per_node: 32, time_limit_max: 24h, preemptible: true,
              price: {gpu_hour_usd: "1.00"}}
       small: {gpus_per_node: 1, cpus_per_node: 8, time_limit_max: 24h}
+      cpu: {cpus_per_node: 64, time_limit_max: 24h, price: {node_hour_usd: "9.00"}}
     scratch: {path: /scratch}
     """
 )
@@ -106,16 +110,18 @@ def test_of_what_cannot_win_any_more_nobody_is_asked(cluster: Cluster) -> None:
 
 def test_nothing_is_asked_where_there_is_nothing_to_choose(cluster: Cluster) -> None:
     assert cluster.goes(asked(partition="gpu")) == ("gpu", None)
+    assert cluster.goes(asked(gpus_per_node=0)) == ("cpu", None)
     assert cluster.slurm.calls == []
 
-    (only,) = [name for name, each in CLUSTER.partitions.items() if each.gpus_per_node == 1]
-    cluster.slurm.partitions = ("small", "small")
-    assert cluster.goes(asked(gpus_per_node=1)) == (only, None)
-    assert questions(cluster) == []
+
+def test_a_run_without_gpus_leaves_them_to_others_whatever_that_costs(cluster: Cluster) -> None:
+    refused = cluster.chooser.survey(asked(gpus_per_node=0)).refused
+
+    assert refused["spot", None] == "its GPUs are left to those who take some"
 
 
 def test_a_partition_that_the_cluster_refuses_is_not_chosen(cluster: Cluster) -> None:
-    cluster.slurm.partitions = ("gpu", "gpu")
+    cluster.slurm.partitions = ("gpu",)
 
     survey = cluster.chooser.survey(asked())
 
@@ -157,6 +163,158 @@ def test_other_limits_pass_or_are_about_something_else(cluster: Cluster, limit: 
     cluster.stands(Standing("ada", (association,)))
 
     assert len(cluster.chooser.survey(asked()).ranked) == 2
+
+
+def with_qos(*limits: Limit, flags: tuple[str, ...] = (), own: tuple[Limit, ...] = ()) -> Standing:
+    """A user of one account whose default QOS has these limits."""
+    association = Association("physics", None, "long", ("normal", "long"), own, is_default=True)
+    return Standing("ada", (association,), (QosLimits("long", flags=flags, limits=limits),))
+
+
+def test_a_limit_of_the_qos_goes_before_the_same_one_of_the_account(cluster: Cluster) -> None:
+    own = (
+        Limit("MaxWall", "minutes", 10, holder="user ada"),
+        Limit("GrpTRES", "gres/gpu", 1, used=0, holder="account physics"),
+        Limit("MaxTRES", "gres/gpu", 1, holder="user ada"),
+    )
+    lifted = (
+        Limit("MaxWall", "minutes", 1440, holder="QOS long"),
+        Limit("GrpTRES", "gres/gpu", 8, used=0, holder="QOS long"),
+        Limit("MaxTRESPerJob", "gres/gpu", 8, holder="QOS long"),
+    )
+    cluster.stands(with_qos(*lifted, own=own))
+    assert len(cluster.chooser.survey(asked()).ranked) == 2
+
+    cluster.stands(with_qos(*lifted[1:], own=own))
+    assert cluster.chooser.survey(asked()).refused["gpu", None].startswith("240 minutes, and MaxW")
+
+
+def test_the_default_qos_that_slurm_takes_counts(cluster: Cluster) -> None:
+    short = Limit("MaxWall", "minutes", 10, holder="QOS normal")
+    for default, allowed in ((None, ("normal",)), (None, ("normal", "long")), ("normal", ())):
+        association = Association("physics", None, default, allowed, is_default=True)
+        cluster.stands(Standing("ada", (association,), (QosLimits("normal", limits=(short,)),)))
+
+        assert not cluster.chooser.survey(asked()).ranked
+
+
+def test_limits_that_the_cluster_does_not_enforce_bind_nobody(cluster: Cluster) -> None:
+    cluster.stands(with_qos(Limit("MaxWall", "minutes", 10)))
+    assert not cluster.chooser.survey(asked()).ranked
+
+    cluster.slurm.enforced = "associations"
+
+    assert cluster.chooser.survey(asked()).ranked
+
+
+def test_where_nothing_is_known_to_start_it_is_said_and_sent_all_the_same(
+    cluster: Cluster,
+) -> None:
+    cluster.stands(with_qos(Limit("MaxWall", "minutes", 10, holder="QOS long")))
+    chooser = cluster.chooser
+
+    _, placement = chooser.choose(asked())
+
+    assert placement.partition == "gpu"
+    (warning,) = chooser.warnings
+    assert "no place is known where this run could start now" in warning
+    assert "spot: 240 minutes, and MaxWall of QOS long allows 10" in warning
+
+
+def test_a_place_that_takes_no_job_now_is_not_chosen_before_one_that_does(
+    cluster: Cluster,
+) -> None:
+    class Full(FakeScheduler):
+        def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+            if "--partition=spot" in request.script.read_text():
+                raise SubmissionDelayed("QOSMaxSubmitJobPerUserLimit", next_action="wait")
+            return super().predicted_start(request)
+
+    cluster.slurm = Full(cluster.clock)
+
+    assert cluster.goes(asked()) == ("gpu", None)
+    assert cluster.chooser.survey(asked()).refused["spot", None] == (
+        "not now: QOSMaxSubmitJobPerUserLimit"
+    )
+
+
+def test_run_goes_where_plan_says_also_if_a_start_is_unknown(cluster: Cluster) -> None:
+    cluster.slurm.starts = {"gpu": NOW + 20 * HOUR, "spot": None}
+
+    first = cluster.chooser.survey(asked()).ranked[0].candidate.placement.partition
+
+    assert cluster.goes(asked()) == (first, None)
+
+
+def test_of_equal_places_the_first_in_the_file_is_taken(tmp_path: Path) -> None:
+    same = "{cpus_per_node: 8, time_limit_max: 24h}"
+    twins = site(f"name: fake\npartitions: {{gpu: {same}, spot: {same}}}\nscratch: {{path: /s}}")
+    cluster = Cluster(tmp_path, twins)
+    later = NOW + timedelta(minutes=10)
+    cluster.slurm.starts = {"gpu": later + timedelta(seconds=1), "spot": later}
+
+    assert cluster.goes(asked(gpus_per_node=0)) == ("gpu", None)
+
+
+def test_the_answers_of_another_cluster_are_not_taken_for_the_sites(tmp_path: Path) -> None:
+    elsewhere = CLUSTER.model_copy(update={"cluster_name": "elsewhere"})
+    cluster = Cluster(tmp_path, elsewhere)
+    cluster.slurm.partitions = ("gpu",)
+    chooser = cluster.chooser
+
+    assert chooser.choose(asked())[1].partition == "spot"
+    assert chooser.forecast.unknown == [
+        "what the cluster says: Slurm on this machine is that of fake"
+    ]
+
+
+def test_a_name_that_no_config_could_hold_is_charged_by_nobody(cluster: Cluster) -> None:
+    names = ("a/b", "we ird", "auto", "--x", "physics")
+    cluster.stands(
+        Standing(
+            "ada",
+            tuple(Association(name, is_default=False) for name in names),
+            shares=tuple(FairShare(name, "ada", factor=0.9) for name in names[:-1]),
+        )
+    )
+    chooser = cluster.chooser
+
+    assert chooser.choose(asked(account="auto"))[1].account == "physics"
+    assert len(chooser.forecast.unknown) == len(names) - 1
+
+
+def test_slurm_is_not_waited_for_without_end(cluster: Cluster) -> None:
+    class Slow(FakeScheduler):
+        def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+            cluster.clock.sleep(PATIENCE_S)
+            return super().predicted_start(request)
+
+    cluster.slurm = Slow(cluster.clock)
+    chooser = cluster.chooser
+
+    chooser.survey(asked())
+
+    assert len(questions(cluster)) == 1
+    assert any("not asked any more" in each for each in chooser.forecast.unknown)
+
+
+def test_advice_can_be_typed(cluster: Cluster) -> None:
+    names = ("12345", "physics", "yes")
+    cluster.stands(Standing("ada", tuple(Association(n, is_default=False) for n in names)))
+    cluster.slurm.starts["gpu"] = NOW + HOUR
+    chooser = cluster.chooser
+    best = chooser.best(asked(partition="gpu"))
+    assert best is not None
+    cluster.slurm.starts["gpu"] = NOW
+
+    changes = [each.change for each in alternatives(asked(partition="gpu"), best, chooser)]
+
+    typed = [shlex.split(f"--set {each}") for each in changes if "account" in each]
+    assert [each[1] for each in typed] == [
+        'resources.account="12345"', "resources.account=physics", 'resources.account="yes"'
+    ]  # fmt: skip
+    for _, word in typed:
+        parse_override(word)
 
 
 def test_a_limit_of_time_counts_too(cluster: Cluster) -> None:
@@ -248,6 +406,18 @@ def test_fewer_gpus_start_sooner_and_take_longer(cluster: Cluster) -> None:
 
     fewer = found["resources.gpus_per_node=2"]
     assert (fewer.sooner_s, fewer.is_cheaper, fewer.slower) == (2 * 3600, False, 2)
+
+
+def test_auto_is_not_decided_anew_when_a_run_is_sent_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    first = desk.launch()
+    desk.slurm.end(first.job_id, "FAILED")
+    desk.seen(first.run_id)
+
+    desk.resume(RunDir(first.run_dir), overrides=["resources.account=auto"])
+
+    script = (first.run_dir / "attempts" / "0002" / "job.sbatch").read_text()
+    assert "#SBATCH --account=physics\n" in script
 
 
 def test_a_later_attempt_goes_where_the_first_one_was_sent(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ answered. Slurm's programs are stand-ins that print what a real cluster printed.
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.errors import SchedulerError
+from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.schedulers.slurm.outlook import questions
+from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, QUEUE_FIELDS, ROW_END
 from tests.schedulers.programs import arguments, install
 from tests.schedulers.test_outlook import USER, VERSIONS, recording, truth_of
 
@@ -65,13 +67,60 @@ def test_formats_are_explicit(slurm: pytest.MonkeyPatch) -> None:
         assert is_scontrol or any("format" in word.lower() for word in argv), name
 
 
+def queued(slurm: pytest.MonkeyPatch, folder: Path, *jobs: tuple[str, str]) -> None:
+    """A queue with these jobs: id and name; asked for one name, it tells of that."""
+    lines = [
+        f'[[ " $* " == *" {name} "* ]] && printf %s {shlex.quote(queue_line(job_id, name))}'
+        for job_id, name in jobs
+    ]
+    install(slurm, folder, "squeue", then="\n".join([*lines, "true"]))
+
+
+def queue_line(job_id: str, name: str) -> str:
+    said = {"JobArrayID": job_id, "JobID": job_id, "Name": name, "State": "PENDING"}
+    return FIELD_END.join(said.get(field, "N/A") for field in QUEUE_FIELDS) + ROW_END + "\n"
+
+
+@pytest.mark.parametrize("said", ["Submitted batch job 99\n", "4711\nSubmitted batch job 99\n"])
 def test_a_wrapper_that_sends_what_should_be_tested_is_found_out(
-    slurm: pytest.MonkeyPatch, tmp_path: Path
+    slurm: pytest.MonkeyPatch, tmp_path: Path, said: str
 ) -> None:
-    sbatch = install(slurm, tmp_path, "sbatch", stdout="Submitted batch job 99\n")
+    sbatch = install(slurm, tmp_path, "sbatch", stdout=said)
     scancel = install(slurm, tmp_path, "scancel")
+    queued(slurm, tmp_path, ("98", "mine"), ("99", "probe"))
     script = tmp_path / "job.sbatch"
-    with pytest.raises(SchedulerError, match="sends a job"):
-        SlurmCommands(clock=SystemClock()).predicted_start(SubmitRequest(script, tmp_path, "x"))
+    with pytest.raises(SchedulerError, match=r"sends a job.*: 99, which was cancelled"):
+        SlurmCommands(clock=SystemClock()).predicted_start(SubmitRequest(script, tmp_path, "probe"))
     assert arguments(sbatch) == ["--test-only", str(script)]
     assert arguments(scancel) == ["99"]
+
+
+@pytest.mark.parametrize("said", ["98\n", "Submitted batch job 98\n"])
+def test_no_number_that_a_wrapper_prints_ends_somebodys_job(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, said: str
+) -> None:
+    install(slurm, tmp_path, "sbatch", stdout=said)
+    scancel = install(slurm, tmp_path, "scancel")
+    queued(slurm, tmp_path, ("98", "mine"))
+    request = SubmitRequest(tmp_path / "job.sbatch", tmp_path, "probe")
+    with suppress(SchedulerError):
+        SlurmCommands(clock=SystemClock()).predicted_start(request)
+    assert not scancel.exists()
+
+
+def test_an_sbatch_that_is_silent_is_no_answer(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slurm.setattr("hpcflow.schedulers.slurm.outlook._TEST_TIMEOUT_S", 0.2)
+    install(slurm, tmp_path, "sbatch", then="sleep 60")
+    queued(slurm, tmp_path)
+    request = SubmitRequest(tmp_path / "job.sbatch", tmp_path, "probe")
+    with pytest.raises(SchedulerUnavailable, match="sbatch got no answer"):
+        SlurmCommands(clock=SystemClock()).predicted_start(request)
+
+
+def test_a_database_that_is_silent_is_asked_once(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sacctmgr = install(slurm, tmp_path, "sacctmgr", then=f"echo x >> {tmp_path}/calls", exit_code=1)
+    found = SlurmCommands(clock=SystemClock()).standing(USER)
+    assert found is not None
+    assert [each.partition(":")[0] for each in found.missing] == ["associations", "qos"]
+    assert "associations" in arguments(sacctmgr)
+    assert (tmp_path / "calls").read_text() == "x\n"

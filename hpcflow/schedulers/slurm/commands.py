@@ -16,6 +16,7 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
     ClusterInfo,
     JobInfo,
@@ -234,7 +235,7 @@ class SlurmCommands:
         return outlook.ask_waiting(job_ids)
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
-        return outlook.ask_predicted_start(request, self.cancel)
+        return outlook.ask_predicted_start(request, self._alive, self.cancel)
 
     # --- the questions ---------------------------------------------------------------------
 
@@ -243,6 +244,11 @@ class SlurmCommands:
         words = ["squeue", "--me", "--all", "--states=all", "--noheader", "--Format"]
         options = [] if job_name is None else ["--name", job_name]
         return parse_jobs.parse_queue(ask([*words, parse_jobs.QUEUE_FORMAT, *options]))
+
+    def _alive(self, job_name: str) -> list[str]:
+        """Ids of the jobs of a name that wait or run."""
+        jobs = self._queue(job_name)
+        return [job.job_id for job in jobs if job.state is not AttemptState.ENDED]
 
     def _accounting(self, since: datetime, *options: str) -> list[JobInfo]:
         earliest = since - _CLOCK_SLACK

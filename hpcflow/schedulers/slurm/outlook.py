@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import logging
 import pwd
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_waiting
@@ -23,8 +24,8 @@ from hpcflow.schedulers.slurm.parse_standing import (
     Told,
     standing,
 )
-from hpcflow.schedulers.slurm.run_command import ask, run_query
-from hpcflow.schedulers.slurm.submit import job_from, refusal_from
+from hpcflow.schedulers.slurm.run_command import ask, run_query, unavailable
+from hpcflow.schedulers.slurm.submit import refusal_from
 from hpcflow.schedulers.waiting import PredictedStart, WaitingJob
 from hpcflow.sites.standing import Reservation, Standing
 
@@ -32,7 +33,9 @@ _log = logging.getLogger(__name__)
 
 #: sacctmgr and sshare talk with a database that may be far away.
 _DATABASE_TIMEOUT_S: Final = 10.0
-_TEST_TIMEOUT_S: Final = 60.0
+_TEST_TIMEOUT_S: Final = 10.0
+#: What sbatch prints only when it has sent a job.
+_SENT: Final = re.compile(r"^Submitted batch job ", re.MULTILINE)
 
 
 def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
@@ -67,6 +70,9 @@ def ask_standing(user: str, cluster: str | None) -> Standing | None:
     missing: list[str] = []
 
     def tried(what: str, accounts: Sequence[str] = ()) -> str | None:
+        if what == "qos" and missing:  # one database answers both, and may take its time to fail
+            missing.append(f"{what}: not asked, for the database does not answer")
+            return None
         try:
             return ask(questions(user, accounts)[what], timeout_s=_DATABASE_TIMEOUT_S)
         except SchedulerUnavailable as error:
@@ -106,29 +112,33 @@ def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
 
 
 def ask_predicted_start(
-    request: SubmitRequest, cancel: Callable[[Sequence[str]], None]
+    request: SubmitRequest,
+    find: Callable[[str], Sequence[str]],
+    cancel: Callable[[Sequence[str]], None],
 ) -> PredictedStart | None:
     """When sbatch says that the job would start.
 
+    A wrapper around sbatch may drop ``--test-only``, and then a job is there. It is known by its
+    name alone: what a wrapper prints may be the id of any job.
+
     Args:
-        cancel: ends a job that a wrapper around sbatch has sent, which drops ``--test-only``.
+        find: ids of the jobs of a name that are in the queue.
+        cancel: ends them.
     """
     argv = ["sbatch", "--test-only", str(request.script)]
-    answer = run_query(argv, timeout_s=_TEST_TIMEOUT_S)
-    if answer.exit_code is None:
-        return None
+    answer = run_query(argv, timeout_s=_TEST_TIMEOUT_S, cwd=request.directory)
+    if answer.exit_code is None or _SENT.search(answer.stdout):
+        if sent := find(request.job_name):
+            cancel(sent)
+            raise SchedulerUnavailable(
+                f"the sbatch of this cluster sends a job that is only to be tested: "
+                f"{', '.join(sent)}, which was cancelled",
+                next_action="see what it is: type -a sbatch",
+            )
+        raise unavailable(answer)
     if answer.exit_code != 0:
         raise refusal_from(answer)
-    try:
-        sent = job_from(answer)
-    except SchedulerError:
-        return parse_waiting.parse_start(answer.stderr + answer.stdout)
-    cancel([sent.job_id])
-    raise SchedulerUnavailable(
-        f"the sbatch of this cluster sends a job that is only to be tested: {sent.job_id},"
-        " which was cancelled",
-        next_action="see what it is: type -a sbatch",
-    )
+    return parse_waiting.parse_start(answer.stderr + answer.stdout)
 
 
 def _uid(user: str) -> int | None:

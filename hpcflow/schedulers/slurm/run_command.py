@@ -114,11 +114,12 @@ def run_submission(
     )
 
 
-def run_query(argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S) -> Answer:
+def run_query(
+    argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S, cwd: Path | None = None
+) -> Answer:
     """Run a program that asks, or that may safely be repeated."""
-    return _run(
-        argv, environment={**clean_environment(os.environ), **FOR_QUERIES}, timeout_s=timeout_s
-    )
+    environment = {**clean_environment(os.environ), **FOR_QUERIES}
+    return _run(argv, environment=environment, timeout_s=timeout_s, cwd=cwd)
 
 
 def ask(argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S) -> str:
