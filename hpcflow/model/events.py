@@ -22,6 +22,12 @@ checkpoint_    train_step, why: there is no checkpoint of it, for the disk is fu
 failed         the training goes on, except on notice and at its end
 notice         signal: TERM, USR2 or flag
 finished       train_step, metrics (final, such as accuracy), model (path, optional)
+usage          what the attempt has used so far, seen from beside: seconds, samples, nodes, asked
+               (cpus, gpus, mem_mb, time_limit_min of every node); cpu_s, cores_mean, cores_p50,
+               cores_p95; mem_peak_mb, mem_peak_node, mem_mean_mb, mem_by (processes or cgroup);
+               gpus, gpu_mem_peak_mb, gpu_mem_total_mb, gpu_busy_mean, _p50, _p95, _least, and
+               gpus_unused, gpus_idle with _names; what could not be seen is missing. The last one
+               counts
 exited         exit_code
 =============  ====================================================================================
 
@@ -45,6 +51,7 @@ EVENTS: Final = frozenset(
         "checkpoint_failed",
         "notice",
         "finished",
+        "usage",
         "exited",
     }
 )

@@ -43,6 +43,7 @@ mirrored.py            what an object store has of it already
 events.py, metrics.py  what is reported
 calling.py             a Python function as the program
 adoption/              checkpoints that programs write in their own way
+sampling/              what the program uses, seen from beside
 job.py                 the environment that the job script sets
 =====================  =============================================================
 """

@@ -1,0 +1,183 @@
+"""The loop of one node: look, wait, write; until the program has ended.
+
+::
+
+    python3 -S -m hpcflow.runtime.sampling PROGRAM ROOT [cpus=N] [gpus=N] [mem_mb=N] …
+
+``PROGRAM`` is the process that is watched, and ``ROOT`` the one below which all processes of the
+node are counted. The numbers are what the job has on every node; they go into the event.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.sampling.cgroup import find_cgroup
+from hpcflow.runtime.sampling.gpus import find_gpus
+from hpcflow.runtime.sampling.processes import ProcessTree, began_at
+from hpcflow.runtime.sampling.report import usage_event
+from hpcflow.runtime.sampling.schedule import (
+    FIRST_FILE_S,
+    is_event_due,
+    is_file_due,
+    next_sample_s,
+)
+from hpcflow.runtime.sampling.tally import Tally
+
+_MIB = 1 << 20
+#: What the job is told with; none of it is for this process, which ends with the program.
+_IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+#: How often to look whether the program lives, on a system that does not tell.
+_POLL_S = 1.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Watch one program to its end; 0, whatever happened."""
+    try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        os.nice(10)  # the training goes first
+        asked = {
+            name: int(number) for name, _, number in (each.partition("=") for each in given[2:])
+        }
+        Sampler(os.environ, int(given[0]), int(given[1]), asked).watch()
+    except Exception:  # noqa: S110 - nobody is there to be told, and nobody may be hurt
+        pass
+    return 0
+
+
+class Sampler:
+    """Watches the program of one node.
+
+    Args:
+        environ: of the job.
+        program: process id of the program.
+        root: below which all processes of the node are.
+        asked: what the job has on every node.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], program: int, root: int, asked: dict[str, int]
+    ) -> None:
+        self._index = environ.get("SLURM_NODEID", "0")
+        self._node = environ.get("SLURMD_NODENAME") or socket.gethostname()
+        self._folder = Path(environ["HPCFLOW_ATTEMPT_DIR"], "usage")
+        self._events = EventLog(Path(environ["HPCFLOW_EVENTS"]))
+        self._asked = asked
+        self._end = _End(program)
+        self._tree = ProcessTree(root, with_root=root == program)
+        self._cgroup = find_cgroup(environ.get("SLURM_JOB_ID"))
+        self._gpus = find_gpus(environ.get("CUDA_VISIBLE_DEVICES"), asked.get("gpus", 0))
+        self._tally = Tally()
+        self._mem_by = "processes"
+        self._file_s: float | None = None
+        self._event_s: float | None = None
+
+    def watch(self) -> None:
+        """Return when the program has ended."""
+        began = time.monotonic()
+        elapsed_s = 0.0
+        while True:
+            has_ended = self._end.wait(next_sample_s(elapsed_s))
+            elapsed_s = time.monotonic() - began
+            if not has_ended:
+                self._look(elapsed_s)
+            is_last = has_ended and elapsed_s >= FIRST_FILE_S
+            if is_last or is_file_due(elapsed_s, self._file_s):
+                self._write(elapsed_s, is_last=is_last)
+            if has_ended:
+                return
+
+    def _look(self, elapsed_s: float) -> None:
+        try:
+            processes = self._tree.read()
+            group = self._cgroup.read()
+        except OSError:
+            return
+        cpu_s = processes.cpu_s if group.cpu_s is None else group.cpu_s
+        mem, peak = processes.rss_bytes, processes.rss_bytes + processes.spike_bytes
+        if group.mem_bytes is not None:
+            self._mem_by = "cgroup"
+            mem, peak = group.mem_bytes, group.mem_bytes + processes.spike_bytes
+            if group.highest_bytes is not None:
+                peak = max(mem, min(peak, group.highest_bytes))
+        self._tally.add(
+            elapsed_s,
+            cpu_s=cpu_s,
+            mem_mb=mem / _MIB,
+            mem_peak_mb=peak / _MIB,
+            processes=processes.count,
+            gpus=self._gpus.look(),
+        )
+
+    def _write(self, elapsed_s: float, *, is_last: bool) -> None:
+        """The node's file; on the first node, also what all nodes have seen."""
+        self._file_s = elapsed_s
+        mine = {"node": self._node, "mem_by": self._mem_by, **self._tally.facts()}
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._replace(f"{self._index}.json", json.dumps(mine))
+            if self._index != "0":
+                return
+            facts = usage_event([mine, *self._others()], self._asked)
+            self._replace("event", json.dumps(facts)[1:-1])
+        except OSError:
+            return  # a full disk: the next time, perhaps
+        if not is_last and is_event_due(elapsed_s, self._event_s):
+            self._event_s = elapsed_s
+            self._events.append("usage", **facts)
+
+    def _others(self) -> list[dict[str, Any]]:
+        found = []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                said = json.loads(path.read_bytes()) if path.stem != "0" else None
+            except (OSError, ValueError):
+                continue
+            if isinstance(said, dict):
+                found.append(said)
+        return found
+
+    def _replace(self, name: str, text: str) -> None:
+        """Whoever reads finds the old file or the new one. Not synced: it is a sample."""
+        new = self._folder / f".{name}.new"
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(self._folder / name)
+
+
+class _End:
+    """The end of another process, which need not be a child of this one."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._began = pid, began_at(pid)
+        self._descriptor: int | None = None
+        if hasattr(os, "pidfd_open"):
+            try:
+                self._descriptor = os.pidfd_open(pid)
+            except OSError:  # it has ended, or the kernel is older than 5.3
+                self._descriptor = None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it has ended; whether it has."""
+        if self._began is None:
+            return True
+        if self._descriptor is not None:
+            return bool(select.select([self._descriptor], [], [], seconds)[0])
+        deadline = time.monotonic() + seconds
+        while began_at(self._pid) == self._began:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(_POLL_S, left_s))
+        return True

@@ -1,0 +1,83 @@
+"""Which GPUs of a node are the job's, and looking at them.
+
+They are what ``CUDA_VISIBLE_DEVICES`` names: indices, UUIDs or beginnings of them, parts of GPUs
+(``MIG-…``). As in CUDA, what follows something that names nothing does not count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from hpcflow.runtime.sampling.nvml import GpuUse, Nvml, NvmlError
+
+#: A library that keeps saying no is asked that often.
+_MOST_FAILURES = 20
+
+
+class Gpus:
+    """The GPUs of this job on this node; none where nobody can tell."""
+
+    def __init__(self, nvml: Nvml | None, handles: dict[str, ctypes.c_void_p]) -> None:
+        self._nvml, self._handles = nvml, handles
+        self._failures = dict.fromkeys(handles, 0)
+
+    def look(self) -> dict[str, GpuUse]:
+        """Name, such as ``0`` -> what is seen of it; those that do not answer are missing."""
+        seen = {}
+        for name, handle in self._handles.items():
+            if self._nvml is None or self._failures[name] >= _MOST_FAILURES:
+                continue
+            try:
+                seen[name] = self._nvml.look(handle)
+                self._failures[name] = 0
+            except NvmlError:
+                self._failures[name] += 1
+        return seen
+
+
+def find_gpus(visible: str | None, asked: int, nvml: Nvml | None = None) -> Gpus:
+    """The job's GPUs on this node.
+
+    Args:
+        visible: ``CUDA_VISIBLE_DEVICES``; None where it is not set.
+        asked: GPUs of the job on every node; without any, the library is not even opened.
+        nvml: the library; opened if not given.
+    """
+    if asked == 0:
+        return Gpus(None, {})
+    try:
+        nvml = nvml or Nvml()
+        if visible is None:  # then they are all the job's, or nobody knows which
+            count = nvml.count()
+            names = [str(index) for index in range(count)] if count == asked else []
+        else:
+            names = [name.strip() for name in visible.split(",")]
+    except NvmlError:
+        return Gpus(None, {})
+    handles: dict[str, ctypes.c_void_p] = {}
+    for name in names:
+        handle = _handle(nvml, name)
+        if handle is None:
+            break
+        handles[_short(name)] = handle
+    return Gpus(nvml, handles)
+
+
+def _handle(nvml: Nvml, name: str) -> ctypes.c_void_p | None:
+    try:
+        if name.isdecimal():
+            return nvml.by_index(int(name))
+        if name.startswith("MIG-"):
+            return nvml.by_uuid(name)
+        if name.startswith("GPU-"):
+            handles = [nvml.by_index(index) for index in range(nvml.count())]
+            found = [each for each in handles if nvml.uuid(each).startswith(name)]
+            return found[0] if len(found) == 1 else None
+    except NvmlError:
+        pass
+    return None
+
+
+def _short(name: str) -> str:
+    """A UUID's beginning tells GPUs of one node apart."""
+    return name if name.isdecimal() else name[:12]

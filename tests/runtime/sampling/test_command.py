@@ -1,0 +1,182 @@
+"""A real job script with real processes: what they use is told, and nobody is hurt by that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcflow.runtime.sampling.command import Sampler, _End
+from hpcflow.runtime.sampling.processes import began_at
+from hpcflow.storage.runtime_copy import add_runtime
+from hpcflow.testing.cluster import poll
+from tests.rendering.executed import Bench, kinds, written
+
+PROGRAM = """
+import multiprocessing, os, time
+
+def burn():
+    end = time.monotonic() + 13
+    while time.monotonic() < end:
+        pass
+
+held = bytearray(300 << 20)
+worker = multiprocessing.Process(target=burn)
+worker.start()
+worker.join()
+"""
+ROOT = str(Path(__file__).resolve().parents[3])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path / "a bench's $folder")
+    runtime = bench.run_dir.path / "runtime"
+    runtime.mkdir()
+    add_runtime(runtime, tmp_path / "shared", [])
+    return bench
+
+
+def samplers(bench: Bench) -> list[int]:
+    """Those that belong to this run: nothing else shows it, for they are nobody's children."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            is_one = b"hpcflow.runtime.sampling" in (entry / "cmdline").read_bytes()
+            if is_one and bytes(bench.attempt.path) in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # noqa: PERF203 - each can have ended meanwhile
+            continue
+    return found
+
+
+def test_what_a_program_and_its_worker_use_is_told_at_the_end(bench: Bench) -> None:
+    written(bench, sys.executable, "-c", PROGRAM)
+    assert bench.execute() == 0
+    assert kinds(bench) == ["started", "usage", "exited"]
+    (usage,) = [event for event in bench.events() if event["event"] == "usage"]
+    assert usage["asked"]["gpus"] == 0
+    assert usage["nodes"] == 1
+    assert usage["mem_by"] in ("processes", "cgroup")
+    # The worker is forked, and what it shares with its parent counts for both.
+    assert 300 <= usage["mem_peak_mb"] <= 700
+    assert 0.5 < usage["cores_p50"] < 1.5, "it burned one core"
+    assert usage["seconds"] >= 8
+    poll(lambda: not samplers(bench), 10, "the end of the sampler")
+    usage_dir = bench.attempt.path / "usage"
+    assert sorted(path.name for path in usage_dir.iterdir()) == ["0.json", "event"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (usage_dir, *usage_dir.iterdir()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_it_whatever_ends_the_program(
+    bench: Bench, number: signal.Signals
+) -> None:
+    written(bench, "sh", "-c", "echo $$ > pid; exec sleep 600")
+    job = bench.start()
+    poll(lambda: samplers(bench), 20, "the sampler")
+    pid = int(
+        poll(lambda: (bench.work / "pid").exists() and (bench.work / "pid").read_text(), 10, "it")
+    )
+    (sampler,) = samplers(bench)
+    os.kill(sampler, signal.SIGTERM)  # Slurm tells every process of a job
+    os.kill(pid, number)
+    assert job.wait(20) == 128 + number
+    poll(lambda: not samplers(bench), 10, "the end of the sampler")
+    assert "Traceback" not in bench.log()
+
+
+def test_the_program_does_not_wait_for_it_and_has_no_child_by_it(bench: Bench) -> None:
+    """A program that waits for all of its children would wait for this one, too."""
+    written(bench, "sh", "-c", 'sleep 1; cat /proc/$$/task/$$/children; echo "end of list"')
+    assert bench.execute() == 0
+    listed = bench.log().partition("end of list")[0].split()
+    assert len([word for word in listed if word.isdecimal()]) <= 1, "its own cat alone"
+
+
+@pytest.mark.parametrize("lacks", ["python", "runtime"])
+def test_without_python_or_without_the_runtime_the_program_runs_as_ever(
+    bench: Bench, lacks: str
+) -> None:
+    if lacks == "python":
+        bench.program("python3", "#!/bin/sh\necho noise; echo noise >&2; exit 1\n")
+    else:
+        (bench.run_dir.path / "runtime").rename(bench.folder / "gone")
+    written(bench, "sh", "-c", "echo it ran")
+    assert bench.execute() == 0
+    assert bench.log().split("\n") == ["it ran", ""]
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def a_sampler(folder: Path, program: subprocess.Popen[bytes], **variables: str) -> Sampler:
+    environ = {
+        "HPCFLOW_ATTEMPT_DIR": str(folder),
+        "HPCFLOW_EVENTS": str(folder / "events.jsonl"),
+        **variables,
+    }
+    return Sampler(environ, program.pid, program.pid, {"cpus": 1})
+
+
+def test_the_first_node_tells_what_all_nodes_have_seen(
+    tmp_path: Path, program: subprocess.Popen[bytes]
+) -> None:
+    first = a_sampler(tmp_path, program, SLURM_NODEID="0", SLURMD_NODENAME="n1")
+    second = a_sampler(tmp_path, program, SLURM_NODEID="1", SLURMD_NODENAME="n2")
+    for elapsed_s in (10.0, 70.0):
+        for sampler in (second, first):
+            sampler._look(elapsed_s)
+            sampler._write(elapsed_s, is_last=False)
+    (tmp_path / "usage" / "2.json").write_text("{half of a fi")
+    first._look(400.0)
+    first._write(400.0, is_last=False)
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert len(lines) == 2, "one after a minute, one long after that, all of them by the first node"
+    assert all('"nodes": 2' in line for line in lines)
+
+
+def test_a_folder_that_takes_nothing_is_no_error(
+    tmp_path: Path, program: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "usage").write_text("a file is in the way")
+    sampler = a_sampler(tmp_path, program)
+    sampler._look(100.0)
+    sampler._write(100.0, is_last=False)
+    assert not (tmp_path / "events.jsonl").exists()
+
+
+@pytest.mark.parametrize("can_be_told", [True, False])
+def test_the_end_of_the_program_is_seen_on_old_systems_too(
+    program: subprocess.Popen[bytes], can_be_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_be_told:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    end = _End(program.pid)
+    assert not end.wait(0.01)
+    program.kill()
+    assert end.wait(60)
+    program.wait()
+    assert _End(program.pid).wait(60), "it ended before anybody looked"
+    assert began_at(program.pid) is None
+
+
+@pytest.mark.parametrize("arguments", [[], ["x", "1"], ["1"], ["1", "1", "cpus"]])
+def test_nonsense_is_silence(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "hpcflow.runtime.sampling", *arguments],
+        env={"PYTHONPATH": ROOT, "HPCFLOW_ATTEMPT_DIR": str(tmp_path)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
