@@ -46,6 +46,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "sweep": ("hpcflow.cli.sweep", "Many runs of one program: hyperparameter search."),
     "cost": ("hpcflow.cli.cost", "What was spent, and on what."),
     "limits": ("hpcflow.cli.limits", "Show your accounts, QOS, limits, use and fair share."),
+    "efficiency": (
+        "hpcflow.cli.efficiency",
+        "What was asked for against what was used, and advice.",
+    ),
+    "estimate": ("hpcflow.cli.estimate", "Estimate how much GPU memory a training takes."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Bring all your runs to their end."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),

@@ -15,6 +15,7 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import StorageError
+from hpcflow.model.state import RunState
 from hpcflow.model.units import format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
@@ -44,7 +45,21 @@ def command(run: str, as_json: bool) -> int:
     _print(detail)
     if detail.run.save_error is None and not detail.run.state.is_final:
         _warn_of_room(session, RunDir(Path(detail.run.run_dir)))
+    if detail.run.state is RunState.RUNNING and detail.run.gpus:
+        _warn_of_idle_gpus(session, run_id)
     return 0
+
+
+def _warn_of_idle_gpus(session: Session, run_id: str) -> None:
+    from hpcflow.cli.efficiency import idle_text
+    from hpcflow.model.measured import measured
+
+    last = session.ledger.used(run_id=run_id)[-1:]
+    for row in last:
+        seen = measured(row.report.get("usage"))
+        if seen is not None and seen.gpus_idle:
+            text = idle_text(seen.gpus_idle, seen.gpus_idle_names)
+            warn(f"{text}\n  → see: hpcflow efficiency {run_id}")
 
 
 def _warn_of_room(session: Session, run_dir: RunDir) -> None:

@@ -21,6 +21,7 @@ from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow, MirroredRow
 from hpcflow.model.events import finite, finite_metrics, parse_event
+from hpcflow.model.measured import kept_of
 
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
 MAX_METRICS: Final = 500
@@ -214,6 +215,9 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
         if kind == "progress":
             fold.progressed_attempts.add(number)
             _fold_progress(report, event)
+        elif kind == "usage":  # says nothing of how far the run is: no sign of life, either
+            fold.progressed_attempts.add(number)
+            skipped += not _fold_usage(report, event)
         else:
             fold.changed_attempts.add(number)
             try:
@@ -232,9 +236,10 @@ def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
         value = _count(event.get(name))
         if value is not None:
             report[name] = value
-    epoch = finite(event.get("epoch"))
-    if epoch is not None:
-        report["epoch"] = epoch
+    for name in ("epoch", "data_wait_s"):
+        number = finite(event.get(name))
+        if number is not None:
+            report[name] = number
     said = event.get("metrics")
     if isinstance(said, dict):
         metrics = report.setdefault("metrics", {})
@@ -242,6 +247,16 @@ def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
             if name not in metrics and (len(metrics) >= MAX_METRICS or len(name) > 200):
                 continue
             metrics[name] = finite(value)  # None replaces: an old loss must not hide a NaN
+
+
+def _fold_usage(report: dict[str, Any], event: dict[str, Any]) -> bool:
+    """The last one counts, for each is about the whole attempt so far; whether it says anything."""
+    kept = kept_of(event)
+    if kept is None:
+        return False
+    report["usage"] = kept
+    report["usage_at"] = clean(event["at"])
+    return True
 
 
 def _fold_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:
@@ -260,6 +275,8 @@ def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict
     report.setdefault("trained_at", _time(event["at"]))
     if (began := _count(event.get("train_step"))) is not None:
         report.setdefault("began_at", began)
+    if (workers := _count(event.get("loader_workers"))) is not None:
+        report["loader_workers"] = workers
     _fold_progress(report, {**event, "metrics": None})
 
 

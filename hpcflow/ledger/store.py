@@ -34,6 +34,7 @@ from hpcflow.ledger.rows import (
 )
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
+from hpcflow.ledger.used import UsedRow, used
 from hpcflow.model.state import Cause, RunState
 from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
@@ -188,6 +189,21 @@ class Ledger:
         """
         with self._reading() as connection:
             return queries.bills(connection, since, until, filters)
+
+    def used(
+        self,
+        *,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        filters: Mapping[str, str] | None = None,
+    ) -> list[UsedRow]:
+        """What attempts had and used that have begun: of one run, or of all users since a time.
+
+        Args:
+            filters: column of a run -> the value that it must have.
+        """
+        with self._reading() as connection:
+            return used(connection, run_id=run_id, since=since, filters=filters)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""

@@ -9,8 +9,10 @@ event          carries
 =============  ====================================================================================
 started        job_id, nodes (list), restarts (times that Slurm itself restarted this job)
 train_started  world_size, framework, total_train_steps (optional), resumed_from (a path relative
-               to the run directory, or null), train_step (where training begins)
-progress       train_step, metrics (name -> number or null), epoch and total_train_steps (optional)
+               to the run directory, or null), train_step (where training begins), loader_workers
+               (processes that read data for rank 0; only where the loader says it)
+progress       train_step, metrics (name -> number or null), epoch and total_train_steps (optional),
+               data_wait_s (seconds so far that rank 0 waited for batches; optional)
 checkpoint     train_step, path (relative to the run directory), size_bytes, epoch and metrics
                (optional); written once the checkpoint is visible, which is some train steps after
                its own. If hpcflow.runtime wrote it: held_s, seconds that the train loop was held,

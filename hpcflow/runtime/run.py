@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -62,6 +63,8 @@ class Run:
         self._epochs: int | None = None
         self._total: int | None = None
         self._resumed_from: str | None = None
+        self._loader_workers: int | None = None
+        self._data_wait_s = 0.0
         self._is_restored = self._has_begun = self._is_finished = False
 
     def restore(self, **objects: Any) -> int:
@@ -139,15 +142,25 @@ class Run:
             RuntimeError: it was called before in this epoch.
         """
         spare_workers(loader)
+        workers = getattr(loader, "num_workers", None)
+        self._loader_workers = workers if isinstance(workers, int) else None
         batches = self._order.open(loader)
         self._begin(self._total_train_steps())
         try:
-            for batch in batches:
+            for batch in self._timed(batches):
                 self.train_step += 1
                 yield batch
                 self._after_train_step()
         finally:
             batches.close()  # ends the loader's workers now, not after a wait for each at exit
+
+    def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """``batches``; how long each was waited for is added up."""
+        begin = time.monotonic()
+        for batch in batches:
+            self._data_wait_s += time.monotonic() - begin
+            yield batch
+            begin = time.monotonic()
 
     def log(self, **metrics: Any) -> None:
         """Report numbers of this train step; a tensor is fetched only when it is written.
@@ -204,6 +217,7 @@ class Run:
             total_train_steps=self._total,
             resumed_from=self._resumed_from,
             train_step=self.train_step,
+            loader_workers=self._loader_workers,
         )
 
     def _total_train_steps(self) -> int | None:
@@ -215,7 +229,8 @@ class Run:
 
     def _progress(self) -> dict[str, Any]:
         epoch = self._order.position.as_epochs if self._order.is_used else None
-        return {"epoch": epoch, "total_train_steps": self._total}
+        wait_s = round(self._data_wait_s, 2) if self._order.is_used else None
+        return {"epoch": epoch, "total_train_steps": self._total, "data_wait_s": wait_s}
 
     def _after_train_step(self) -> None:
         """The boundary between two train steps: the only place where ranks save and leave."""

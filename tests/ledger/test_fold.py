@@ -197,6 +197,28 @@ def test_progress_is_that_of_the_newest_attempt_that_made_any() -> None:
     assert (story.row().train_step, story.row().metrics) == (40, {"loss": 0.2})
 
 
+def test_of_what_was_used_the_last_word_counts_and_it_is_no_sign_of_life() -> None:
+    story = Story()
+    story.journal(intended(1), submitted(1))
+    story.events(1, started(1), event("usage", 1, seconds=60, mem_peak_mb=100))
+    story.events(
+        1, event("usage", 9, seconds=540, mem_peak_mb=300), event("usage", 10, seconds="x")
+    )
+    report = story.fold.attempts[1].report
+    assert report["usage"] == {"seconds": 540.0, "mem_peak_mb": 300}
+    assert "signs" not in report.get("rhythm", {})
+    assert story.skipped == 1
+
+
+def test_how_long_data_was_waited_for_is_known() -> None:
+    story = Story()
+    story.journal(intended(1), submitted(1))
+    waited = event("progress", 2, train_step=5, metrics={}, data_wait_s=7.5)
+    story.events(1, started(1), event("train_started", 1, train_step=0, loader_workers=2), waited)
+    report = story.fold.attempts[1].report
+    assert (report["data_wait_s"], report["loader_workers"]) == (7.5, 2)
+
+
 def test_a_loss_that_is_no_number_hides_the_old_one() -> None:
     story = Story().events(1, progress(1, loss=0.5, lr=0.1), progress(2, loss=None))
     assert story.row().metrics == {"lr": 0.1}

@@ -1,0 +1,243 @@
+"""``hpcflow efficiency``: what was asked for against what was used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hpcflow.cli.arguments import complete_run, json_option
+from hpcflow.cli.cost import since_option
+from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.session import Session, warn
+from hpcflow.errors import HpcflowError
+from hpcflow.model.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from hpcflow.ledger.used import UsedRow
+    from hpcflow.sizing.advice import Advised
+    from hpcflow.sizing.report import Line
+    from hpcflow.sizing.use import Use
+
+_BY: Final = ("user", "project", "partition")
+
+
+@click.command("efficiency", short_help="What was asked for against what was used, and advice.")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--by", "key", type=click.Choice(_BY), help="Sums across runs, by this.")
+@since_option
+@click.option("--project", help="With --by: of this project alone.")
+@click.option("--user", help="With --by: of this user alone.")
+@json_option
+def command(
+    run: str | None,
+    key: str | None,
+    since: datetime | timedelta | None,
+    project: str | None,
+    user: str | None,
+    as_json: bool,
+) -> int:
+    """Show what RUN asked for and what it used, and advise what to ask for the next time; or, with
+    --by, sum that up across runs.
+
+    \b
+    hpcflow efficiency digits
+    hpcflow efficiency --by user --since 30d
+    """
+    if (run is None) == (key is None):
+        raise click.UsageError("name a RUN, or say --by user, project or partition")
+    if run is not None and (since or project or user):
+        raise click.UsageError("--since, --project and --user go with --by")
+    session = Session()
+    if run is not None:
+        return _of_run(session, run, as_json=as_json)
+    filters = {"project": project, "user_name": user}
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    return _across(session, str(key), since, wanted, as_json=as_json)
+
+
+def _of_run(session: Session, run: str, *, as_json: bool) -> int:
+    from hpcflow.sizing.advice import advise
+    from hpcflow.sizing.use import use_of
+
+    run_id = session.run_dir(run, newest=True).path.name
+    session.refresh()
+    rows = session.ledger.used(run_id=run_id)
+    now = session.clock.now()
+    uses = [use_of(row, now) for row in rows]
+    found = advise(uses, **_offer(session, rows))
+    idle = [use for use in uses if use.is_running and use.measured and use.measured.gpus_idle]
+    if as_json:
+        print_json(_values(run_id, uses, found))
+        return 0
+    if not uses:
+        click.echo(f"{run_id} has not begun yet")
+        return 0
+    _print(run_id, uses)
+    for use in idle:
+        if use.measured is not None:
+            warn(idle_text(use.measured.gpus_idle, use.measured.gpus_idle_names))
+    for each in found.advice:
+        click.echo(f"  → {safe(each.text)}")
+        if each.key is not None:
+            click.echo(f"      --set {each.key}={each.value}")
+    for nothing in found.nothing:
+        click.secho(f"  {nothing.what}: {safe(nothing.why)}", dim=True)
+    return 0
+
+
+def idle_text(count: int, names: tuple[str, ...]) -> str:
+    """That GPUs are held and do nothing."""
+    which = ", ".join(names) + (", …" if count > len(names) else "")
+    what = "1 GPU is" if count == 1 else f"{count} GPUs are"
+    return f"{what} held, and idle for ten minutes or more: {safe(which)}"
+
+
+def _offer(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
+    """What the site has, as far as its file can be read here."""
+    if not rows:
+        return {}
+    try:
+        site = session.site(rows[-1].site)
+    except HpcflowError:
+        return {}
+    partition = site.partitions.get(rows[-1].partition)
+    types = {name: each.mem_mb for name, each in site.gpu_types.items() if each.mem_mb is not None}
+    return {
+        "whole_nodes": partition is not None and partition.whole_nodes,
+        "gpu_mem_mb": types,
+    }
+
+
+def _values(run_id: str, uses: list[Use], found: Advised) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "attempts": jsonable(uses),
+        "advice": jsonable(found.advice),
+        "nothing": jsonable(found.nothing),
+    }
+
+
+def _print(run_id: str, uses: list[Use]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    click.secho(run_id, bold=True)
+    table = Table(box=None, pad_edge=False)
+    for title in ("ATTEMPT", "CAUSE"):
+        table.add_column(title, no_wrap=True)
+    for title in ("TIME", "CORES", "MEMORY", "GPUS", "BUSY", "GPU_MEM", "STEPS/S", "DATA_WAIT"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for use in uses:
+        cells = (str(use.attempt), use.cause or ("running" if use.is_running else ""))
+        table.add_row(*(Text(cell) for cell in (*cells, *_cells(use))))
+    Console(highlight=False, soft_wrap=True).print(table)
+    click.echo("used/asked for, on a node; ? is what nobody knows")
+
+
+def _cells(use: Use) -> list[str]:
+    """Used/asked for, in the order of the titles."""
+    seen = use.measured
+    limit = "?" if use.time_limit_min is None else format_duration(use.time_limit_min * 60)
+    took = "?" if use.elapsed_s is None else format_duration(use.elapsed_s)
+    peak = None if seen is None else seen.mem_peak_mb
+    cells = [
+        f"{took}/{limit}",
+        f"{_known(seen and seen.cores_mean, '.1f')}/{_known(use.cpus, 'd')}",
+        f"{_size(peak)}/{_size(use.mem_mb)}",
+    ]
+    if not use.gpus:
+        cells += ["", "", ""]
+    else:
+        unused = seen.gpus_unused if seen is not None and seen.gpus else None
+        used = None if unused is None or seen is None else (seen.gpus or 0) - unused
+        busy = _known(seen and seen.gpu_busy_mean, ".0f")
+        cells += [
+            f"{_known(used, 'd')}/{use.gpus}",
+            "?" if busy == "?" else f"{busy}%",
+            f"{_size(seen and seen.gpu_mem_peak_mb)}/{_size(seen and seen.gpu_mem_total_mb)}",
+        ]
+    cells.append("" if use.steps_per_s is None else f"{use.steps_per_s:.3g}")
+    cells.append("" if use.data_wait is None else f"{100 * use.data_wait:.0f}%")
+    return cells
+
+
+def _known(number: float | None, form: str) -> str:
+    return "?" if number is None else format(number, form)
+
+
+def _size(mb: int | None) -> str:
+    return "?" if mb is None else format_bytes(mb << 20)
+
+
+def _across(
+    session: Session,
+    key: str,
+    since: datetime | timedelta | None,
+    filters: Mapping[str, str],
+    *,
+    as_json: bool,
+) -> int:
+    from hpcflow.sizing.report import report
+    from hpcflow.sizing.use import use_of
+
+    session.refresh()
+    now = session.clock.now()
+    begin = now - since if isinstance(since, timedelta) else since
+    rows = session.ledger.used(since=begin, filters=filters)
+    lines, total = report([(row, use_of(row, now)) for row in rows], key)
+    if as_json:
+        said = [_line_values(key, line) for line in lines]
+        print_json({"by": key, "lines": said, "total": _line_values(key, total)})
+    elif not lines:
+        click.echo("nothing has run in this time")
+    else:
+        _print_lines(key, lines, total)
+    return 0
+
+
+def _line_values(key: str, line: Line) -> dict[str, Any]:
+    values = {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in jsonable(line).items()
+        if name not in ("by", "run_ids")
+    }
+    wasted = {
+        "gpu_hours_wasted": round(line.gpu_hours_wasted, 4),
+        "cpu_hours_wasted": round(line.cpu_hours_wasted, 4),
+    }
+    return {key: line.by, "runs": len(line.run_ids), **values, **wasted}
+
+
+def _print_lines(key: str, lines: list[Line], total: Line) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(key.upper(), overflow="fold")
+    for title in ("RUNS", "ATTEMPTS", "SEEN", "GPU_H", "WASTED", "GPU", "CPU", "MEMORY", "TIME"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for line in [*lines, total]:
+        table.add_row(
+            Text("total" if line is total else safe(line.by) or "-"),
+            str(len(line.run_ids)),
+            str(line.attempts),
+            str(line.measured),
+            f"{line.gpu_hours:.1f}",
+            f"{line.gpu_hours_wasted:.1f}" if line.gpu_hours_had else "?",
+            _share(line.gpu_hours_used, line.gpu_hours_had),
+            _share(line.cpu_hours_used, line.cpu_hours_had),
+            _share(line.mem_gib_hours_used, line.mem_gib_hours_had),
+            _share(line.limit_hours_used, line.limit_hours),
+            style="bold" if line is total else "",
+        )
+    Console(highlight=False, soft_wrap=True).print(table)
+    click.echo("shares of what was asked for that were used, of the attempts that were SEEN")
+
+
+def _share(used: float, had: float) -> str:
+    return f"{100 * used / had:.0f}%" if had else "?"

@@ -1,0 +1,152 @@
+"""``hpcflow estimate``: GPU memory, before anything is sent."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+import click
+
+from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session
+from hpcflow.errors import HpcflowError
+from hpcflow.model.units import format_bytes
+
+#: Words of :mod:`hpcflow.sizing.gpu_memory`, which is imported when it is needed.
+_PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
+_OPTIMIZERS: Final = ("adamw", "adam", "adam8bit", "sgd-momentum", "sgd")
+_SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp")
+_CHECKPOINTING: Final = ("none", "selective", "full")
+_NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?) *([KMBT]?)", re.I | re.A)
+_UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_MOST: Final = 1e15
+
+
+def _parameters(_ctx: click.Context, param: click.Parameter, value: str) -> float:
+    match = _NUMBER.fullmatch(value.strip()) if len(value) < 40 else None
+    number = float(match[1]) * _UNITS[match[2].upper()] if match else math.nan
+    if not 1 <= number <= _MOST:
+        said = f"expected a number of parameters, like 7e9, 350M or 7B; got {value!r}"
+        raise click.BadParameter(said, param=param)
+    return number
+
+
+_count: Final = click.IntRange(1, 10**7)
+
+
+@click.command("estimate", short_help="Estimate how much GPU memory a training takes.")
+@click.option("--parameters", required=True, callback=_parameters, help="Such as 7e9 or 7B.")
+@click.option(
+    "--precision", type=click.Choice(_PRECISIONS), default="bf16", show_default=True,
+    help="bf16 and fp16 keep a copy of the weights in fp32; bf16-pure does not.",
+)  # fmt: skip
+@click.option("--optimizer", type=click.Choice(_OPTIMIZERS), default="adamw", show_default=True)
+@click.option(
+    "--sharding", type=click.Choice(_SHARDINGS), default="none", show_default=True,
+    help="What the GPUs share of weights, gradients and optimizer states.",
+)  # fmt: skip
+@click.option("--gpus", type=_count, default=1, show_default=True, help="Of all nodes.")
+@click.option("--batch", type=_count, help="Sequences on one GPU at a time.")
+@click.option("--sequence", type=_count, help="Tokens of one sequence.")
+@click.option(
+    "--checkpointing", type=click.Choice(_CHECKPOINTING), default="none", show_default=True,
+    help="Activations that are computed again: of attention (also with flash attention), or all.",
+)  # fmt: skip
+@click.option("--tensor-parallel", type=_count, default=1, show_default=True)
+@click.option("--layers", type=_count, help="If not given: as large models have it.")
+@click.option("--hidden", type=_count, help="Width of a layer. If not given: the same.")
+@click.option("--heads", type=_count, help="Of attention. If not given: of 128 each.")
+@click.option("--vocabulary", type=_count, help="Words, for the memory of the logits.")
+@site_option
+@json_option
+def command(
+    parameters: float,
+    precision: str,
+    optimizer: str,
+    sharding: str,
+    gpus: int,
+    batch: int | None,
+    sequence: int | None,
+    checkpointing: str,
+    tensor_parallel: int,
+    layers: int | None,
+    hidden: int | None,
+    heads: int | None,
+    vocabulary: int | None,
+    site: str | None,
+    as_json: bool,
+) -> int:
+    """Estimate how much memory of each GPU a training takes, and which GPUs of the site would do.
+
+    \b
+    hpcflow estimate --parameters 7e9 --sharding fsdp --gpus 8 --batch 4 --sequence 2048
+    """
+    from hpcflow.sizing.gpu_memory import estimate, shaped
+
+    if (batch is None) != (sequence is None):
+        raise click.UsageError("--batch and --sequence go together")
+    if gpus % tensor_parallel:
+        raise click.UsageError(f"--gpus {gpus} is not a multiple of --tensor-parallel")
+    model = shaped(parameters, layers, hidden, heads, vocabulary or 0)
+    found = estimate(
+        model,
+        precision=precision,
+        optimizer=optimizer,
+        sharding=sharding,
+        gpus=gpus,
+        batch=batch,
+        sequence=sequence,
+        checkpointing=checkpointing,
+        tensor_parallel=tensor_parallel,
+    )
+    types = _gpu_types(site)
+    parts = {
+        "weights": found.weights,
+        "gradients": found.gradients,
+        "optimizer states": found.optimizer,
+        "activations": found.activations,
+        "total": found.total,
+    }
+    if as_json:
+        named = {
+            f"{name.replace(' ', '_')}_bytes": None if size is None else round(size)
+            for name, size in parts.items()
+        }
+        gpu_types = {name: {"mem_mb": mb, "fits": found.fits(mb)} for name, mb in types.items()}
+        print_json({**named, "model": model, "gpu_types": gpu_types})
+        return 0
+    _print(parts, {name: (mb, found.fits(mb)) for name, mb in types.items()})
+    shape = f"{model.layers} layers of width {model.hidden} with {model.heads} heads"
+    if batch is not None and (layers is None or hidden is None or heads is None):
+        click.echo(f"taken for: {shape}; say --layers, --hidden and --heads if it is another")
+    click.echo("on top come CUDA, NCCL, fragmentation: a tenth of the GPU should stay free")
+    return 0
+
+
+def _gpu_types(site: str | None) -> dict[str, int]:
+    """Types of GPUs of the site -> their memory; none where no site was named and none is known."""
+    try:
+        found = Session().site(site)
+    except HpcflowError:
+        if site is not None:
+            raise
+        return {}
+    sizes = {name: each.mem_mb for name, each in found.gpu_types.items()}
+    return {name: mb for name, mb in sizes.items() if mb is not None}
+
+
+def _print(parts: dict[str, float | None], types: dict[str, tuple[int, bool]]) -> None:
+    def line(name: str, said: str, **style: Any) -> None:
+        click.secho(f"  {name:<17} {said:>10}", **style)
+
+    click.echo("on each GPU")
+    for name, size in parts.items():
+        said = "?" if size is None else format_bytes(round(size))
+        line(name, said, bold=name == "total")
+    if parts["activations"] is None:
+        click.echo("without activations: say --batch and --sequence")
+    for name, (mb, fits) in sorted(types.items(), key=lambda each: (each[1][0], each[0])):
+        word = "would do" if fits else "is too small"
+        click.echo(f"  {safe(name)} with {format_bytes(mb << 20)} {word}")

@@ -1,0 +1,160 @@
+"""How much memory of a GPU a training takes, before it was ever run. Pure.
+
+**Model states**, for Ψ parameters on N GPUs that share them, are those of ZeRO (Rajbhandari et al.,
+"ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020, arXiv:1910.02054,
+section 3.1 and figure 1). With weights of w bytes, gradients of g bytes, and K bytes of optimizer
+states for each parameter::
+
+    none            (w + g + K) Ψ
+    zero1           (w + g + K/N) Ψ
+    zero2           (w + (g + K)/N) Ψ
+    zero3, fsdp     (w + g + K)/N Ψ
+
+=============  =====  =====  ===================================================================
+precision      w      g      K
+=============  =====  =====  ===================================================================
+fp32           4      4      the optimizer's states
+bf16, fp16     2      2      4 for the copy of the weights in fp32, and the optimizer's states
+bf16-pure      2      2      the optimizer's states, in 16 bits
+=============  =====  =====  ===================================================================
+
+The states are 8 bytes for adam and adamw, 4 for sgd-momentum, 0 for sgd, 2 for adam8bit (Dettmers
+et al., "8-bit Optimizers via Block-wise Quantization", 2021, arXiv:2110.02861). torch.autocast has
+weights and gradients in fp32 instead of the copy: the same sum for adamw.
+
+**Activations** of a transformer with L layers of width h and a heads, for sequences of length s and
+b of them on a GPU, are those of Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", 2022, arXiv:2205.05198, equations 1 and 2, table 2; in 16 bits, with t GPUs of
+tensor parallelism::
+
+    none            s b h L (10 + 24/t + 5 a s / (h t))
+    selective       s b h L (10 + 24/t)        attention is computed again, or never stored (flash)
+    full            s b h L 2                  only the input of each layer is kept
+
+Layers in fp32 take twice that. With a vocabulary of v words, 4 s b v / t are added for the logits
+in fp32 (section 4.3). Where only Ψ is known, a shape as large language models have it is taken:
+Ψ = 12 L h² (the weights of the layers), h = 128 L, heads of 128.
+
+**Left out**, all of which comes on top: the CUDA context and kernels (some 0.5 to 1 GiB), buffers
+of NCCL, buckets of DDP, layers that FSDP or zero3 gathers while it computes them (about 2 w Ψ/L),
+what the allocator loses by fragmentation, and whatever the program keeps besides. So a GPU counts
+as large enough only where a tenth of it stays free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: Weights and gradients, the copy of the weights, and how large a state is beside one in fp32.
+PRECISIONS: Final = {
+    "fp32": (4, 4, 0, 1.0),
+    "bf16": (2, 2, 4, 1.0),
+    "fp16": (2, 2, 4, 1.0),
+    "bf16-pure": (2, 2, 0, 0.5),
+}
+#: Bytes of states for each parameter, in fp32.
+OPTIMIZERS: Final = {"adamw": 8, "adam": 8, "adam8bit": 2, "sgd-momentum": 4, "sgd": 0}
+#: What is divided by the number of GPUs: weights, gradients, optimizer states.
+SHARDINGS: Final = {
+    "none": (False, False, False),
+    "ddp": (False, False, False),
+    "zero1": (False, False, True),
+    "zero2": (False, True, True),
+    "zero3": (True, True, True),
+    "fsdp": (True, True, True),
+}
+CHECKPOINTING: Final = ("none", "selective", "full")
+#: Of a GPU's memory, what may be taken.
+MOST_TAKEN: Final = 0.9
+_ASPECT: Final = 128
+_HEAD: Final = 128
+
+
+@dataclass(frozen=True)
+class Model:
+    """A transformer: its parameters, and the shape of its layers."""
+
+    parameters: float
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes on one GPU; ``activations`` is None where nobody has said what goes through it."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float | None
+
+    @property
+    def total(self) -> float:
+        """All that is known."""
+        return self.weights + self.gradients + self.optimizer + (self.activations or 0.0)
+
+    def fits(self, mem_mb: int) -> bool:
+        """Whether a GPU with so much memory would do, with a tenth of it left."""
+        return self.total <= MOST_TAKEN * mem_mb * (1 << 20)
+
+
+def shaped(
+    parameters: float,
+    layers: int | None = None,
+    hidden: int | None = None,
+    heads: int | None = None,
+    vocabulary: int = 0,
+) -> Model:
+    """A model, with what is not given as large language models usually have it."""
+    if hidden is None and layers is None:
+        hidden = round((_ASPECT * parameters / 12) ** (1 / 3))
+    if hidden is None:
+        hidden = round((parameters / (12 * (layers or 1))) ** 0.5)
+    layers = layers or max(1, round(parameters / (12 * hidden**2)))
+    return Model(parameters, layers, hidden, heads or max(1, round(hidden / _HEAD)), vocabulary)
+
+
+def estimate(
+    model: Model,
+    *,
+    precision: str = "bf16",
+    optimizer: str = "adamw",
+    sharding: str = "none",
+    gpus: int = 1,
+    batch: int | None = None,
+    sequence: int | None = None,
+    checkpointing: str = "none",
+    tensor_parallel: int = 1,
+) -> Estimate:
+    """Bytes that a training takes on each GPU.
+
+    Args:
+        gpus: of all nodes together.
+        batch: sequences on one GPU at a time.
+        tensor_parallel: GPUs that share each layer; the others share the states.
+
+    Raises:
+        KeyError: a word that is not in the tables above.
+    """
+    weight, gradient, copy, scale = PRECISIONS[precision]
+    states = copy + OPTIMIZERS[optimizer] * (1.0 if optimizer == "adam8bit" else scale)
+    each = model.parameters / tensor_parallel
+    shares = [
+        each / (gpus / tensor_parallel if is_shared else 1) for is_shared in SHARDINGS[sharding]
+    ]
+    activations = None
+    if batch is not None and sequence is not None:
+        activations = _activations(model, batch, sequence, checkpointing, tensor_parallel)
+        activations *= 2 if precision == "fp32" else 1
+        activations += 4 * sequence * batch * model.vocabulary / tensor_parallel
+    return Estimate(weight * shares[0], gradient * shares[1], states * shares[2], activations)
+
+
+def _activations(model: Model, batch: int, sequence: int, checkpointing: str, t: int) -> float:
+    """Of all layers, in 16 bits."""
+    attention = 5 * model.heads * sequence / (model.hidden * t)
+    factor = {"none": 10 + 24 / t + attention, "selective": 10 + 24 / t, "full": 2}[checkpointing]
+    return sequence * batch * model.hidden * model.layers * factor

@@ -1,0 +1,132 @@
+"""A row of the ledger -> what one attempt had and used. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from hpcflow.clock import from_text
+from hpcflow.ledger.used import UsedRow
+from hpcflow.model.measured import Measured, measured
+from hpcflow.model.state import AttemptState
+
+_RUNS: Final = frozenset(
+    {AttemptState.RUNNING.value, AttemptState.COMPLETING.value, AttemptState.SUSPENDED.value}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one attempt had, per node, and used; None for what nobody knows.
+
+    Attributes:
+        elapsed_s: as accounting says it; until then, by the times of start and end, or until now.
+        tasks: ranks on every node.
+        steps_per_s: train steps, since the training began.
+        data_wait: share of that time that rank 0 waited for its next batch.
+        measured: what was seen; None where nothing was.
+        measured_at: when last.
+    """
+
+    attempt: int
+    cause: str | None
+    is_running: bool
+    elapsed_s: float | None
+    nodes: int
+    gpus: int
+    tasks: int
+    cpus: int | None
+    mem_mb: int | None
+    time_limit_min: int | None
+    steps_per_s: float | None = None
+    data_wait: float | None = None
+    loader_workers: int | None = None
+    measured: Measured | None = None
+    measured_at: datetime | None = None
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs on every node."""
+        return self.gpus // self.nodes
+
+    @property
+    def used_hours(self) -> float:
+        """Hours that it ran so far."""
+        return (self.elapsed_s or 0.0) / 3600
+
+
+def use_of(row: UsedRow, now: datetime) -> Use:
+    """What one attempt had and used."""
+    seen = measured(row.report.get("usage"))
+    bill = row.journal.get("accounted", {})
+    is_accounted = bill.get("source") == "accounting"
+    asked = row.resources
+    nodes = (bill.get("nodes") or row.nodes) if is_accounted else row.nodes
+    gpus = sum((bill.get("gpus") or {}).values()) if is_accounted else row.gpus
+    tasks = asked.get("tasks_per_node") or max(1, gpus // nodes)
+    # What the node was told is what the attempt had: the run may ask for something else by now.
+    of_run = asked["cpus_per_task"] * tasks if asked.get("cpus_per_task") else None
+    cpus = _first(seen and seen.cpus, is_accounted and _share(bill.get("cpus"), nodes), of_run)
+    mem_mb = _first(
+        seen and seen.mem_mb,
+        is_accounted and _share(bill.get("mem_mb"), nodes),
+        asked.get("mem_mb"),
+    )
+    is_running = row.state in _RUNS
+    return Use(
+        attempt=row.attempt,
+        cause=row.cause,
+        is_running=is_running,
+        elapsed_s=_elapsed_s(row, now if is_running else None),
+        nodes=nodes,
+        gpus=gpus,
+        tasks=tasks,
+        cpus=cpus,
+        mem_mb=mem_mb,
+        time_limit_min=_first(seen and seen.time_limit_min, asked.get("time_limit_min")),
+        measured=seen,
+        measured_at=_moment(row.report.get("usage_at")),
+        loader_workers=row.report.get("loader_workers"),
+        **_progress(row.report),
+    )
+
+
+def _elapsed_s(row: UsedRow, now: datetime | None) -> float | None:
+    if row.elapsed_s is not None:
+        return row.elapsed_s
+    end = row.ended_at or now
+    if row.started_at is None or end is None:
+        return None
+    return max(0.0, (end - row.started_at).total_seconds())
+
+
+def _progress(report: dict[str, Any]) -> dict[str, float | None]:
+    """Of the time from the first train step to the last moment of which anything is known."""
+    begin = _moment(report.get("trained_at"))
+    last = report.get("finished_at") or report.get("exited_at") or report.get("usage_at")
+    end = _moment(last)
+    nothing: dict[str, float | None] = {"steps_per_s": None, "data_wait": None}
+    if begin is None or end is None or (trained_s := (end - begin).total_seconds()) <= 0:
+        return nothing
+    steps = report.get("train_step", 0) - report.get("began_at", 0)
+    wait_s = report.get("data_wait_s")
+    return {
+        "steps_per_s": steps / trained_s if steps > 0 else None,
+        "data_wait": None if wait_s is None else min(1.0, wait_s / trained_s),
+    }
+
+
+def _share(of_all: int | None, nodes: int) -> int | None:
+    return of_all // nodes if of_all else None
+
+
+def _first(*values: Any) -> int | None:
+    return next((int(value) for value in values if value), None)
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return from_text(text) if text else None
+    except ValueError:
+        return None

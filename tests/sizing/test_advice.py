@@ -1,0 +1,268 @@
+"""What is advised, on which evidence, and what is said where there is none: a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpcflow.model.measured import Measured
+from hpcflow.sizing.advice import advise
+from hpcflow.sizing.use import Use
+
+GIB = 1024
+SEEN = Measured(
+    seconds=7200.0,
+    samples=250,
+    nodes=1,
+    cores_mean=2.0,
+    cores_p50=2.0,
+    cores_p95=3.0,
+    mem_peak_mb=32 * GIB,
+    mem_by="cgroup",
+    gpus=4,
+    gpu_busy_mean=90.0,
+    gpu_busy_least=88.0,
+    gpu_mem_peak_mb=60 * GIB,
+    gpu_mem_total_mb=80 * GIB,
+)
+#: A run of two hours that asked for a node of 4 GPUs, 200 GiB and a day.
+USE = Use(
+    attempt=1,
+    cause="completed",
+    is_running=False,
+    elapsed_s=7200.0,
+    nodes=1,
+    gpus=4,
+    tasks=4,
+    cpus=16,
+    mem_mb=200 * GIB,
+    time_limit_min=1440,
+    measured=SEEN,
+)
+CPU_ONLY = replace(USE, gpus=0, tasks=1)
+
+
+def seen(use: Use = USE, **changes: Any) -> Use:
+    return replace(use, measured=replace(SEEN, **changes))
+
+
+def told(*uses: Use, **site: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """What is advised and what is not: its subject -> the words."""
+    found = advise(uses, **site)
+    return {each.what: each.text for each in found.advice}, {
+        each.what: each.why for each in found.nothing
+    }
+
+
+def value(what: str, *uses: Use, **site: Any) -> tuple[str | None, str | None]:
+    """Key and value that are advised."""
+    (found,) = [each for each in advise(uses, **site).advice if each.what == what]
+    return found.key, found.value
+
+
+def test_a_run_that_asked_for_too_much_is_told_so_in_numbers() -> None:
+    advice, _ = told(USE)
+    assert advice == {
+        "memory": "ask for 40G, not 200G: the most on a node was 32.0 GiB (and a quarter more)",
+        "time limit": "ask for 150m, not 1d: it took 2h 00m (and a quarter more); shorter jobs "
+        "start sooner",
+        "CPU cores": "ask for 1 for each rank, not 4: 95 % of the time no more than 3.0 of 16 "
+        "cores of a node were at work (and a quarter more)",
+    }
+    assert value("memory", USE) == ("resources.mem", "40G")
+    assert value("time limit", USE) == ("resources.time_limit", "150m")
+    assert value("CPU cores", USE) == ("resources.cpus_per_task", "1")
+
+
+def test_a_run_that_fits_is_left_alone_and_told_why() -> None:
+    fits = replace(USE, mem_mb=40 * GIB, time_limit_min=150, cpus=4)
+    advice, why = told(fits)
+    assert advice == {}
+    assert why == {
+        "memory": "40G fits: the most on a node was 32.0 GiB",
+        "time limit": "150m fits: it took 2h 00m",
+        "CPU cores": "1 for a rank fit: 95 % of the time no more than 3.0 of 4 cores of a node "
+        "were at work",
+        "GPUs": "each of 4 was used",
+        "GPU time": "busy 90 % of the time",
+        "GPU memory": "60.0 of 80 GiB",
+    }
+
+
+@pytest.mark.parametrize(
+    ("uses", "what", "why"),
+    [
+        ([replace(USE, measured=None)], "memory", "it was not measured"),
+        ([replace(USE, measured=None)], "CPU cores", "it was not measured"),
+        ([replace(USE, measured=None)], "GPUs", "it was not measured"),
+        ([replace(USE, mem_mb=None)], "memory", "no amount was asked for"),
+        ([replace(USE, time_limit_min=None)], "time limit", "none was asked for"),
+        (
+            [replace(seen(seconds=600.0), cause="failed")],
+            "memory",
+            "no attempt has completed, or run for half an hour",
+        ),
+        (
+            [replace(seen(seconds=9.0, samples=3), elapsed_s=9.0)],
+            "CPU cores",
+            "no attempt has completed, or run for half an hour",
+        ),
+        ([replace(USE, cause="failed")], "time limit", "the run has not completed"),
+        (
+            [replace(USE, cause="timeout")],
+            "time limit",
+            "it was reached, and the run goes on from its checkpoint",
+        ),
+        ([seen(seconds=200.0)], "GPUs", "no attempt has run for five minutes"),
+        (
+            [seen(gpus=None)],
+            "GPUs",
+            "nothing could be seen of them: the nodes' NVIDIA driver did not answer",
+        ),
+        ([seen(gpu_busy_mean=None)], "GPU time", "the driver does not say how busy they are"),
+        ([seen(cores_p95=None)], "CPU cores", "it was not measured"),
+        ([], "memory", "no amount was asked for"),
+    ],
+)
+def test_without_evidence_there_is_no_advice_and_it_is_said_why(
+    uses: list[Use], what: str, why: str
+) -> None:
+    advice, nothing = told(*uses)
+    assert what not in advice
+    assert nothing[what] == why
+
+
+def test_an_attempt_that_ran_long_is_evidence_though_it_failed() -> None:
+    assert value("memory", replace(USE, cause="failed")) == ("resources.mem", "40G")
+
+
+def test_the_most_of_all_attempts_counts() -> None:
+    assert value("memory", seen(mem_peak_mb=100 * GIB), USE) == ("resources.mem", "128G")
+
+
+def test_a_run_in_several_attempts_needs_the_time_of_all() -> None:
+    first = replace(USE, cause="preempted")
+    assert value("time limit", first, USE) == ("resources.time_limit", "5h")
+    advice, _ = told(first, USE)
+    assert "4h 00m in 2 attempts" in advice["time limit"]
+
+
+@pytest.mark.parametrize(
+    ("use", "better"),
+    [
+        (replace(USE, cause="out_of_memory"), "304G"),
+        (seen(replace(USE, mem_mb=33 * GIB)), "40G"),  # nearly all of it
+        (seen(mem_peak_mb=300), "512M"),
+        (seen(mem_peak_mb=100), "256M"),
+    ],
+)
+def test_memory_is_rounded_up_and_too_little_is_told_too(use: Use, better: str) -> None:
+    assert value("memory", use) == ("resources.mem", better)
+
+
+def test_an_attempt_that_had_more_since_it_ran_out_of_memory_counts() -> None:
+    died = replace(USE, cause="out_of_memory", mem_mb=20 * GIB, measured=None)
+    assert value("memory", died, USE) == ("resources.mem", "40G")
+
+
+def test_where_nodes_come_whole_nothing_of_a_node_is_advised() -> None:
+    advice, why = told(USE, whole_nodes=True)
+    assert set(advice) == {"time limit"}
+    assert why["memory"] == why["CPU cores"] == "this partition gives whole nodes only"
+
+
+@pytest.mark.parametrize(
+    ("use", "key", "better", "text"),
+    [
+        (
+            seen(gpus_unused=1, gpus_unused_names=("n1:3",)),
+            "resources.gpus_per_node",
+            "3",
+            "GPU n1:3 was never used; ask for 3 on a node, not 4",
+        ),
+        (
+            seen(
+                replace(USE, nodes=2, gpus=8),
+                gpus=8,
+                gpus_unused=4,
+                gpus_unused_names=("n2:0", "n2:1", "n2:2", "n2:3"),
+            ),
+            "resources.nodes",
+            "1",
+            "4 GPUs were never used: n2:0, n2:1, n2:2, n2:3; ask for 1 node, not 2",
+        ),
+        (
+            seen(
+                replace(USE, nodes=2, gpus=8),
+                gpus=8,
+                gpus_unused=3,
+                gpus_unused_names=("n1:2", "n1:3", "n2:3"),
+            ),
+            "resources.gpus_per_node",
+            "3",
+            "3 GPUs were never used: n1:2, n1:3, n2:3; ask for 3 on a node, not 4",
+        ),
+        (
+            seen(replace(USE, nodes=2, gpus=8), gpus=8, gpus_unused=1, gpus_unused_names=("n2:3",)),
+            None,
+            None,
+            "GPU n2:3 was never used; look at what the ranks of that node do",
+        ),
+        (
+            seen(gpus_unused=4, gpus_unused_names=("n1:0", "n1:1", "n1:2", "n1:3")),
+            "resources.gpus_per_node",
+            "0",
+            "no GPU was ever used (n1:0, n1:1, n1:2, n1:3): ask for none",
+        ),
+    ],
+)
+def test_gpus_that_were_never_used_are_named(
+    use: Use, key: str | None, better: str | None, text: str
+) -> None:
+    assert value("GPUs", use) == (key, better)
+    assert told(use)[0]["GPUs"] == text
+
+
+def test_a_loop_that_waits_for_data_is_told_how_long_and_by_how_many_workers() -> None:
+    use = replace(seen(gpu_busy_mean=40.0), data_wait=0.43, loader_workers=2)
+    advice, why = told(use)
+    assert advice["loader"] == (
+        "2 loader workers starve the GPU: training waited 43 % of its time for data; "
+        "try num_workers=4 (the node has 16 cores for the job)"
+    )
+    assert "CPU cores" not in advice, "more workers need them"
+    assert "but training waits for data" in why["CPU cores"]
+    assert "loader" not in told(replace(use, data_wait=0.05))[0]
+    assert "loader" not in told(replace(use, measured=SEEN))[0], "the GPUs are busy all the same"
+
+
+def test_a_program_that_says_nothing_is_judged_by_its_cores_and_gpus() -> None:
+    use = seen(gpu_busy_mean=30.0, cores_p50=15.8, cores_p95=16.0)
+    advice, _ = told(use)
+    assert advice["CPU cores"] == (
+        "ask for 8 for each rank, not 4: all cores are at work, and the GPUs 30 % of the time"
+    )
+    starved = replace(use, loader_workers=2)
+    assert told(starved)[0]["CPU cores"].endswith("; 2 loader workers starve the GPU")
+    assert "CPU cores" in told(replace(use, measured=replace(SEEN, cores_p50=15.8)))[1]
+
+
+def test_gpus_that_are_rarely_busy_are_told() -> None:
+    assert told(seen(gpu_busy_mean=12.0))[0]["GPU time"].startswith(
+        "the GPUs are busy 12 % of the time"
+    )
+
+
+def test_memory_of_gpus_nearly_full_or_mostly_empty_is_told() -> None:
+    assert "nearly full" in told(seen(gpu_mem_peak_mb=79 * GIB))[1]["GPU memory"]
+    empty = seen(gpu_mem_peak_mb=10 * GIB)
+    assert "a batch twice as large would fit" in told(empty)[0]["GPU memory"]
+    site = {"a100": 80 * GIB, "l4": 24 * GIB, "t4": 16 * GIB, "old": 8 * GIB}
+    assert value("GPU memory", empty, gpu_mem_mb=site) == ("resources.gpu_type", "t4")
+
+
+def test_a_run_without_gpus_hears_nothing_of_them() -> None:
+    advice, why = told(CPU_ONLY)
+    assert not {"GPUs", "GPU time", "GPU memory", "loader"} & {*advice, *why}
