@@ -16,12 +16,16 @@ from hpcflow.errors import HpcflowError
 from hpcflow.model.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hpcflow.ledger.used import UsedRow
+    from hpcflow.model.measured import Measured
     from hpcflow.sizing.advice import Advised
     from hpcflow.sizing.report import Line
     from hpcflow.sizing.use import Use
 
 _BY: Final = ("user", "project", "partition")
+_WIDEST: Final = 200
 
 
 @click.command("efficiency", short_help="What was asked for against what was used, and advice.")
@@ -121,7 +125,6 @@ def _values(run_id: str, uses: list[Use], found: Advised) -> dict[str, Any]:
 
 
 def _print(run_id: str, uses: list[Use]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -134,8 +137,15 @@ def _print(run_id: str, uses: list[Use]) -> None:
     for use in uses:
         cells = (str(use.attempt), use.cause or ("running" if use.is_running else ""))
         table.add_row(*(Text(cell) for cell in (*cells, *_cells(use))))
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
     click.echo("used/asked for, on a node; ? is what nobody knows")
+
+
+def _show(table: Table) -> None:
+    """Whole, also where it is wider than the terminal: half of a number is none."""
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=True, width=_WIDEST).print(table)
 
 
 def _cells(use: Use) -> list[str]:
@@ -143,26 +153,24 @@ def _cells(use: Use) -> list[str]:
     seen = use.measured
     limit = "?" if use.time_limit_min is None else format_duration(use.time_limit_min * 60)
     took = "?" if use.elapsed_s is None else format_duration(use.elapsed_s)
-    peak = None if seen is None else seen.mem_peak_mb
-    cells = [
+    return [
         f"{took}/{limit}",
-        f"{_known(seen and seen.cores_mean, '.1f')}/{_known(use.cpus, 'd')}",
-        f"{_size(peak)}/{_size(use.mem_mb)}",
+        f"{_known(seen.cores_mean if seen else None, '.1f')}/{_known(use.cpus, 'd')}",
+        f"{_size(seen.mem_peak_mb if seen else None)}/{_size(use.mem_mb)}",
+        *(_gpu_cells(use, seen) if use.gpus else ["", "", ""]),
+        "" if use.steps_per_s is None else f"{use.steps_per_s:.3g}",
+        "" if use.data_wait is None else f"{100 * use.data_wait:.0f}%",
     ]
-    if not use.gpus:
-        cells += ["", "", ""]
-    else:
-        unused = seen.gpus_unused if seen is not None and seen.gpus else None
-        used = None if unused is None or seen is None else (seen.gpus or 0) - unused
-        busy = _known(seen and seen.gpu_busy_mean, ".0f")
-        cells += [
-            f"{_known(used, 'd')}/{use.gpus}",
-            "?" if busy == "?" else f"{busy}%",
-            f"{_size(seen and seen.gpu_mem_peak_mb)}/{_size(seen and seen.gpu_mem_total_mb)}",
-        ]
-    cells.append("" if use.steps_per_s is None else f"{use.steps_per_s:.3g}")
-    cells.append("" if use.data_wait is None else f"{100 * use.data_wait:.0f}%")
-    return cells
+
+
+def _gpu_cells(use: Use, seen: Measured | None) -> list[str]:
+    if seen is None or not seen.gpus:
+        return [f"?/{use.gpus}", "?", "?"]
+    return [
+        f"{seen.gpus - seen.gpus_unused}/{use.gpus}",
+        "?" if seen.gpu_busy_mean is None else f"{seen.gpu_busy_mean:.0f}%",
+        f"{_size(seen.gpu_mem_peak_mb)}/{_size(seen.gpu_mem_total_mb)}",
+    ]
 
 
 def _known(number: float | None, form: str) -> str:
@@ -213,7 +221,6 @@ def _line_values(key: str, line: Line) -> dict[str, Any]:
 
 
 def _print_lines(key: str, lines: list[Line], total: Line) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -235,7 +242,7 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
             _share(line.limit_hours_used, line.limit_hours),
             style="bold" if line is total else "",
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
     click.echo("shares of what was asked for that were used, of the attempts that were SEEN")
 
 

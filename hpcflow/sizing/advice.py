@@ -95,7 +95,10 @@ def _memory(uses: Sequence[Use]) -> Advice | Nothing:
             f"ask for {write_memory(better)}, not {write_memory(asked)}: an attempt ran out of "
             "memory (half as much again)",
         )
-    proven = [use for use in uses if is_proven(use) and use.measured and use.measured.mem_peak_mb]
+    known = [use for use in uses if use.measured and use.measured.mem_peak_mb]
+    proven = [use for use in known if is_proven(use)]
+    if not known:
+        return Nothing(what, "it was not measured")
     if not proven:
         return _unproven(uses, what)
     most = max(use.measured.mem_peak_mb or 0 for use in proven if use.measured)

@@ -114,7 +114,8 @@ def test_ten_days_are_some_hundred_events() -> None:
 
 
 def test_a_file_of_ten_seconds_is_there_and_then_one_each_minute() -> None:
-    elapsed_s, written = 0.0, []
+    elapsed_s = 0.0
+    written: list[float] = []
     while elapsed_s < 600:
         elapsed_s += schedule.next_sample_s(elapsed_s)
         if schedule.is_file_due(elapsed_s, written[-1] if written else None):
