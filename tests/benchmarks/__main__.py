@@ -12,6 +12,7 @@ from typing import Final
 
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
+    bench_efficiency,
     bench_gpt,
     bench_help,
     bench_ledger,
@@ -42,6 +43,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "mirror": bench_mirror.rows,
     "sweep": bench_sweep.rows,
     "search": bench_search.rows,
+    "efficiency": bench_efficiency.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,

@@ -54,7 +54,7 @@ def rows() -> list[Row]:
 
 
 def _projection(root: Path) -> Row:
-    run_dirs = [_make_run(root, number, _EVENTS) for number in range(_BUSY_RUNS)]
+    run_dirs = [make_completed(root, number, _EVENTS) for number in range(_BUSY_RUNS)]
     lines = [
         line for run_dir in run_dirs for line in run_dir.attempt(1).events.read_bytes().splitlines()
     ]
@@ -72,7 +72,7 @@ def _projection(root: Path) -> Row:
 
 def _rebuild(root: Path) -> Row:
     for number in range(_RUNS):
-        _make_run(root, number, 10)
+        make_completed(root, number, 10)
     home = Home(root / "home")
     with open_ledger(str(home.ledger)) as ledger:
         run_dirs = list_runs(home)
@@ -113,7 +113,7 @@ def _listing(home: Home) -> list[Row]:
     return found
 
 
-def _make_run(root: Path, number: int, events: int) -> RunDir:
+def make_completed(root: Path, number: int, events: int) -> RunDir:
     """A run that completed: files as they would be, written without fsync."""
     created_at = CREATED_AT + timedelta(seconds=number)
     run = make_run(root / "scratch", name=f"run{number % 100}", at=created_at)

@@ -30,6 +30,7 @@ worker = multiprocessing.Process(target=burn)
 worker.start()
 worker.join()
 """
+NAME = b"hpcflow.runtime.sampling"
 ROOT = str(Path(__file__).resolve().parents[3])
 
 
@@ -47,7 +48,7 @@ def samplers(bench: Bench) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            is_one = b"hpcflow.runtime.sampling" in (entry / "cmdline").read_bytes()
+            is_one = NAME in (entry / "cmdline").read_bytes().split(b"\0")
             if is_one and bytes(bench.attempt.path) in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:  # noqa: PERF203 - each can have ended meanwhile
