@@ -22,6 +22,7 @@
         failed                                 exists once a rank of it failed
         ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
+        .usage/                                what each node has seen of what it uses
       checkpoints/<train_step>/  manifest.json complete when the manifest exists
       start/<train_step>/                      a checkpoint of another run that it begins from
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH

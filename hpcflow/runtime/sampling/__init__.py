@@ -14,8 +14,8 @@ tally.py       many samples -> mean, highest, quantiles, in constant space
 report.py      what the nodes have seen -> one event
 =============  ==================================================================================
 
-Every node keeps one small file, ``attempts/NNNN/usage/NODE.json``, which is replaced and does not
-grow. The first node puts them together into events called ``usage``. Each is about the whole
-attempt so far, so that the last one that got through says it all; the job script appends the very
-last when the program has ended.
+Every node keeps one small file, ``attempts/NNNN/.usage/NODE.json``, which is replaced, does not
+grow and is not mirrored. The first node puts them together into events called ``usage``. Each is
+about the whole attempt so far, so that the last one that got through says it all; the job script
+appends the very last when the program has ended.
 """

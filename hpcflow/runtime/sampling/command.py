@@ -72,7 +72,7 @@ class Sampler:
     ) -> None:
         self._index = environ.get("SLURM_NODEID", "0")
         self._node = environ.get("SLURMD_NODENAME") or socket.gethostname()
-        self._folder = Path(environ["HPCFLOW_ATTEMPT_DIR"], "usage")
+        self._folder = Path(environ["HPCFLOW_ATTEMPT_DIR"], ".usage")
         self._events = EventLog(Path(environ["HPCFLOW_EVENTS"]))
         self._asked = asked
         self._end = _End(program)
