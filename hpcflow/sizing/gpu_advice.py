@@ -50,12 +50,17 @@ def _waiting(uses: Sequence[Use]) -> list[Advice | Nothing]:
     busy = use.measured.gpu_busy_mean if use.measured else None
     if (use.data_wait or 0.0) < _WAITS or (busy is not None and busy >= 80):
         return []
-    workers = use.loader_workers
-    now = "" if workers is None else f"{workers} loader workers starve the GPU: "
-    better = "" if workers is None else f"; try num_workers={max(2, workers * 2)}"
-    cores = "" if use.cpus is None else f" (the node has {use.cpus} cores for the job)"
-    text = f"{now}training waited {100 * (use.data_wait or 0):.0f} % of its time for data"
-    return [Advice("loader", None, None, f"{text}{better}{cores}")]
+    told_s = f"training waited {100 * (use.data_wait or 0):.0f} % of its time for data"
+    workers, cpus = use.loader_workers, use.cpus
+    if workers is None:
+        return [Advice("loader", None, None, told_s)]
+    text = f"{workers} loader workers starve the GPU: {told_s}"
+    if cpus is not None and workers * use.tasks >= cpus:
+        better = 2 * max(1, cpus // use.tasks)
+        text += f", and the job has {cpus} cores on a node; ask for {better} for each rank"
+        return [Advice("loader", "resources.cpus_per_task", str(better), text)]
+    room = "" if cpus is None else f" (the job has {cpus} cores on a node)"
+    return [Advice("loader", None, None, f"{text}; try num_workers={max(2, workers * 2)}{room}")]
 
 
 def _count(use: Use, seen: Measured) -> Advice | Nothing:

@@ -55,7 +55,7 @@ def _sampling(root: Path) -> Row:
         )
         command = ["python3", "-S", "-m", "hpcflow.runtime.sampling", str(training.pid)]
         sampler = subprocess.Popen([*command, str(training.pid), "cpus=2"], env=environment)
-        training.wait()
+        held_mb = _most_held_mb(training, sampler)
         _, _, used = os.wait4(sampler.pid, 0)
         wall_s = time.monotonic() - began
     cpu_s = used.ru_utime + used.ru_stime
@@ -64,10 +64,22 @@ def _sampling(root: Path) -> Row:
     return Row(
         f"the sampler beside a training of {_SECONDS} s with {_OTHERS} other processes of the user",
         f"{share:.3f} % of a core ({1000 * cpu_s:.0f} ms, its start included), "
-        f"{used.ru_maxrss / 1024:.0f} MB, {events} bytes of events",
+        f"{held_mb:.0f} MB, {events} bytes of events",
         "under 0.1 % of a core",
         share < 0.1,
     )
+
+
+def _most_held_mb(training: subprocess.Popen[bytes], sampler: subprocess.Popen[bytes]) -> float:
+    """The most memory of the sampler until the training has ended; of its own, not of ours, which
+    it had until it was executed."""
+    held_kb = 0
+    while training.poll() is None:
+        for line in Path(f"/proc/{sampler.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                held_kb = int(line.split()[1])
+        time.sleep(1)
+    return held_kb * 1024 / 1e6
 
 
 @contextmanager

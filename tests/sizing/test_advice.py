@@ -230,10 +230,15 @@ def test_a_loop_that_waits_for_data_is_told_how_long_and_by_how_many_workers() -
     advice, why = told(use)
     assert advice["loader"] == (
         "2 loader workers starve the GPU: training waited 43 % of its time for data; "
-        "try num_workers=4 (the node has 16 cores for the job)"
+        "try num_workers=4 (the job has 16 cores on a node)"
     )
     assert "CPU cores" not in advice, "more workers need them"
     assert "but training waits for data" in why["CPU cores"]
+    many = replace(use, loader_workers=4)
+    assert value("loader", many) == ("resources.cpus_per_task", "8")
+    assert "the job has 16 cores on a node; ask for 8 for each rank" in told(many)[0]["loader"]
+    untold = replace(use, loader_workers=None)
+    assert told(untold)[0]["loader"] == "training waited 43 % of its time for data"
     assert "loader" not in told(replace(use, data_wait=0.05))[0]
     assert "loader" not in told(replace(use, measured=SEEN))[0], "the GPUs are busy all the same"
 
