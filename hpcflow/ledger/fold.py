@@ -236,10 +236,11 @@ def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
         value = _count(event.get(name))
         if value is not None:
             report[name] = value
-    for name in ("epoch", "data_wait_s"):
-        number = finite(event.get(name))
-        if number is not None:
-            report[name] = number
+    epoch = finite(event.get("epoch"))
+    if epoch is not None:
+        report["epoch"] = epoch
+    if "data_wait_s" in event and (wait_s := finite(event["data_wait_s"])) is not None:
+        report["data_wait_s"] = wait_s
     said = event.get("metrics")
     if isinstance(said, dict):
         metrics = report.setdefault("metrics", {})

@@ -78,6 +78,7 @@ class Sampler:
         self._end = _End(program)
         self._tree = ProcessTree(root, with_root=root == program)
         self._cgroup = find_cgroup(environ.get("SLURM_JOB_ID"))
+        self._cpu_before_s = self._cgroup.read().cpu_s or 0.0  # of the job until the program began
         self._gpus = find_gpus(environ.get("CUDA_VISIBLE_DEVICES"), asked.get("gpus", 0))
         self._tally = Tally()
         self._mem_by = "processes"
@@ -105,7 +106,7 @@ class Sampler:
             group = self._cgroup.read()
         except OSError:
             return
-        cpu_s = processes.cpu_s if group.cpu_s is None else group.cpu_s
+        cpu_s = processes.cpu_s if group.cpu_s is None else group.cpu_s - self._cpu_before_s
         mem, peak = processes.rss_bytes, processes.rss_bytes + processes.spike_bytes
         if group.mem_bytes is not None:
             self._mem_by = "cgroup"

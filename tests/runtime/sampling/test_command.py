@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.runtime.sampling import command
+from hpcflow.runtime.sampling.cgroup import CgroupUse, JobCgroup
 from hpcflow.runtime.sampling.command import Sampler, _End
 from hpcflow.runtime.sampling.processes import began_at
 from hpcflow.storage.runtime_copy import add_runtime
@@ -147,6 +149,37 @@ def test_the_first_node_tells_what_all_nodes_have_seen(
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert len(lines) == 2, "one after a minute, one long after that, all of them by the first node"
     assert all('"nodes": 2' in line for line in lines)
+
+
+class GroupOf(JobCgroup):
+    """A job's cgroup that has used more each time."""
+
+    def __init__(self, *uses: CgroupUse) -> None:
+        super().__init__(None, None, None)
+        self._uses = list(uses)
+
+    def read(self) -> CgroupUse:
+        return self._uses.pop(0)
+
+
+def test_where_there_is_a_cgroup_it_counts_from_when_the_program_began(
+    tmp_path: Path, program: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verifying a checkpoint takes the CPU for minutes before, and file pages of all memory."""
+    mib = 1 << 20
+    group = GroupOf(
+        CgroupUse(500.0, 100 * mib, 9000 * mib),
+        CgroupUse(520.0, 200 * mib, 9000 * mib),
+        CgroupUse(540.0, 150 * mib, 9000 * mib),
+    )
+    monkeypatch.setattr(command, "find_cgroup", lambda _job_id: group)
+    sampler = a_sampler(tmp_path, program)
+    for elapsed_s in (10.0, 20.0):
+        sampler._look(elapsed_s)
+    facts = sampler._tally.facts()
+    assert (facts["cpu_s"], facts["cores_mean"]) == (40.0, 2.0)
+    assert 200 <= facts["mem_peak_mb"] < 300
+    assert sampler._mem_by == "cgroup"
 
 
 def test_a_folder_that_takes_nothing_is_no_error(
