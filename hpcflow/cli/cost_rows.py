@@ -1,0 +1,67 @@
+"""Which attempts a command about costs is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hpcflow.model.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from hpcflow.cli.session import Session
+    from hpcflow.ledger.rows import BilledRow
+
+_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
+
+
+def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> object:
+    """``30d`` for so long ago, or a day in UTC: ``2026-07-01``."""
+    if value is None:
+        return None
+    try:
+        day = datetime.fromisoformat(value)
+    except ValueError:
+        pass
+    else:
+        return day if day.tzinfo is not None else day.replace(tzinfo=timezone.utc)
+    try:
+        return timedelta(seconds=parse_duration_s(value))
+    except ValueError:
+        said = f"expected so long ago, like 30d, or a day, like 2026-07-01; got {value!r}"
+        raise click.BadParameter(said, param=param) from None
+
+
+since_option = click.option(
+    "--since", callback=_moment, metavar="AGO|DAY", help="What ended since: 30d, or 2026-07-01."
+)
+until_option = click.option(
+    "--until", callback=_moment, metavar="AGO|DAY", help="What ended before."
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """From when to when; ``since`` is None where nobody said."""
+
+    since: datetime | None
+    until: datetime
+    now: datetime
+
+
+def window(
+    session: Session, since: datetime | timedelta | None, until: datetime | timedelta | None
+) -> Window:
+    """What ``--since`` and ``--until`` mean now."""
+    now = session.clock.now()
+    begin = now - since if isinstance(since, timedelta) else since
+    end = now - until if isinstance(until, timedelta) else until or now + timedelta(days=1)
+    return Window(begin, end, now)
+
+
+def rows(session: Session, when: Window, **filters: str | None) -> list[BilledRow]:
+    """The attempts that ended in this time, with their bills."""
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    return session.ledger.bills(since=when.since or _LONG_AGO, until=when.until, filters=wanted)

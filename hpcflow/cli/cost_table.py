@@ -1,0 +1,100 @@
+"""A report of costs as a table, as CSV, as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.output import safe
+
+if TYPE_CHECKING:
+    from hpcflow.costs.report import Line, Report
+
+
+def values(found: Report, line: Line) -> dict[str, Any]:
+    """A line as scripts get it: money as text, with all of its digits."""
+
+    def money(amount: Decimal | None) -> str | None:
+        return None if amount is None else f"{amount.quantize(Decimal('1e-8')):f}"
+
+    return {
+        **dict(zip(found.keys, line.by, strict=True)),
+        "runs": line.runs,
+        "attempts": line.attempts,
+        "hours": round(line.hours, 6),
+        "gpu_hours": round(line.gpu_hours, 6),
+        "cost_usd": money(line.cost_usd),
+        "cost_su": money(line.cost_su),
+        "wasted_usd": money(line.wasted_usd),
+        "wasted_su": money(line.wasted_su),
+        "wasted_gpu_hours": round(line.wasted_gpu_hours, 6),
+        "wasted_hours": round(line.wasted_hours, 6),
+        "saved_usd": money(line.saved_usd),
+        "unpriced": line.unpriced,
+        "estimated": line.estimated,
+        "unbilled": line.unbilled,
+    }
+
+
+def as_csv(found: Report) -> str:
+    """A report for a spreadsheet, with all digits; the sum is left to it."""
+    text = io.StringIO()
+    rows = [values(found, line) for line in found.lines]
+    names = list(values(found, found.total))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{name: _plain(value) for name, value in row.items()} for row in rows])
+    return text.getvalue()
+
+
+def _plain(value: object) -> object:
+    """What a spreadsheet would take for a formula is a text for it, too."""
+    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if is_formula and not _is_number(str(value)) else value
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").replace(".", "", 1).isdecimal()
+
+
+def print_table(found: Report) -> None:
+    """A report for a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from hpcflow.costs.words import notes, usd
+
+    table = Table(box=None, pad_edge=False)
+    for key in found.keys:
+        table.add_column(key.upper(), overflow="fold")
+    has_su = found.total.cost_su is not None
+    numbers = ["RUNS", "ATTEMPTS", "GPU_H", "USD", *(["SU"] if has_su else []), "WASTED", "SAVED"]
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+
+    def add(line: Line, names: Sequence[str], style: str) -> None:
+        su = [f"{line.cost_su:.2f}" if line.cost_su is not None else ""] if has_su else []
+        table.add_row(
+            *(Text(safe(name)) for name in names),
+            str(line.runs),
+            str(line.attempts),
+            f"{line.gpu_hours:.2f}",
+            usd(line, digits=".2f"),
+            *su,
+            f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
+            f"{line.saved_usd:.2f}" if line.saved_usd else "",
+            style=style,
+        )
+
+    for line in found.lines:
+        add(line, [name or "-" for name in line.by], "")
+    add(found.total, ["total", *[""] * (len(found.keys) - 1)], "bold")
+    Console(highlight=False, soft_wrap=True).print(table)
+    for note in notes(found.total):
+        click.echo(note)

@@ -1,0 +1,80 @@
+"""``hpcflow cost wasted``: the runs that wasted the most, why, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.cost_rows import rows, since_option, until_option, window
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session
+
+if TYPE_CHECKING:
+    from hpcflow.costs.wasted import WastedRun
+
+
+@click.command("wasted")
+@click.option(
+    "--top",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="So many runs.",
+)
+@since_option
+@until_option
+@click.option("--project", help="Of this project alone.")
+@click.option("--user", help="Of this user alone.")
+@json_option
+def wasted_command(
+    top: int,
+    since: datetime | timedelta | None,
+    until: datetime | timedelta | None,
+    project: str | None,
+    user: str | None,
+    as_json: bool,
+) -> int:
+    """List the runs that wasted the most, why, and what to do about it.
+
+    Wasted is what was charged until programs trained, what was done after the last checkpoint of an
+    attempt that did not complete, and all of one that left none.
+
+    \b
+    hpcflow cost wasted --since 30d
+    hpcflow cost wasted --project vision --top 3
+    """
+    from hpcflow.costs.wasted import most_wasted
+
+    session = Session()
+    session.refresh()
+    some = rows(session, window(session, since, until), project=project, user_name=user)
+    found = most_wasted(some, top, session.ledger.known)
+    if as_json:
+        print_json([_values(each) for each in found])
+    elif not found:
+        click.echo("nothing was wasted by what has ended in this time")
+    else:
+        _print(found)
+    return 0
+
+
+def _values(found: WastedRun) -> dict[str, object]:
+    """A run as scripts get it: money as text."""
+    return {
+        name: f"{value:.8f}" if isinstance(value, Decimal) else value
+        for name, value in vars(found).items()
+    }
+
+
+def _print(found: Sequence[WastedRun]) -> None:
+    for each in found:
+        usd = "?" if each.wasted_usd is None else f"{each.wasted_usd:.2f}"
+        hours = f"{each.wasted_gpu_hours:.2f} GPU hours, {each.wasted_hours:.2f} hours"
+        click.secho(safe(each.run_id), bold=True, nl=False)
+        click.echo(f"  {usd} USD, {hours}, {each.share:.0%} of its time: {each.why}")
+        click.echo(f"  \N{RIGHTWARDS ARROW} {each.next_action}")

@@ -1,0 +1,158 @@
+"""Which plots a page of costs has: what was spent on what, when, in vain, and what was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from hpcflow.costs.plots import SAVED, USED, WASTED, Part, joined, lying_bars, standing_bars
+from hpcflow.costs.report import Line, Report, report
+from hpcflow.ledger.rows import BilledRow
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One plot, with what stands above it."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is compared: money, where there is any; else service units, GPU hours, hours."""
+
+    name: str
+    spent: str
+    wasted: str
+
+    def amount(self, line: Line) -> float | None:
+        """What a line comes to; None where nobody knows."""
+        found: Decimal | float | None = getattr(line, self.spent)
+        return None if found is None else float(found)
+
+    def in_vain(self, line: Line) -> float:
+        """How much of it was wasted."""
+        return float(getattr(line, self.wasted))
+
+
+def unit_of(total: Line) -> Unit:
+    """The unit that says the most of what ``total`` is the sum of."""
+    if total.cost_usd is not None:
+        return Unit("USD", "cost_usd", "wasted_usd")
+    if total.cost_su is not None:
+        return Unit("SU", "cost_su", "wasted_su")
+    if total.gpu_hours:
+        return Unit("GPU hours", "gpu_hours", "wasted_gpu_hours")
+    return Unit("hours", "hours", "wasted_hours")
+
+
+def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Picture]:
+    """The plots of a report that have anything to show.
+
+    Args:
+        rows: what it is a report of.
+        said: what its lines are, in words.
+    """
+    if not found.lines:
+        return []
+    unit = unit_of(found.total)
+    return [
+        each
+        for each in (
+            _by_key(found, unit, said),
+            _by_month(rows, unit),
+            _in_vain(rows, unit),
+            _saved(rows),
+        )
+        if each is not None
+    ]
+
+
+def _text(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:,.2f}"
+
+
+def _by_key(found: Report, unit: Unit, said: str) -> Picture:
+    amounts = [unit.amount(line) for line in found.lines]
+    return Picture(
+        f"By {said}",
+        f"in {unit.name}; of it wasted",
+        lying_bars(
+            "by-key",
+            [joined(line.by) for line in found.lines],
+            _used_and_wasted(found.lines, unit),
+            unit.name,
+            [_text(amount) for amount in amounts],
+        ),
+    )
+
+
+def _by_month(rows: Sequence[BilledRow], unit: Unit) -> Picture:
+    lines = sorted(report(rows, ["month"]).lines, key=lambda line: line.by)
+    return Picture(
+        "By month",
+        f"in {unit.name}; of the end of an attempt, in UTC",
+        standing_bars(
+            "by-month",
+            [joined(line.by) for line in lines],
+            _used_and_wasted(lines, unit),
+            unit.name,
+        ),
+    )
+
+
+def _used_and_wasted(lines: Sequence[Line], unit: Unit) -> list[Part]:
+    wasted = [unit.in_vain(line) for line in lines]
+    used = [
+        max(0.0, (unit.amount(line) or 0.0) - lost)
+        for line, lost in zip(lines, wasted, strict=True)
+    ]
+    return [Part("used", USED, used), Part("wasted", WASTED, wasted)]
+
+
+def _in_vain(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
+    lines = [line for line in report(rows, ["cause"]).lines if line.wasted_hours]
+    lines.sort(key=lambda line: (-unit.in_vain(line), line.by))
+    if not lines:
+        return None
+    amounts = [unit.in_vain(line) for line in lines]
+    texts = [
+        "?" if unit.amount(line) is None else _text(amount)
+        for line, amount in zip(lines, amounts, strict=True)
+    ]
+    return Picture(
+        "Wasted, by how attempts ended",
+        f"in {unit.name}",
+        lying_bars(
+            "wasted",
+            [joined(line.by) for line in lines],
+            [Part("wasted", WASTED, amounts)],
+            unit.name,
+            texts,
+        ),
+    )
+
+
+def _saved(rows: Sequence[BilledRow]) -> Picture | None:
+    some = [row for row in rows if row.on_demand_usd is not None]
+    lines = report(some, ["partition"]).lines
+    if not lines:
+        return None
+    paid = [float(line.cost_usd or 0) for line in lines]
+    saved = [float(line.saved_usd) for line in lines]
+    # What costs more than where nobody is preempted has saved nothing.
+    parts = [Part("paid", USED, paid), Part("saved", SAVED, [max(0.0, each) for each in saved])]
+    return Picture(
+        "Saved by preemptible partitions",
+        "in USD; against the first partition with the same GPUs where nobody is preempted",
+        lying_bars(
+            "saved",
+            [joined(line.by) for line in lines],
+            parts,
+            "USD",
+            [f"{each:,.2f} saved" for each in saved],
+        ),
+    )

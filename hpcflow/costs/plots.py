@@ -1,0 +1,205 @@
+"""Bars as SVG that stands inside a page: in the page's own colours and letters, light or dark.
+
+Matplotlib draws. What it knows of a page is nothing, so what belongs to a file of its own is taken
+out: the names of its schemas, ids that every picture has, and a colour for texts.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcflow.costs.words import printable
+from hpcflow.errors import InputError, Where
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INSTALL: Final = "pip install 'hpcflow[reports]'"
+#: Readable on white and on black.
+USED: Final = "#4c86c6"
+WASTED: Final = "#e0643c"
+SAVED: Final = "#3f9c6b"
+#: Stands for the colour of the page's text, which changes when it is dark.
+_TEXT: Final = "#010203"
+_WIDTH_INCHES: Final = 6.4
+#: Characters of a name that find room beside an axis.
+_ROOM_CHARS: Final = 28
+_TAG: Final = re.compile(r"<[^<>]*>")
+_ID: Final = re.compile(r'<g id="[^"]*"')
+_FONT: Final = re.compile(r"font-family: [^;\"]*; ?")
+#: Of its own, which would be the whole page's; and what it says of itself.
+_SHEET: Final = re.compile(r".*?</style>\s*</defs>", re.DOTALL)
+#: More bars are a carpet.
+_MOST_BARS: Final = 12
+_MOST_MONTHS: Final = 24
+
+
+@dataclass(frozen=True)
+class Part:
+    """One colour of stacked bars."""
+
+    name: str
+    colour: str
+    values: Sequence[float]
+
+
+def require_matplotlib() -> None:
+    """See that bars can be drawn here.
+
+    Raises:
+        InputError: it is not installed, or the environment names a backend that there is not.
+    """
+    if find_spec("matplotlib") is None:
+        raise InputError(
+            "a page with plots needs matplotlib, where hpcflow is installed", next_action=INSTALL
+        )
+    try:
+        import matplotlib  # noqa: F401 - it reads the environment when it is imported
+    except ValueError as error:
+        raise InputError(
+            f"matplotlib does not start: {str(error).partition(';')[0]}",
+            where=Where(key="MPLBACKEND"),
+            next_action="unset MPLBACKEND, then send the command again",
+        ) from None
+
+
+def lying_bars(
+    name: str, names: Sequence[str], parts: Sequence[Part], unit: str, texts: Sequence[str]
+) -> str:
+    """Bars from left to right, the first on top; of many the rest is one bar.
+
+    Args:
+        name: of the picture, unlike that of any other in the page.
+        names: of the bars, by :func:`short` or :func:`joined`.
+        parts: what each bar is made of, from the left.
+        texts: what stands behind each bar.
+    """
+    names, parts, texts = _fewer(names, parts, texts)
+    with _drawing(name, 0.34 * len(names) + 0.75) as (figure, axes):
+        places = range(len(names))
+        begin = [0.0] * len(names)
+        for part in parts:
+            axes.barh(places, part.values, left=begin, color=part.colour, label=part.name)
+            begin = [old + more for old, more in zip(begin, part.values, strict=True)]
+        axes.set_yticks(places, names)
+        axes.invert_yaxis()
+        axes.set_xlabel(unit)
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.grid(axis="x", alpha=0.3)
+        for place, end, text in zip(places, begin, texts, strict=True):
+            axes.annotate(text, (end, place), (4, 0), textcoords="offset points", va="center")
+        axes.margins(x=0.14)
+        _legend(axes, parts)
+        return _svg(figure)
+
+
+def standing_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: str) -> str:
+    """Bars beside each other, in their order; of many the last. As :func:`lying_bars`."""
+    names = names[-_MOST_MONTHS:]
+    with _drawing(name, 2.9) as (figure, axes):
+        places = range(len(names))
+        begin = [0.0] * len(names)
+        for part in parts:
+            values = part.values[-_MOST_MONTHS:]
+            axes.bar(places, values, bottom=begin, color=part.colour, label=part.name, width=0.7)
+            begin = [old + more for old, more in zip(begin, values, strict=True)]
+        axes.set_xticks(places, [short(each) for each in names])
+        if len(names) > 8:
+            for label in axes.get_xticklabels():
+                label.set(rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_xlim(-0.6, max(len(names), 4) - 0.4)
+        axes.set_ylabel(unit)
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.grid(axis="y", alpha=0.3)
+        _legend(axes, parts)
+        return _svg(figure)
+
+
+def _fewer(
+    names: Sequence[str], parts: Sequence[Part], texts: Sequence[str]
+) -> tuple[Sequence[str], Sequence[Part], Sequence[str]]:
+    if len(names) <= _MOST_BARS:
+        return names, parts, texts
+    kept = _MOST_BARS - 1
+    rest = [
+        Part(part.name, part.colour, [*part.values[:kept], sum(part.values[kept:])])
+        for part in parts
+    ]
+    together = f"{sum(part.values[kept] for part in rest):,.2f}"
+    return [*names[:kept], f"({len(names) - kept} others)"], rest, [*texts[:kept], together]
+
+
+def _legend(axes: Axes, parts: Sequence[Part]) -> None:
+    if len(parts) > 1:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(parts), frameon=False, borderpad=0
+        )
+
+
+@contextmanager
+def _drawing(name: str, height_inches: float) -> Iterator[tuple[Figure, Axes]]:
+    """A picture, and matplotlib as it comes, whatever the user's own settings of it are."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that its font has not: the page's font has
+        mpl.rcdefaults()
+        mpl.rcParams.update(
+            {
+                "text.parse_math": False,  # a dollar in a name is no formula
+                "svg.fonttype": "none",
+                "svg.hashsalt": name,
+                "font.size": 9,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.axisbelow": True,
+                **dict.fromkeys(_COLOURS, _TEXT),
+            }
+        )
+        figure = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
+        yield figure, figure.subplots()
+
+
+_COLOURS: Final = (
+    *("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
+    "grid.color",
+)
+
+
+def _svg(figure: Figure) -> str:
+    file = io.StringIO()
+    nothing: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    width, height = re.findall(r'(?:width|height)="([\d.]+)pt"', text)[:2]
+    head = f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+    body = _SHEET.sub("", text[text.index(">") + 1 :], count=1)
+    # Within tags alone: between them are names, of which nobody knows what they hold.
+    return f'{head}aria-hidden="true">' + _TAG.sub(lambda tag: _at_home(tag[0]), body).strip()
+
+
+def _at_home(tag: str) -> str:
+    """A tag of a file, as it is within a page."""
+    return _FONT.sub("", _ID.sub("<g", tag.replace(_TEXT, "currentColor")))
+
+
+def short(name: str, room_chars: int = _ROOM_CHARS) -> str:
+    """A name as it finds room beside an axis."""
+    text = printable(name)
+    return text if len(text) <= room_chars else f"{text[: room_chars - 1]}…"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Several names as one, each with its part of the room."""
+    room_chars = max(6, (_ROOM_CHARS - 3 * (len(names) - 1)) // len(names))
+    return " · ".join(short(name or "-", room_chars) for name in names)

@@ -1,0 +1,69 @@
+"""What is said about a report beside its numbers, on a terminal and on a page."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+from hpcflow.costs.report import Line
+
+#: The numbers of a report, for people who see nothing but a page. docs/costs.md says the same, and
+#: more.
+MEANINGS: Final = (
+    (
+        "GPU hours",
+        "GPUs that were allocated × hours that jobs ran, by Slurm's accounting: of all attempts, "
+        "also those that were preempted, failed or were cancelled.",
+    ),
+    ("USD, SU", "What was allocated × time × the price in the site file that held at that time."),
+    ("?", "Nobody knows: the partition has no price. It is counted in hours, and never as 0."),
+    ("~", "Some of it is an estimate, or its bill is still to come."),
+    (
+        "Wasted",
+        "Until programs trained; what was done after the last checkpoint of an attempt that did "
+        "not complete, and has to be done again; all of one that left no checkpoint.",
+    ),
+    (
+        "Saved",
+        "By being preemptible: what the same would have cost in the first partition of the site "
+        "with the same GPUs where nobody is preempted, less the bill.",
+    ),
+    ("Month", "That of the end of an attempt, in UTC."),
+)
+
+
+def notes(total: Line) -> list[str]:
+    """What is not certain about a sum."""
+    return [
+        f"{count} of {total.attempts} attempts {said}"
+        for count, said in (
+            (
+                total.unpriced,
+                "without a price in their site's file: counted in hours, not in money",
+            ),
+            (total.estimated, "not in accounting yet: by what their jobs said (~)"),
+            (total.unbilled, "have ended just now, and have no bill yet (~)"),
+        )
+        if count
+    ]
+
+
+def usd(line: Line, *, digits: str = ",.2f") -> str:
+    """The bill of a line: ``~12.50``; ``?`` where there is no price."""
+    about = "~" if line.estimated or line.unbilled else ""
+    return "?" if line.cost_usd is None else f"{about}{line.cost_usd:{digits}}"
+
+
+def su(line: Line) -> str:
+    """The same in service units; nothing where there are none."""
+    return "" if line.cost_su is None else f"{line.cost_su:,.2f}"
+
+
+def percent(part: Decimal | float, whole: Decimal | float | None) -> str:
+    """``12.5 %``; nothing of nothing."""
+    return f"{float(part) / float(whole):.1%}".replace("%", " %") if whole else ""
+
+
+def printable(text: str) -> str:
+    """``text`` without characters that turn the direction of others, or are no letters at all."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

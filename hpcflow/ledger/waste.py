@@ -1,0 +1,59 @@
+"""How much of what an attempt is charged for brought nothing, and why. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hpcflow.clock import from_text
+from hpcflow.model.state import Cause
+
+
+@dataclass(frozen=True)
+class Waste:
+    """Seconds of an attempt that brought nothing; together never more than it is charged for.
+
+    Attributes:
+        startup_s: until its program trained.
+        lost_s: after its last checkpoint, if it did not complete: that has to be done again.
+        unsaved_s: all of an attempt that did not complete and left no checkpoint.
+    """
+
+    startup_s: float = 0.0
+    lost_s: float = 0.0
+    unsaved_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return self.startup_s + self.lost_s + self.unsaved_s
+
+
+def waste_of(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> Waste | None:
+    """What an attempt has wasted; None where nobody can tell.
+
+    Args:
+        bill: its record ``accounted``.
+        cause: why it ended; None if it has not.
+        report: what its job has said.
+    """
+    if bill.get("elapsed_s") is None or cause is None:
+        return None
+    elapsed_s = float(bill["elapsed_s"])
+    begin, end = _moment(bill.get("started_at")), _moment(bill.get("ended_at"))
+    if begin is None or end is None or not elapsed_s:
+        return Waste()
+    trained_at = _moment(report.get("trained_at"))
+    kept_to = end if cause == Cause.COMPLETED.value else _moment(report.get("saved_at"))
+    if kept_to is None:
+        return Waste(unsaved_s=elapsed_s)
+    until_training_s = (trained_at - begin).total_seconds() if trained_at else 0.0
+    # What was suspended is not charged, and so cannot have been wasted.
+    startup_s = min(elapsed_s, max(0.0, until_training_s))
+    lost_s = min(elapsed_s - startup_s, max(0.0, (end - kept_to).total_seconds()))
+    return Waste(startup_s=startup_s, lost_s=lost_s)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return from_text(text) if text else None
