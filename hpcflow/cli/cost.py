@@ -11,6 +11,7 @@ import click
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_audit import audit_command
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
+from hpcflow.cli.cost_showback import showback_command
 from hpcflow.cli.cost_table import as_csv, print_table, values
 from hpcflow.cli.cost_wasted import wasted_command
 from hpcflow.cli.output import print_json, safe
@@ -97,5 +98,6 @@ def report_command(
     return 0
 
 
+command.add_command(showback_command)
 command.add_command(wasted_command)
 command.add_command(audit_command)

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 
 def values(found: Report, line: Line) -> dict[str, Any]:
-    """A line as scripts get it: money as text, with all of its digits."""
+    """A line as scripts get it."""
+    return {**dict(zip(found.keys, line.by, strict=True)), **amounts(line)}
+
+
+def amounts(line: Line) -> dict[str, Any]:
+    """The numbers of a line: money as text, with all of its digits."""
 
     def money(amount: Decimal | None) -> str | None:
         return None if amount is None else f"{amount.quantize(Decimal('1e-8')):f}"
 
     return {
-        **dict(zip(found.keys, line.by, strict=True)),
         "runs": line.runs,
         "attempts": line.attempts,
         "hours": round(line.hours, 6),
@@ -48,11 +52,11 @@ def as_csv(found: Report) -> str:
     names = list(values(found, found.total))
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows([{name: _plain(value) for name, value in row.items()} for row in rows])
+    writer.writerows([{name: plain(value) for name, value in row.items()} for row in rows])
     return text.getvalue()
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """What a spreadsheet would take for a formula is a text for it, too."""
     is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
     return f"'{value}" if is_formula and not _is_number(str(value)) else value

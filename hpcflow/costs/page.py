@@ -13,6 +13,7 @@ from hpcflow.costs import words
 from hpcflow.costs.pictures import pictures
 from hpcflow.costs.plots import require_matplotlib
 from hpcflow.costs.report import Line, Report
+from hpcflow.costs.showback import showback
 from hpcflow.costs.wasted import WastedRun
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.rows import BilledRow
@@ -89,7 +90,11 @@ def page(content: Content) -> str:
         cards=_cards(found.total),
         notes=words.notes(found.total),
         plots=pictures(content.rows, found, said),
-        tables=[each for each in (_worst(content.worst), _all(found, said)) if each.rows],
+        tables=[
+            each
+            for each in (_worst(content.worst), _shares(content.rows), _all(found, said))
+            if each.rows
+        ],
         words=words.MEANINGS,
     )
 
@@ -173,6 +178,36 @@ def _worst(worst: Sequence[WastedRun]) -> _Table:
             for each in worst
         ],
         ("Why, and what to do",),
+    )
+
+
+def _shares(rows: Sequence[BilledRow]) -> _Table:
+    """Who used how much of each project; nothing where there is one user alone."""
+    if len({row.user for row in rows}) < 2:
+        return _Table("", "", (), (), ())
+    lines = []
+    for team in showback(rows):
+        of = "" if team.unit.name == "USD" else f" of the {team.unit.name}"
+        members = [(each.user, each.line, each.share) for each in team.members]
+        lines += [
+            _Row(
+                (team.name or "-", user),
+                (
+                    f"{line.runs:,}",
+                    f"{line.gpu_hours:,.2f}",
+                    words.usd(line),
+                    "" if share is None else words.percent(share, 1) + of,
+                ),
+                is_sum=line is team.total,
+            )
+            for user, line, share in [*members, ("all", team.total, None)]
+        ]
+    return _Table(
+        "Who used how much of each project",
+        "Shares of the money; of the hours where not all of a project has a price.",
+        ("Project", "User"),
+        ("Runs", "GPU hours", "USD", "Share"),
+        lines,
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 from hpcflow.costs.plots import SAVED, USED, WASTED, Part, joined, lying_bars, standing_bars
 from hpcflow.costs.report import Line, Report, report
+from hpcflow.costs.unit import Unit, unit_of
 from hpcflow.ledger.rows import BilledRow
 
 
@@ -18,35 +18,6 @@ class Picture:
     title: str
     caption: str
     svg: str
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What is compared: money, where there is any; else service units, GPU hours, hours."""
-
-    name: str
-    spent: str
-    wasted: str
-
-    def amount(self, line: Line) -> float | None:
-        """What a line comes to; None where nobody knows."""
-        found: Decimal | float | None = getattr(line, self.spent)
-        return None if found is None else float(found)
-
-    def in_vain(self, line: Line) -> float:
-        """How much of it was wasted."""
-        return float(getattr(line, self.wasted))
-
-
-def unit_of(total: Line) -> Unit:
-    """The unit that says the most of what ``total`` is the sum of."""
-    if total.cost_usd is not None:
-        return Unit("USD", "cost_usd", "wasted_usd")
-    if total.cost_su is not None:
-        return Unit("SU", "cost_su", "wasted_su")
-    if total.gpu_hours:
-        return Unit("GPU hours", "gpu_hours", "wasted_gpu_hours")
-    return Unit("hours", "hours", "wasted_hours")
 
 
 def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Picture]:

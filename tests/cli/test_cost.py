@@ -72,6 +72,34 @@ def test_a_page_for_a_browser(billed: Desk, tmp_path: Path) -> None:
     assert "there is no folder" in billed.error("cost", "report", "--html", "/none/costs.html")
 
 
+def test_who_used_how_much_of_a_project(billed: Desk) -> None:
+    teams = {team["project"]: team for team in billed.json("cost", "showback")["teams"]}
+    assert [member["share"] for member in teams["paid"]["members"]] == [1.0]
+    assert (teams["paid"]["share_of"], teams["unpaid"]["share_of"]) == ("USD", "hours")
+    said = billed.say("cost", "showback")
+    assert "100.0 %" in said
+    assert "shares are of the hours where not all has a price in USD" in said
+    rows = list(csv.DictReader(io.StringIO(billed.say("cost", "showback", "--csv"))))
+    assert [row["project"] for row in rows] == ["paid", "unpaid"]
+    assert rows[1]["share_of"] == "hours"
+    assert "nothing has ended" in billed.say("cost", "showback", "--project", "none")
+    assert billed.say("cost", "showback", "--project", "none", "--csv") == "project\n"
+
+
+def test_what_wasted_the_most_and_what_to_do(billed: Desk) -> None:
+    assert "nothing was wasted" in billed.say("cost", "wasted")
+    failing = billed.config("failing", "sleep 1; exit 3")
+    site = str(billed.folder / "mine.yaml")
+    billed.say("run", failing, "--wait", "--site", site, code=1)
+    poll(lambda: billed.json("cost", "wasted"), 60, "a bill")
+    (found,) = billed.json("cost", "wasted", "--top", "1")
+    assert found["run_id"].startswith("failing-")
+    assert (found["share"], found["unsaved_hours"] > 0) == (1.0, True)
+    said = billed.say("cost", "wasted")
+    assert "it ended before its first checkpoint (1 × failed)" in said
+    assert f"hpcflow logs {found['run_id']}" in said
+
+
 def test_a_terminal_gets_a_table_with_a_bold_sum(billed: Desk) -> None:
     env = {**os.environ, "TERM": "xterm-256color"}
     shown = at_a_terminal("cost", "report", "--by", "run", env=env, cwd=billed.folder)
@@ -104,9 +132,9 @@ def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
 
 
 def test_names_that_a_spreadsheet_would_execute_are_texts(desk: Desk) -> None:
-    from hpcflow.cli.cost_table import _plain
+    from hpcflow.cli.cost_table import plain
 
-    assert _plain("=cmd()") == "'=cmd()"
-    assert _plain("-3.5") == "-3.5"
-    assert _plain("vision") == "vision"
+    assert plain("=cmd()") == "'=cmd()"
+    assert plain("-3.5") == "-3.5"
+    assert plain("vision") == "vision"
     assert Path(desk.folder).is_dir()

@@ -1,0 +1,128 @@
+"""``hpcflow cost showback``: who in a team used how much."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.cost_rows import rows, since_option, until_option, window
+from hpcflow.cli.cost_table import amounts, plain
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session
+
+if TYPE_CHECKING:
+    from hpcflow.costs.showback import Member, Team
+
+_TEAMS: Final = ("project", "sweep", "partition", "gpu_type", "month")
+
+
+@click.command("showback")
+@click.option(
+    "--by",
+    "key",
+    type=click.Choice(_TEAMS),
+    default="project",
+    show_default=True,
+    help="What makes a team.",
+)
+@since_option
+@until_option
+@click.option("--project", help="Of this project alone.")
+@click.option("--csv", "in_csv", is_flag=True, help="Comma-separated values, with all digits.")
+@json_option
+def showback_command(
+    key: str,
+    since: datetime | timedelta | None,
+    until: datetime | timedelta | None,
+    project: str | None,
+    in_csv: bool,
+    as_json: bool,
+) -> int:
+    """Show each team what its members used, and what share of the whole that is.
+
+    The shares are of the money; where something has no price, of the GPU hours. Whose runs are seen
+    is what the ledger knows: a team that shares one sees all of its own.
+
+    \b
+    hpcflow cost showback --since 2026-07-01
+    hpcflow cost showback --project vision --since 30d --csv
+    """
+    from hpcflow.costs.showback import showback
+
+    session = Session()
+    session.refresh()
+    found = showback(rows(session, window(session, since, until), project=project), key)
+    if as_json:
+        print_json({"by": key, "teams": [_team(key, team) for team in found]})
+    elif in_csv:
+        click.echo(_csv(key, found), nl=False)
+    elif not found:
+        click.echo("nothing has ended in this time")
+    else:
+        _print(key, found)
+    return 0
+
+
+def _team(key: str, team: Team) -> dict[str, Any]:
+    return {
+        key: team.name,
+        "share_of": team.unit.name,
+        **amounts(team.total),
+        "members": [_member(member) for member in team.members],
+    }
+
+
+def _member(member: Member) -> dict[str, Any]:
+    share = None if member.share is None else round(member.share, 6)
+    return {"user": member.user, "share": share, **amounts(member.line)}
+
+
+def _csv(key: str, found: Sequence[Team]) -> str:
+    text = io.StringIO()
+    lines = [
+        {key: team.name, **_member(member), "share_of": team.unit.name}
+        for team in found
+        for member in team.members
+    ]
+    writer = csv.DictWriter(text, lines[0] if lines else [key], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{name: plain(value) for name, value in line.items()} for line in lines])
+    return text.getvalue()
+
+
+def _print(key: str, found: Sequence[Team]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from hpcflow.costs.words import percent, usd
+
+    table = Table(box=None, pad_edge=False)
+    for title in (key.upper(), "USER"):
+        table.add_column(title, overflow="fold")
+    for title in ("RUNS", "GPU_H", "HOURS", "USD", "SHARE", "WASTED"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for team in found:
+        lines = [(each.user, each.line, each.share) for each in team.members]
+        for user, line, share in [*lines, ("all", team.total, None)]:
+            table.add_row(
+                Text(safe(team.name or "-")),
+                Text(safe(user)),
+                str(line.runs),
+                f"{line.gpu_hours:.2f}",
+                f"{line.hours:.2f}",
+                usd(line, digits=".2f"),
+                "" if share is None else percent(share, 1),
+                f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
+                style="bold" if line is team.total else "",
+            )
+    Console(highlight=False, soft_wrap=True).print(table)
+    in_hours = sorted({team.unit.name for team in found} - {"USD"})
+    if in_hours:
+        click.echo(f"shares are of the {' or '.join(in_hours)} where not all has a price in USD")
