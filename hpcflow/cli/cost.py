@@ -10,9 +10,9 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_audit import audit_command
-from hpcflow.cli.cost_rows import rows, since_option, until_option, window
+from hpcflow.cli.cost_rows import kept, rows, since_option, until_option, window
 from hpcflow.cli.cost_showback import showback_command
-from hpcflow.cli.cost_table import as_csv, print_table, values
+from hpcflow.cli.cost_table import as_csv, print_storage, print_table, storage_values, values
 from hpcflow.cli.cost_wasted import wasted_command
 from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session
@@ -73,6 +73,8 @@ def report_command(
     when = window(session, since, until)
     some = rows(session, when, project=project, user_name=user)
     found = report(some, tuple(dict.fromkeys(keys)))
+    checkpoints = kept(session, when, found.keys, project=project, user_name=user)
+    storage = checkpoints.report
     if html is not None:
         from hpcflow.costs.page import Content, page, write_page
         from hpcflow.costs.wasted import most_wasted
@@ -80,21 +82,32 @@ def report_command(
         named = {"project": project, "user": user}
         only = {name: value for name, value in named.items() if value is not None}
         worst = most_wasted(some, _WORST, session.ledger.known)
-        content = Content(some, found, when.since, when.until, when.now, only, worst)
-        html = write_page(page(content), html)
+        times = (when.since, when.until, when.now)
+        html = write_page(page(Content(some, found, *times, only, worst, checkpoints)), html)
     if as_json:
-        lines = [values(found, line) for line in found.lines]
-        written = {"html": html} if html is not None else {}
-        total = values(found, found.total)
-        print_json({"by": found.keys, "lines": lines, "total": total, **written})
+        print_json(
+            {
+                "by": found.keys,
+                "lines": [values(found, line) for line in found.lines],
+                "total": values(found, found.total),
+                "storage": [storage_values(storage, line) for line in storage.lines],
+                "storage_total": storage_values(storage, storage.total),
+                **({"html": html} if html is not None else {}),
+            }
+        )
     elif in_csv:
-        click.echo(as_csv(found), nl=False)
+        click.echo(as_csv(found, storage), nl=False)
     elif html is not None:
         click.echo(safe(str(html)))
-    elif not found.lines:
+    elif not found.lines and not storage.lines:
         click.echo("nothing has ended in this time")
     else:
+        from hpcflow.costs.words import notes_of_keeping
+
         print_table(found)
+        print_storage(storage)
+        for note in notes_of_keeping(checkpoints):
+            click.echo(note)
     return 0
 
 

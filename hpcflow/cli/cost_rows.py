@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import parse_duration_s
 
 if TYPE_CHECKING:
-    from hpcflow.cli.session import Session
+    from hpcflow.costs.keeping import Keeping
     from hpcflow.ledger.rows import BilledRow
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
@@ -59,6 +61,23 @@ def window(
     begin = now - since if isinstance(since, timedelta) else since
     end = now - until if isinstance(until, timedelta) else until or now + timedelta(days=1)
     return Window(begin, end, now)
+
+
+def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | None) -> Keeping:
+    """What checkpoints cost in this time, where a site prices that."""
+    from hpcflow.costs.keeping import keeping
+
+    found = keeping(
+        session.ledger,
+        keys,
+        since=when.since or _LONG_AGO,
+        until=min(when.until, when.now),
+        filters={name: value for name, value in filters.items() if value is not None},
+        find_site=session.site,
+    )
+    for problem in found.problems:
+        warn(f"whether checkpoints cost anything there is not known: {problem}")
+    return found
 
 
 def rows(session: Session, when: Window, **filters: str | None) -> list[BilledRow]:

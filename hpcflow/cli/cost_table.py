@@ -14,6 +14,7 @@ from hpcflow.cli.output import safe
 
 if TYPE_CHECKING:
     from hpcflow.costs.report import Line, Report
+    from hpcflow.costs.storage import StorageLine, StorageReport
 
 
 def values(found: Report, line: Line) -> dict[str, Any]:
@@ -45,11 +46,33 @@ def amounts(line: Line) -> dict[str, Any]:
     }
 
 
-def as_csv(found: Report) -> str:
-    """A report for a spreadsheet, with all digits; the sum is left to it."""
+def storage_values(found: StorageReport, line: StorageLine) -> dict[str, Any]:
+    """A line about checkpoints as scripts get it."""
+    from hpcflow.costs.storage import decimal
+
+    keys = dict(zip(found.keys, line.by, strict=True))
+    amounts = {
+        name: f"{decimal(getattr(line, name)):f}"
+        for name in (
+            *("gb_months", "storage_usd", "gb", "egress_usd", "cost_usd"),
+            *("unpriced_gb_months", "unpriced_gb"),
+        )
+    }
+    return {**keys, "place": line.place, **amounts}
+
+
+def as_csv(found: Report, kept: StorageReport) -> str:
+    """A report for a spreadsheet, with all digits; the sum is left to it.
+
+    Checkpoints that have a price have lines of their own, which say where they were.
+    """
     text = io.StringIO()
     rows = [values(found, line) for line in found.lines]
     names = list(values(found, found.total))
+    if kept.lines:
+        more = [storage_values(kept, line) for line in kept.lines]
+        names += [name for name in more[0] if name not in names]
+        rows += more
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows([{name: plain(value) for name, value in row.items()} for row in rows])
@@ -64,6 +87,34 @@ def plain(value: object) -> object:
 
 def _is_number(text: str) -> bool:
     return text.lstrip("-").replace(".", "", 1).isdecimal()
+
+
+def print_storage(kept: StorageReport) -> None:
+    """What checkpoints cost, for a terminal; nothing where there is nothing."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not kept.lines:
+        return
+    table = Table(box=None, pad_edge=False)
+    for key in (*kept.keys, "checkpoints in"):
+        table.add_column(key.upper(), overflow="fold")
+    for title in ("GB-MONTHS", "USD", "GB FETCHED", "USD"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for line in (*kept.lines, kept.total):
+        is_total = line is kept.total
+        names = ["total", *[""] * len(kept.keys)] if is_total else [*line.by, line.place]
+        table.add_row(
+            *(Text(safe(name or ("" if is_total else "-"))) for name in names),
+            f"{float(line.gb_months):.2f}",
+            f"{float(line.storage_usd):.2f}",
+            f"{float(line.gb):.2f}",
+            f"{float(line.egress_usd):.2f}",
+            style="bold" if is_total else "",
+        )
+    click.echo()
+    Console(highlight=False, soft_wrap=True).print(table)
 
 
 def print_table(found: Report) -> None:

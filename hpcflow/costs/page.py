@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.costs import words
+from hpcflow.costs.keeping import Keeping
 from hpcflow.costs.pictures import pictures
 from hpcflow.costs.plots import require_matplotlib
 from hpcflow.costs.report import Line, Report
 from hpcflow.costs.showback import showback
+from hpcflow.costs.storage import StorageLine
 from hpcflow.costs.wasted import WastedRun
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.rows import BilledRow
@@ -30,6 +32,7 @@ class Content:
         since: None for everything up to ``until``.
         only: what the rows were chosen by: ``project`` -> its name.
         worst: the runs that wasted the most.
+        kept: what checkpoints cost, where a site prices that.
     """
 
     rows: Sequence[BilledRow]
@@ -39,6 +42,7 @@ class Content:
     now: datetime
     only: dict[str, str]
     worst: Sequence[WastedRun]
+    kept: Keeping
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,17 @@ def page(content: Content) -> str:
     return environment.get_template("pages/costs.html").render(
         title="What it cost",
         about=_about(content, said),
-        cards=_cards(found.total),
-        notes=words.notes(found.total),
+        cards=[*_cards(found.total), *_cards_of_keeping(content.kept)],
+        notes=words.notes(found.total) + words.notes_of_keeping(content.kept),
         plots=pictures(content.rows, found, said),
         tables=[
             each
-            for each in (_worst(content.worst), _shares(content.rows), _all(found, said))
+            for each in (
+                _worst(content.worst),
+                _shares(content.rows),
+                _kept(content.kept),
+                _all(found, said),
+            )
             if each.rows
         ],
         words=words.MEANINGS,
@@ -156,6 +165,37 @@ def _cards(total: Line) -> list[_Card]:
         _Card("Estimated", f"{unsure:,}", "", "attempts of which accounting has not told yet"),
         _Card("Without a price", f"{total.unpriced:,}", "", "attempts, counted in hours"),
     ]
+
+
+def _cards_of_keeping(kept: Keeping) -> list[_Card]:
+    total = kept.report.total
+    if not kept.report.lines:
+        return []
+    note = f"{float(total.gb_months):,.2f} GB-months kept, {float(total.gb):,.2f} GB fetched"
+    return [_Card("Checkpoints", f"{float(total.cost_usd):,.2f}", "USD", note)]
+
+
+def _kept(kept: Keeping) -> _Table:
+    found = kept.report
+
+    def row(line: StorageLine, names: Sequence[str]) -> _Row:
+        numbers = (line.gb_months, line.storage_usd, line.gb, line.egress_usd, line.cost_usd)
+        texts = [f"{float(number):,.2f}" for number in numbers]
+        return _Row(names, texts, is_sum=line is found.total)
+
+    lines = [row(line, [*(name or "-" for name in line.by), line.place]) for line in found.lines]
+    total = row(found.total, ["all", *[""] * len(found.keys)])
+    return _Table(
+        "Checkpoints that were kept and fetched",
+        "Beside the bills of jobs, and not in them.",
+        [*_titles(found.keys), "In"],
+        ("GB-months", "Keeping USD", "GB fetched", "Fetching USD", "USD"),
+        [*lines, total] if lines else [],
+    )
+
+
+def _titles(keys: Sequence[str]) -> list[str]:
+    return [key.replace("_", " ").capitalize() for key in keys]
 
 
 def _worst(worst: Sequence[WastedRun]) -> _Table:
@@ -242,7 +282,7 @@ def _all(found: Report, said: str) -> _Table:
     return _Table(
         f"All, by {said}",
         "The dearest first.",
-        [key.replace("_", " ").capitalize() for key in found.keys],
+        _titles(found.keys),
         numbers,
         [*lines, total] if lines else [],
     )

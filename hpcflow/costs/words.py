@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
+from hpcflow.costs.keeping import Keeping
 from hpcflow.costs.report import Line
 
 #: The numbers of a report, for people who see nothing but a page. docs/costs.md says the same, and
@@ -28,6 +29,12 @@ MEANINGS: Final = (
         "By being preemptible: what the same would have cost in the first partition of the site "
         "with the same GPUs where nobody is preempted, less the bill.",
     ),
+    (
+        "GB-months",
+        "Checkpoints that were kept: bytes × time, in 10⁹ bytes × 730 hours, by what was written "
+        "down when they came and went.",
+    ),
+    ("GB fetched", "10⁹ bytes of checkpoints and small files that were fetched from a store."),
     ("Month", "That of the end of an attempt, in UTC."),
 )
 
@@ -43,6 +50,38 @@ def notes(total: Line) -> list[str]:
             ),
             (total.estimated, "not in accounting yet: by what their jobs said (~)"),
             (total.unbilled, "have ended just now, and have no bill yet (~)"),
+        )
+        if count
+    ]
+
+
+def notes_of_keeping(found: Keeping) -> list[str]:
+    """What nobody knows of checkpoints that were kept and fetched."""
+    facts, total = found.facts, found.report.total
+    unpriced = [
+        f"{float(amount):,.2f} {what} are of a time that has no price in its site's file"
+        for amount, what in (
+            (total.unpriced_gb_months, "GB-months"),
+            (total.unpriced_gb, "GB fetched"),
+        )
+        if amount
+    ]
+    return unpriced + [
+        f"{count} {said}"
+        for count, said in (
+            (
+                len(facts.lost_runs),
+                "runs have no records any more, or none that you may read: of their checkpoints "
+                "only those are counted that the ledger still knows to be in a store",
+            ),
+            (
+                facts.lost_checkpoints,
+                "checkpoints went from scratch at a time that nobody saw, and are not counted",
+            ),
+            (
+                facts.lost_fetches,
+                "checkpoints were fetched of which nobody wrote down the size, and are not counted",
+            ),
         )
         if count
     ]

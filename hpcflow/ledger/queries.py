@@ -22,6 +22,7 @@ from hpcflow.ledger.rows import (
     MirrorLagRow,
     RunningRow,
     RunRow,
+    StoringRow,
 )
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, MirrorLag, RunDetail, RunView
@@ -370,6 +371,26 @@ def bills(
     by_id = {str(run_id): said for run_id, *said in found}
     attempts = decode_all(AttemptRow, names, rows, lambda *attempt: attempt)
     return [_billed(attempt, by_id[attempt[0]]) for attempt in attempts if attempt[0] in by_id]
+
+
+def sites(connection: Connection) -> list[str]:
+    """The sites of all runs."""
+    return [site for (site,) in connection.rows("SELECT DISTINCT site FROM run ORDER BY site")]
+
+
+def storing(
+    connection: Connection, sites: Sequence[str], filters: Mapping[str, str]
+) -> list[StoringRow]:
+    """The runs of these sites, and where their checkpoints are kept.
+
+    Args:
+        filters: as those of :func:`bills`.
+    """
+    names = ("run_id", "project", "user_name", "site", "parent_sweep", "run_dir", "mirror_url")
+    where = "".join(f" AND {name} = ?" for name in filters)
+    where = f"site IN ({_marks(sites)}){where} ORDER BY run_id"
+    found = _select(connection, "run", names, where, [*sites, *filters.values()])
+    return decode_all(RunRow, names, found, StoringRow)
 
 
 def _billed(attempt: Sequence[Any], run: Sequence[Any]) -> BilledRow:

@@ -228,6 +228,19 @@ class BilledRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoringRow:
+    """A run, as far as it says who keeps its checkpoints where."""
+
+    run_id: str
+    project: str
+    user: str
+    site: str
+    sweep: str | None
+    run_dir: str
+    mirror_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunningRow:
     """An attempt that runs, as far as its progress goes."""
 

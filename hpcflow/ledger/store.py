@@ -31,6 +31,7 @@ from hpcflow.ledger.rows import (
     MirroredRow,
     RunningRow,
     RunRow,
+    StoringRow,
 )
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
@@ -204,6 +205,17 @@ class Ledger:
         """
         with self._reading() as connection:
             return used(connection, run_id=run_id, since=since, filters=filters)
+
+    def sites(self) -> list[str]:
+        """The sites of all runs, by what the runs call them."""
+        return queries.sites(self.connection())
+
+    def storing(self, sites: Sequence[str], *, filters: Mapping[str, str]) -> list[StoringRow]:
+        """The runs of these sites, and where their checkpoints are kept; filters as for bills."""
+        if not sites:
+            return []
+        with self._reading() as connection:
+            return queries.storing(connection, sites, filters)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""

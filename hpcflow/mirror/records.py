@@ -14,6 +14,7 @@ One JSON object on a line, appended and synced before anything is done that reli
 - ``failed``: ``why``; ``is_final`` where it is the checkpoint here that is damaged, for it will not
   be tried again; without it, it will. ``names`` are files that the store has damaged
 - ``removed``: from the store, by the rule for keeping
+- ``read``: so many ``size_bytes`` were fetched from the store, to see whether it is as it was sent
 
 The job and the ledger read this file, too. A line that is torn or of a newer version says nothing.
 """
@@ -34,6 +35,7 @@ SENDING: Final = "sending"
 MIRRORED: Final = "mirrored"
 FAILED: Final = "failed"
 REMOVED: Final = "removed"
+READ: Final = "read"
 #: Of train steps, or bytes: no name of a folder has more digits.
 _TOO_MANY: Final = 10**18
 
@@ -92,31 +94,31 @@ class Records:
         Raises:
             KeyError, TypeError, ValueError: it is none of ours.
         """
-        step, at, what = _count(said["train_step"]), from_text(_text(said["at"])), said["what"]
+        step, at, what = count(said["train_step"]), from_text(text(said["at"])), said["what"]
         if what == SENDING:
             sha256 = said.get("sha256")
-            self.uploads[f"{step}/{_text(said['name'])}"] = Upload(
-                _text(said["upload_id"]),
-                _count(said["part_bytes"]),
-                None if sha256 is None else _text(sha256),
+            self.uploads[f"{step}/{text(said['name'])}"] = Upload(
+                text(said["upload_id"]),
+                count(said["part_bytes"]),
+                None if sha256 is None else text(sha256),
             )
         elif what == BEGAN:
             self.began[step] = at
         elif what == MIRRORED:
-            sent = Mirrored(at, _text(said["manifest_sha256"]), _count(said["size_bytes"]))
+            sent = Mirrored(at, text(said["manifest_sha256"]), count(said["size_bytes"]))
             self._forget(step)
             self.rotten.pop(step, None)
             self.mirrored[step] = sent
         elif what == FAILED:
-            why, names = _text(said["why"]), {_text(name) for name in said.get("names", ())}
-            damaged = (_text(said["manifest_sha256"]), why) if said.get("is_final") else None
+            why, names = text(said["why"]), {text(name) for name in said.get("names", ())}
+            damaged = (text(said["manifest_sha256"]), why) if said.get("is_final") else None
             self._forget(step)
             self.failed[step] = why
             self.rotten.setdefault(step, set()).update(names)
             if damaged is not None:
                 self.damaged[step] = damaged
         elif what == REMOVED:
-            sha256 = _text(said.get("manifest_sha256", ""))
+            sha256 = text(said.get("manifest_sha256", ""))
             self._forget(step)
             self.removed[step] = sha256
         self.is_used |= what in (SENDING, BEGAN, MIRRORED, REMOVED)
@@ -168,13 +170,15 @@ def record(
     append_line_durably(run_dir.mirror, json.dumps(said))
 
 
-def _count(said: Any) -> int:
+def count(said: Any) -> int:
+    """``said``, if it can be a number of train steps or bytes; else ValueError."""
     if type(said) is not int or not 0 <= said < _TOO_MANY:
         raise ValueError(f"{said!r} is no count")
     return said
 
 
-def _text(said: Any) -> str:
+def text(said: Any) -> str:
+    """``said``, if it is a text; else TypeError."""
     if not isinstance(said, str):
         raise TypeError(f"{said!r} is no text")
     return said

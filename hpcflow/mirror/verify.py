@@ -10,7 +10,7 @@ from typing import Final
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, MissingObjectError
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
-from hpcflow.mirror.records import FAILED, record
+from hpcflow.mirror.records import FAILED, READ, record
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.small_files import forget_lost
 from hpcflow.mirror.stores import open_store
@@ -54,7 +54,12 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
     results = []
     for step, sent in sorted(seen.records.mirrored.items(), reverse=True):
         folder = checkpoint_folder(seen.run_id, step)
-        wrong = _wrong(remote, folder, sent.manifest_sha256, reads=reads)
+        fetched = _Fetched(remote)
+        wrong = _wrong(fetched, folder, sent.manifest_sha256, reads=reads)
+        if fetched.size_bytes:  # some stores charge for it
+            mark_unread(home, run_dir)
+            size_bytes = fetched.size_bytes
+            record(run_dir, clock, READ, url=remote.url, train_step=step, size_bytes=size_bytes)
         why = _said_shortly(list(wrong.values()))
         if why is not None:
             mark_unread(home, run_dir)
@@ -85,8 +90,29 @@ def verify_small_files(run_dir: RunDir, *, clock: Clock) -> list[str]:
     return [] if mirror is None else forget_lost(run_dir, open_store(mirror, clock=clock))
 
 
-def _wrong(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) -> dict[str, str]:
+class _Fetched:
+    """A store, and how much of files was read of it."""
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = remote
+        self.size_bytes = 0
+
+    def sha256(self, name: str, entry: Entry, like: str, *, reads: bool) -> str:
+        """By what is stored with it; by reading it, where nothing is."""
+        known = None if reads else self.remote.stat(name)
+        if known is not None and known.sha256 is not None:
+            return known.sha256
+        checksum = Checksum(like)
+        for begin in range(0, entry.size_bytes, _PIECE_BYTES):
+            piece = self.remote.read_range(name, begin, begin + _PIECE_BYTES)
+            self.size_bytes += len(piece)
+            checksum.update(piece)
+        return checksum.text()
+
+
+def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -> dict[str, str]:
     """Name -> what is wrong with the object."""
+    remote = store.remote
     try:
         manifest = remote.read(folder + MANIFEST)
     except MissingObjectError:
@@ -100,7 +126,7 @@ def _wrong(remote: Remote, folder: str, manifest_sha256: str, *, reads: bool) ->
             wrong[name] = f"{name} is gone"
         elif entry.size_bytes != said["size_bytes"]:
             wrong[name] = f"{name} has {entry.size_bytes} bytes, not {said['size_bytes']}"
-        elif _sha256(remote, folder + name, entry, said["sha256"], reads=reads) != said["sha256"]:
+        elif store.sha256(folder + name, entry, said["sha256"], reads=reads) != said["sha256"]:
             wrong[name] = f"{name} is another file of the same size"
     return wrong
 
@@ -109,14 +135,3 @@ def _said_shortly(wrong: list[str]) -> str | None:
     if not wrong:
         return None
     return wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more files"
-
-
-def _sha256(remote: Remote, name: str, entry: Entry, like: str, *, reads: bool) -> str:
-    """By what is stored with it; by reading it, where nothing is."""
-    known = None if reads else remote.stat(name)
-    if known is not None and known.sha256 is not None:
-        return known.sha256
-    checksum = Checksum(like)
-    for begin in range(0, entry.size_bytes, _PIECE_BYTES):
-        checksum.update(remote.read_range(name, begin, begin + _PIECE_BYTES))
-    return checksum.text()

@@ -314,6 +314,12 @@ class Restored(_Record):
         description="The newest train step that could be had, here or there, 0 without one; None "
         "where another was asked for, or where nobody wrote it down.",
     )
+    size_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Bytes that were fetched from the store: of these checkpoints, and of small "
+        "files; None where nobody wrote it down.",
+    )
     site: str
     site_before: str | None = None
     run_dir_before: str | None = None

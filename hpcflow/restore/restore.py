@@ -143,6 +143,7 @@ def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: 
             url=url,
             after=journals.last_job(journal.read(run_dir)),
             newest=local.newest_whole(run_dir) or 0,
+            size_bytes=0,
             site=run.site,
         )
         journal.append(run_dir, said)
@@ -164,7 +165,7 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
-        self._is_search, self._of_use = False, 0
+        self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
     def do(self, which: Which, *, says_so: bool) -> Outcome:
@@ -254,6 +255,7 @@ class _Restoring:
             self._outcome.skipped[train_step] = error.message
             return False
         self._outcome.checkpoints.append(train_step)
+        self._fetched_bytes += checkpoint.size_bytes
         if look(folder, self._remote.run_id).state == COMPLETE:  # whoever resumes looks, too
             self._of_use = max(self._of_use, train_step)
         return True
@@ -281,6 +283,7 @@ class _Restoring:
             size = sum(self._remote.entry(name).size_bytes for name in names)
             self._progress.on_doing(f"{len(names)} small files", size)
             self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
+            self._fetched_bytes += size
 
     def _new_records(self, records: list[JournalRecord]) -> list[JournalRecord]:
         """What the journal has to say besides: what only the ledger knew; of a run that moves, the
@@ -326,6 +329,7 @@ class _Restoring:
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
             newest=self._newest_to_be_had(),
+            size_bytes=self._fetched_bytes,
             site=run.site,
             site_before=before.site if is_move else None,
             run_dir_before=before.run_dir if is_move else None,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_serializer, model_validator
 
@@ -108,16 +109,7 @@ class Price(Rates):
 
     @model_validator(mode="after")
     def _in_order(self) -> Price:
-        after = self.valid_from
-        for index, rates in enumerate(self.earlier):
-            if after is None:
-                key = ("valid_from",) if index == 0 else ("earlier", index - 1, "valid_from")
-                raise WrongKey("is missing: when did what was `earlier` end?", *key)
-            if rates.valid_from is not None and rates.valid_from >= after:
-                raise WrongKey(
-                    "must be before that of what came after it", "earlier", index, "valid_from"
-                )
-            after = rates.valid_from
+        require_order(self.valid_from, [rates.valid_from for rates in self.earlier])
         return self
 
     def periods(self, begin: datetime, end: datetime) -> list[tuple[datetime, datetime, Rates]]:
@@ -125,13 +117,51 @@ class Price(Rates):
 
         What nothing holds for, has rates that say nothing.
         """
-        found: list[tuple[datetime, datetime, Rates]] = []
-        until = end
-        for rates in (self, *self.earlier):
-            since = rates.valid_from
-            if since is None or since <= begin:
-                return [(begin, until, rates), *found]
-            if since < until:
-                found.insert(0, (since, until, rates))
-                until = since
-        return [(begin, until, Rates()), *found]
+        return periods_of((self, *self.earlier), begin, end, Rates())
+
+
+class Dated(Protocol):
+    """What holds from a time on."""
+
+    @property
+    def valid_from(self) -> datetime | None:
+        """Always, where there is none."""
+        ...
+
+
+Held = TypeVar("Held", bound=Dated)
+
+
+def require_order(newest: datetime | None, earlier: Sequence[datetime | None]) -> None:
+    """See that what held ``earlier`` did so one after the other, the newest first.
+
+    Raises:
+        WrongKey: it did not, or nobody knows when it ended.
+    """
+    after = newest
+    for index, valid_from in enumerate(earlier):
+        if after is None:
+            key = ("valid_from",) if index == 0 else ("earlier", index - 1, "valid_from")
+            raise WrongKey("is missing: when did what was `earlier` end?", *key)
+        if valid_from is not None and valid_from >= after:
+            raise WrongKey(
+                "must be before that of what came after it", "earlier", index, "valid_from"
+            )
+        after = valid_from
+
+
+def periods_of(
+    newest_first: Sequence[Held], begin: datetime, end: datetime, nothing: Held
+) -> list[tuple[datetime, datetime, Held]]:
+    """From ``begin`` to ``end``, cut where what holds has changed, oldest first; ``nothing`` is
+    what holds before the oldest."""
+    found: list[tuple[datetime, datetime, Held]] = []
+    until = end
+    for rates in newest_first:
+        since = rates.valid_from
+        if since is None or since <= begin:
+            return [(begin, until, rates), *found]
+        if since < until:
+            found.insert(0, (since, until, rates))
+            until = since
+    return [(begin, until, nothing), *found]

@@ -35,6 +35,7 @@ from hpcflow.model.kinds import (
     WrongKey,
 )
 from hpcflow.sites.prices import Price
+from hpcflow.sites.store_price import ScratchPrice, StorePrice
 from hpcflow.sites.weights import Weights
 
 #: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
@@ -228,6 +229,9 @@ class Scratch(Section):
         None, description="Days without access until a file is purged."
     )
     filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
+    price: ScratchPrice | None = Field(
+        None, description="What keeping checkpoints there costs. [costs.md](costs.md#keeping-them)."
+    )
 
 
 class Retention(Section):
@@ -280,6 +284,11 @@ class SiteMirror(Section):
         None,
         description="A partition for data transfer, in Slurm's words: the daemon sends the mirror "
         "as a job there. Default: it runs beside the daemon.",
+    )
+    price: StorePrice | None = Field(
+        None,
+        description="What keeping checkpoints there, and fetching them, costs. "
+        "[costs.md](costs.md#keeping-them).",
     )
 
     @model_validator(mode="after")

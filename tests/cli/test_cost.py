@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from hpcflow.storage.layout import Home
+from hpcflow.storage.runs import list_runs
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.cli.test_live_view import at_a_terminal
+from tests.mirror.runs import save
 
 SITE = """\
 name: mine
@@ -98,6 +102,38 @@ def test_what_wasted_the_most_and_what_to_do(billed: Desk) -> None:
     said = billed.say("cost", "wasted")
     assert "it ended before its first checkpoint (1 × failed)" in said
     assert f"hpcflow logs {found['run_id']}" in said
+
+
+def test_checkpoints_that_are_kept_and_fetched_have_lines_of_their_own(
+    desk: Desk, home: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    mirror = f"mirror: {{url: {store}, price: {{storage_usd_per_gb_month: '1e6', "
+    (desk.folder / "mine.yaml").write_text(SITE + mirror + "egress_usd_per_gb: '1000'}}\n")
+    config = desk.config("kept", "true")
+    desk.say("run", config, "--wait", "--site", str(desk.folder / "mine.yaml"))
+    assert desk.json("cost", "report")["storage"] == []
+    (run_dir,) = list_runs(Home(home))
+    save(run_dir, 400)
+    desk.say("mirror", "--once")
+    shutil.rmtree(run_dir.path)
+    desk.say("restore", run_dir.path.name)
+
+    report = desk.json("cost", "report", "--by", "run")
+    (line,) = report["storage"]
+    assert (line["run"], line["place"]) == (run_dir.path.name, str(store))
+    assert float(line["storage_usd"]) > 0
+    assert 0.1 < float(line["egress_usd"]) < 0.2, "100,000 bytes, and small files"
+    assert float(report["storage_total"]["cost_usd"]) >= float(line["cost_usd"])
+    said = desk.say("cost", "report")
+    assert "CHECKPOINTS IN" in said
+    assert said.splitlines()[-1].split()[-2:] == ["0.00", f"{float(line['egress_usd']):.2f}"]
+    *_, last = csv.DictReader(io.StringIO(desk.say("cost", "report", "--csv")))
+    assert (last["project"], last["place"], last["attempts"]) == ("tests", str(store), "")
+    page = tmp_path / "costs.html"
+    desk.say("cost", "report", "--html", str(page))
+    assert "Checkpoints that were kept and fetched" in page.read_text()
+    assert desk.json("cost", "report", "--until", "2020-01-01")["storage"] == []
 
 
 def test_a_terminal_gets_a_table_with_a_bold_sum(billed: Desk) -> None:

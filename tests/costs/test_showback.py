@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ def test_the_shares_of_a_team_are_of_its_money() -> None:
         ("ada", 0.75, 2),
         ("grace", 0.25, 1),
     ]
-    assert (vision.total.cost_usd, vision.unit.name) == (4, "USD")
+    assert (vision.total.cost_usd, vision.unit.name) == (Decimal(4), "USD")
 
 
 def test_who_used_what_has_no_price_has_not_used_nothing() -> None:

@@ -104,3 +104,15 @@ def test_a_small_file_that_the_store_has_lost_is_found_and_sent_again(desk: Desk
     assert verify_small_files(run_dir, clock=clock) == ["artifacts/plot.png", "params.json"]
     assert desk.mirror().small_files == 2
     assert verify_small_files(run_dir, clock=clock) == []
+
+
+def test_what_is_read_for_it_is_written_down_for_stores_charge_for_it(desk: Desk) -> None:
+    run_dir = desk.make()
+    save(run_dir, 400)
+    desk.mirror()
+    before = len(said(run_dir))
+    verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
+    assert said(run_dir)[before:] == [("read", 400)]
+    last = json.loads(run_dir.mirror.read_text().splitlines()[-1])
+    assert last["size_bytes"] == 100_000
+    assert desk.mirror().mirrored == [], "it is still there, and known to be"

@@ -45,6 +45,21 @@ def test_a_purged_run_is_back_as_it_was(owner: Owner) -> None:
         assert all(not Path(root, name).stat().st_mode & 0o077 for name in files)
 
 
+def test_it_says_how_much_was_fetched_for_stores_charge_for_it(owner: Owner) -> None:
+    run_dir = owner.mirrored(100, 200)
+    checkpoint = sum(len(data) for data in FILES.values())
+    purge(run_dir)
+    owner.restore(run_dir)
+    owner.restore(run_dir, which=100)
+    owner.restore(run_dir, says_so=True)
+    said = [each for each in journal.read(run_dir) if isinstance(each, Restored)]
+    assert [each.checkpoints for each in said] == [[200], [100], []]
+    first, second, third = [each.size_bytes for each in said]
+    assert first is not None
+    assert first > checkpoint, "with the small files"
+    assert (second, third) == (checkpoint, 0)
+
+
 def test_to_go_on_the_newest_checkpoint_is_enough(owner: Owner) -> None:
     run_dir = owner.mirrored(100, 200, 300)
     purge(run_dir)

@@ -1,0 +1,127 @@
+"""Which checkpoints were kept where, from when to when, and what was fetched: from the records.
+
+What the records are, and what nobody can know, is told in docs/costs.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from hpcflow.costs.scratch_history import scratch_history
+from hpcflow.ledger.rows import MirroredRow, StoringRow
+from hpcflow.mirror.history import history_of
+from hpcflow.mirror.records import MIRRORED
+from hpcflow.model.journal import Restored, parse_record_or_none
+from hpcflow.storage.files import read_file
+from hpcflow.storage.layout import RunDir
+
+#: Where checkpoints are that are in no store.
+SCRATCH: Final = "scratch"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Bytes of a run that were kept somewhere for a time.
+
+    Attributes:
+        place: the URL of a store, or :data:`SCRATCH`.
+        end: None while they are there.
+    """
+
+    run: StoringRow
+    place: str
+    size_bytes: int
+    begin: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Bytes of a run that were fetched from a store."""
+
+    run: StoringRow
+    place: str
+    size_bytes: int
+    at: datetime
+
+
+@dataclass
+class Facts:
+    """What is known, and of how much nobody knows.
+
+    Attributes:
+        lost_runs: ids of runs whose records are gone or closed to us: what their stores have now is
+            known from the ledger, and not what was removed before, or fetched.
+        lost_checkpoints: that went at a time that nobody saw: a purge of scratch.
+        lost_fetches: of which nobody wrote down how much it was.
+    """
+
+    stored: list[Stored] = field(default_factory=list)
+    fetched: list[Fetched] = field(default_factory=list)
+    lost_runs: set[str] = field(default_factory=set)
+    lost_checkpoints: int = 0
+    lost_fetches: int = 0
+
+
+def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
+    """What the records of one run say about stores.
+
+    Args:
+        known: what the ledger has of it, for where the records are gone.
+    """
+    run_dir = RunDir(Path(run.run_dir))
+    try:
+        lines = read_file(run_dir.mirror).split(b"\n")[:-1]
+    except FileNotFoundError:
+        lines = []
+        if not run_dir.journal.exists():
+            _add_known(facts, run, known)
+            return
+    except OSError:
+        _add_known(facts, run, known)
+        return
+    history = history_of(lines)
+    for kept in history.kept:
+        facts.stored.append(Stored(run, kept.url, kept.size_bytes, kept.begin, kept.end))
+    for read in history.read:
+        facts.fetched.append(Fetched(run, read.url, read.size_bytes, read.at))
+    for restored in _restored(run_dir):
+        size_bytes = restored.size_bytes
+        if size_bytes is None:  # as it was before that was written down
+            sizes = [history.sizes.get(step) for step in restored.checkpoints]
+            facts.lost_fetches += sizes.count(None)
+            size_bytes = sum(size for size in sizes if size is not None)
+        if size_bytes:
+            place = restored.url.rstrip("/").removesuffix(f"/{run.run_id}")
+            facts.fetched.append(Fetched(run, place, size_bytes, restored.at))
+
+
+def _restored(run_dir: RunDir) -> list[Restored]:
+    try:
+        lines = read_file(run_dir.journal).split(b"\n")[:-1]
+    except OSError:
+        return []
+    records = (parse_record_or_none(line) for line in lines if b'"restored"' in line)
+    return [each for each in records if isinstance(each, Restored)]
+
+
+def _add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
+    facts.lost_runs.add(run.run_id)
+    for row in known:
+        if row.state == MIRRORED:
+            facts.stored.append(Stored(run, row.url, row.size_bytes, row.at, None))
+
+
+def add_scratch(facts: Facts, run: StoringRow) -> None:
+    """What the records of one run say about its checkpoints on scratch."""
+    history = scratch_history(RunDir(Path(run.run_dir)))
+    if history is None:
+        facts.lost_runs.add(run.run_id)
+        return
+    facts.lost_checkpoints += history.lost
+    for kept in history.kept:
+        facts.stored.append(Stored(run, SCRATCH, kept.size_bytes, kept.begin, kept.end))

@@ -1,0 +1,87 @@
+"""What checkpoints cost that were kept and fetched: by the records of runs and their sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from hpcflow.costs.facts import SCRATCH, Facts, add_scratch, add_store
+from hpcflow.costs.storage import StorageReport, storage_report
+from hpcflow.errors import HpcflowError
+from hpcflow.ledger.rows import MirroredRow, StoringRow
+from hpcflow.ledger.store import Ledger
+from hpcflow.sites.schema import Site
+from hpcflow.sites.store_price import ScratchPrice, StorePrice, price_of_store
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What came of it.
+
+    Attributes:
+        facts: of how much nobody knows.
+        problems: site files that could not be read: whether they have such prices is not known.
+    """
+
+    report: StorageReport
+    facts: Facts = field(default_factory=Facts)
+    problems: list[str] = field(default_factory=list)
+
+
+def keeping(
+    ledger: Ledger,
+    keys: Sequence[str],
+    *,
+    since: datetime,
+    until: datetime,
+    filters: Mapping[str, str],
+    find_site: Callable[[str], Site],
+) -> Keeping:
+    """What checkpoints cost between two times; nothing where no site prices them.
+
+    Args:
+        until: not after now.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    sites: dict[str, Site] = {}
+    problems: list[str] = []
+    for name in ledger.sites():
+        try:
+            site = find_site(name)
+        except HpcflowError as error:
+            problems.append(f"{name}: {error.message}")
+            continue
+        if site.scratch.price is not None or (site.mirror is not None and site.mirror.price):
+            sites[name] = site
+    facts = Facts()
+    runs = ledger.storing(list(sites), filters=filters)
+    in_stores = [run for run in runs if _price(sites, run, run.mirror_url) is not None]
+    known: dict[str, list[MirroredRow]] = {}
+    for row in ledger.mirrored([run.run_id for run in in_stores]):
+        known.setdefault(row.run_id, []).append(row)
+    for run in in_stores:
+        add_store(facts, run, known.get(run.run_id, ()))
+    for run in runs:
+        if sites[run.site].scratch.price is not None:
+            add_scratch(facts, run)
+    found = storage_report(
+        facts.stored,
+        facts.fetched,
+        keys,
+        since=since,
+        until=until,
+        price_of=lambda run, place: _price(sites, run, place),
+    )
+    return Keeping(found, facts, problems)
+
+
+def _price(
+    sites: Mapping[str, Site], run: StoringRow, place: str | None
+) -> ScratchPrice | StorePrice | None:
+    site = sites[run.site]
+    if place == SCRATCH:
+        return site.scratch.price
+    return None if place is None else price_of_store(site, place)

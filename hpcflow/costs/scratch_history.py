@@ -1,0 +1,116 @@
+"""Which checkpoints a run directory had, from when to when: from its events and its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from hpcflow.clock import from_text
+from hpcflow.model.events import parse_event
+from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
+from hpcflow.storage.checkpoints import is_complete
+from hpcflow.storage.files import read_file
+from hpcflow.storage.layout import RunDir
+
+#: Lines with anything else are not parsed: a training reports its progress all the time.
+_MADE, _REMOVED = b'"checkpoint"', b'"checkpoint_removed"'
+
+
+@dataclass(frozen=True)
+class KeptHere:
+    """A checkpoint that a run directory had; ``end`` is None while it is there."""
+
+    path: str
+    size_bytes: int
+    begin: datetime
+    end: datetime | None = None
+
+
+@dataclass
+class ScratchHistory:
+    """What was there.
+
+    Attributes:
+        lost: how many went, nobody knows when: they are not in ``kept``.
+    """
+
+    kept: list[KeptHere] = field(default_factory=list)
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class _Said:
+    at: datetime
+    path: str
+    size_bytes: int | None
+    is_made: bool
+    was_lost: bool = False
+
+
+def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
+    """The history of a run directory; None where it is gone, or closed to us.
+
+    A path that is written again holds the new checkpoint alone. One that a purge took, and that
+    came back from a store, was there from then on; how long it was before, nobody knows.
+    """
+    if not run_dir.journal.exists():
+        return None
+    said = sorted(_said(run_dir), key=lambda each: each.at)
+    found, there = ScratchHistory(), dict[str, KeptHere]()
+    for each in said:
+        old = there.pop(each.path, None)
+        if old is not None and each.was_lost:
+            found.lost += 1
+        elif old is not None:
+            found.kept.append(replace(old, end=each.at))
+        if each.is_made:
+            size_bytes = each.size_bytes if each.size_bytes is not None else _size(old)
+            there[each.path] = KeptHere(each.path, size_bytes, each.at)
+    for kept in there.values():
+        if is_complete(run_dir, kept.path):
+            found.kept.append(kept)
+        else:
+            found.lost += 1
+    return found
+
+
+def _size(old: KeptHere | None) -> int:
+    return 0 if old is None else old.size_bytes
+
+
+def _said(run_dir: RunDir) -> Iterator[_Said]:
+    for number in run_dir.attempt_numbers():
+        for line in _lines(run_dir.attempt(number).events):
+            if _MADE in line or _REMOVED in line:
+                try:
+                    yield from _of_event(parse_event(line) or {})
+                except (ValueError, KeyError, TypeError):
+                    continue
+    for line in _lines(run_dir.journal):
+        if _REMOVED in line or b'"restored"' in line:
+            record = parse_record_or_none(line)
+            if isinstance(record, CheckpointRemoved):
+                yield _Said(record.at, record.path, record.size_bytes, is_made=False)
+            elif isinstance(record, Restored):
+                for step in record.checkpoints:
+                    path = f"checkpoints/{step:09d}"
+                    yield _Said(record.at, path, None, is_made=True, was_lost=True)
+
+
+def _of_event(event: dict[str, Any]) -> Iterator[_Said]:
+    if event.get("event") not in ("checkpoint", "checkpoint_removed"):
+        return
+    path, size_bytes = event["path"], event.get("size_bytes", 0)
+    if not isinstance(path, str) or type(size_bytes) is not int or size_bytes < 0:
+        raise ValueError("no checkpoint")
+    is_made = event["event"] == "checkpoint"
+    yield _Said(from_text(event["at"]), path, size_bytes, is_made)
+
+
+def _lines(path: Any) -> list[bytes]:
+    try:
+        return read_file(path).split(b"\n")[:-1]
+    except OSError:
+        return []

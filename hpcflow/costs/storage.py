@@ -1,0 +1,180 @@
+"""What keeping checkpoints, and fetching them, comes to. Pure, and exact.
+
+Bytes × microseconds are whole numbers, so whatever a time is cut into adds up to the whole of it.
+A GB is 10⁹ bytes, a month 730 hours: see :mod:`hpcflow.sites.store_price`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from typing import Final
+
+from hpcflow.costs.facts import Fetched, Stored
+from hpcflow.ledger.rows import StoringRow
+from hpcflow.sites.store_price import ScratchPrice, StorePrice
+
+GB_BYTES: Final = 10**9
+MONTH_HOURS: Final = 730
+_US: Final = timedelta(microseconds=1)
+_GB_MONTH: Final = GB_BYTES * MONTH_HOURS * 3600 * 10**6
+_PLACES: Final = Decimal("1e-8")
+_EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
+
+#: What the site of a run charges for a place; None where it says nothing of it.
+PriceOf = Callable[[StoringRow, str], ScratchPrice | StorePrice | None]
+
+
+@dataclass
+class StorageLine:
+    """One line about checkpoints.
+
+    Attributes:
+        by: as those of :class:`hpcflow.costs.report.Line`; empty for what a checkpoint has none of.
+        place: a store's URL up to its bucket, or ``scratch``.
+        gb_months: that were kept; ``unpriced_gb_months`` of them in a time that has no price.
+        gb: that were fetched; ``unpriced_gb`` of them likewise.
+    """
+
+    by: tuple[str, ...]
+    place: str
+    gb_months: Fraction = Fraction(0)
+    unpriced_gb_months: Fraction = Fraction(0)
+    storage_usd: Fraction = Fraction(0)
+    gb: Fraction = Fraction(0)
+    unpriced_gb: Fraction = Fraction(0)
+    egress_usd: Fraction = Fraction(0)
+
+    @property
+    def cost_usd(self) -> Fraction:
+        """Of keeping and fetching together, as far as there are prices."""
+        return self.storage_usd + self.egress_usd
+
+
+@dataclass(frozen=True)
+class StorageReport:
+    """Lines, the dearest first, and their sum."""
+
+    keys: tuple[str, ...]
+    lines: list[StorageLine] = field(default_factory=list)
+    total: StorageLine = field(default_factory=lambda: StorageLine((), ""))
+
+
+def storage_report(
+    stored: Iterable[Stored],
+    fetched: Iterable[Fetched],
+    keys: Sequence[str],
+    *,
+    since: datetime,
+    until: datetime,
+    price_of: PriceOf,
+) -> StorageReport:
+    """Sum up what was kept between two times, and what was fetched.
+
+    What a site has no such price for is left out: it is not charged.
+
+    Args:
+        until: not after now: what is there is not paid for before it was there.
+    """
+    lines: dict[tuple[tuple[str, ...], str], StorageLine] = {}
+    total = StorageLine(("",) * len(keys), "")
+
+    def line(run: StoringRow, place: str, at: datetime) -> StorageLine:
+        by = tuple(_value(run, key, at) for key in keys)
+        short = bucket_of(place)
+        return lines.setdefault((by, short), StorageLine(by, short))
+
+    for each in stored:
+        begin, end = max(each.begin, since), min(each.end or until, until)
+        for one, other in _months(begin, end) if "month" in keys else [(begin, end)]:
+            if one < other:
+                price = price_of(each.run, each.place)
+                if price is not None:
+                    for which in (line(each.run, each.place, one), total):
+                        _add_stored(which, each.size_bytes, price, one, other)
+    for get in fetched:
+        price = price_of(get.run, get.place) if since <= get.at < until else None
+        if isinstance(price, StorePrice):
+            for which in (line(get.run, get.place, get.at), total):
+                _add_fetched(which, get.size_bytes, price, get.at)
+    found = [each for each in lines.values() if each.gb_months or each.gb]
+    return StorageReport(tuple(keys), sorted(found, key=_dearest_first), total)
+
+
+def _dearest_first(line: StorageLine) -> tuple[Fraction, Fraction, tuple[str, ...], str]:
+    return (-line.cost_usd, -line.gb_months, line.by, line.place)
+
+
+def _add_stored(
+    line: StorageLine,
+    size_bytes: int,
+    price: ScratchPrice | StorePrice,
+    begin: datetime,
+    end: datetime,
+) -> None:
+    if all(rates.storage_usd_per_gb_month is None for rates in (price, *price.earlier)):
+        return
+    for since, until, rates in price.periods(begin, end):
+        months = gb_months(size_bytes, since, until)
+        line.gb_months += months
+        if rates.storage_usd_per_gb_month is None:
+            line.unpriced_gb_months += months
+        else:
+            line.storage_usd += months * Fraction(rates.storage_usd_per_gb_month)
+
+
+def _add_fetched(line: StorageLine, size_bytes: int, price: StorePrice, at: datetime) -> None:
+    if all(rates.egress_usd_per_gb is None for rates in (price, *price.earlier)):
+        return
+    ((_, _, rates),) = price.periods(at, at)
+    gb = Fraction(size_bytes, GB_BYTES)
+    line.gb += gb
+    if rates.egress_usd_per_gb is None:
+        line.unpriced_gb += gb
+    else:
+        line.egress_usd += gb * Fraction(rates.egress_usd_per_gb)
+
+
+def gb_months(size_bytes: int, begin: datetime, end: datetime) -> Fraction:
+    """Bytes × time, in GB-months: 10⁹ bytes × 730 hours. Nothing where it ends before it begins."""
+    return Fraction(size_bytes * max(0, (end - begin) // _US), _GB_MONTH)
+
+
+def decimal(amount: Fraction) -> Decimal:
+    """To eight places, half to even: as the lines of a bill."""
+    exact = _EXACT.divide(Decimal(amount.numerator), Decimal(amount.denominator))
+    return exact.quantize(_PLACES, context=_EXACT)
+
+
+def bucket_of(place: str) -> str:
+    """The part of a store's URL that says whose it is: ``s3://bucket``; a folder as it is."""
+    scheme, mark, rest = place.partition("://")
+    return f"{scheme}{mark}{rest.partition('/')[0]}" if mark and scheme != "file" else place
+
+
+def _months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """The parts of a time that lie in one month of UTC each."""
+    while begin < end:
+        after = (begin.replace(day=1) + timedelta(days=32)).replace(
+            day=1, hour=0, minute=0, second=0, microsecond=0
+        )
+        yield begin, min(after, end)
+        begin = after
+
+
+_OF_RUN: Final[dict[str, Callable[[StoringRow], str]]] = {
+    "project": lambda run: run.project,
+    "user": lambda run: run.user,
+    "run": lambda run: run.run_id,
+    "sweep": lambda run: run.sweep or "",
+}
+
+
+def _value(run: StoringRow, key: str, at: datetime) -> str:
+    """A checkpoint has no partition, no GPUs and no end."""
+    if key == "month":
+        return f"{at:%Y-%m}"
+    return _OF_RUN[key](run) if key in _OF_RUN else ""
