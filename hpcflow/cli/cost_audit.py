@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session, warn
+
+if TYPE_CHECKING:
+    from hpcflow.costs.audit import Audit, Unknown
 
 
 @click.command("audit")
@@ -21,15 +25,20 @@ def audit_command(
 ) -> int:
     """Compute all of your bills anew, from accounting and the prices of now, and list what differs.
 
-    The exit code is 1 where anything does.
+    Jobs of hpcflow's that accounting has, and no run knows, are listed, too. The exit code is 1
+    where there is anything.
     """
     from hpcflow.costs.audit import audit
 
     session = Session()
     session.refresh()
+    when, user = window(session, since, until), session.settings.user
     found = audit(
         session.ledger,
-        rows(session, window(session, since, until), user_name=session.settings.user),
+        rows(session, when, user_name=user),
+        user=user,
+        since=when.since,
+        until=when.until,
         connect=session.scheduler,
         find_site=session.site,
         now=session.clock.now(),
@@ -39,11 +48,31 @@ def audit_command(
     if as_json:
         print_json(found)
     else:
-        for each in found.differences:
-            click.echo(
-                f"{each.run_id}, attempt {each.attempt}, job {each.job_id}: {each.what}: billed "
-                f"{each.billed}, now {each.now}"
-            )
-        agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
-        click.echo(f"{agree} of {found.checked} bills agree with accounting")
-    return 1 if found.differences or found.problems else 0
+        _print(found)
+    return 1 if found.differences or found.unknown or found.problems else 0
+
+
+def _print(found: Audit) -> None:
+    for each in found.differences:
+        click.echo(
+            f"{each.run_id}, attempt {each.attempt}, job {each.job_id}: {each.what}: billed "
+            f"{each.billed}, now {each.now}"
+        )
+    for job in found.unknown:
+        click.echo(
+            f"job {job.job_id}, {safe(job.job_name)}, {safe(job.raw_state)}: {job.why}: "
+            f"{job.hours:.2f} hours, {job.gpu_hours:.2f} GPU hours, {_usd(job)}; see it: "
+            f"sacct -X -D -j {job.job_id}"
+        )
+    if found.helpers:
+        hours = sum(job.hours for job in found.helpers)
+        click.echo(
+            f"{len(found.helpers)} jobs of hpcflow itself, which belong to no run: {hours:.2f} "
+            "hours, in no bill"
+        )
+    agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
+    click.echo(f"{agree} of {found.checked} bills agree with accounting")
+
+
+def _usd(job: Unknown) -> str:
+    return "without a price" if job.cost_usd is None else f"{float(job.cost_usd):.2f} USD"

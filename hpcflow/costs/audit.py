@@ -1,4 +1,4 @@
-"""Whether the bills are what accounting says: everything computed anew, every difference listed."""
+"""Whether the bills are what accounting says, and all that it says: everything computed anew."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from hpcflow.costs.strays import PREFIX, Stray, strays
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.ledger.rows import BilledRow, DueBill
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
-from hpcflow.observe.billing import accounted, record_of
+from hpcflow.observe.billing import accounted, bill_of_job, components_of, record_of
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
 #: As for ends: clocks differ.
 _MARGIN = timedelta(days=1)
 _CENT = Decimal("0.01")
+#: How far back jobs are looked for where there is no bill to begin with.
+_WITHOUT_ROWS = timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,40 @@ class Difference:
     now: str | None
 
 
+@dataclass(frozen=True)
+class Unknown:
+    """A job of hpcflow's that no bill is about; see :class:`hpcflow.costs.strays.Stray`.
+
+    Attributes:
+        cost_usd: by the prices of now; None where there is none.
+    """
+
+    job_id: str
+    job_name: str
+    run_id: str | None
+    raw_state: str
+    ended_at: datetime | None
+    hours: float
+    gpu_hours: float
+    cost_usd: str | None
+    why: str
+
+
 @dataclass
 class Audit:
     """What was found.
 
     Attributes:
         checked: bills that were computed anew.
+        unknown: jobs that are no attempt of any run.
+        helpers: jobs of hpcflow itself, such as the daemon: they have their price, and no run.
         problems: what kept some from being so.
     """
 
     checked: int = 0
     differences: list[Difference] = field(default_factory=list)
+    unknown: list[Unknown] = field(default_factory=list)
+    helpers: list[Unknown] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -52,14 +78,20 @@ def audit(
     ledger: Ledger,
     rows: Sequence[BilledRow],
     *,
+    user: str,
+    since: datetime | None,
+    until: datetime,
     connect: Callable[[str], Scheduler],
     find_site: Callable[[str], Site],
     now: datetime,
 ) -> Audit:
-    """Compute the bills of ``rows`` anew, with one question to the accounting of each site.
+    """Compute the bills of ``rows`` anew, and look for jobs that have none, with one question to
+    the accounting of each site.
 
     Args:
         rows: of this user: accounting is asked for own jobs only.
+        since: jobs that ended before, or from ``until`` on, are not looked for; None for as long as
+            there are rows.
 
     Raises:
         LedgerError: the database does not answer.
@@ -68,40 +100,76 @@ def audit(
     by_site: dict[str, list[BilledRow]] = defaultdict(list)
     for row in rows:
         by_site[row.site].append(row)
+    jobs = ledger.jobs(user=user)
     known = ledger.known(sorted({row.run_id for row in rows}))
-    for name, some in by_site.items():
+    for name in dict.fromkeys([*by_site, *(job.site for job in jobs)]):
+        numbers = {(row.run_id, row.attempt) for row in by_site[name]}
         dues = [
             DueBill(attempt, name, each.run.run_dir, each.run.partition, 0)
-            for run_id in dict.fromkeys(row.run_id for row in some)
+            for run_id in dict.fromkeys(row.run_id for row in by_site[name])
             if (each := known.get(run_id)) is not None
             for attempt in each.attempts
-            if any((row.run_id, row.attempt) == (run_id, attempt.attempt) for row in some)
+            if (run_id, attempt.attempt) in numbers
         ]
         try:
             site = find_site(name)
             if not site.has_accounting:
                 continue  # nobody knows better
-            _audit_site(found, dues, connect(name), site, now)
+            told = _ask(dues, connect(name), since, now)
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
+            continue
+        _compare(found, dues, told, site, now)
+        for stray in strays(told, jobs):
+            unknown = _unknown(stray, site, now)
+            ended_at = unknown.ended_at or now
+            if (since is None or since <= ended_at) and ended_at < until:
+                (found.helpers if stray.is_helper else found.unknown).append(unknown)
     return found
 
 
-def _audit_site(
-    found: Audit, dues: list[DueBill], scheduler: Scheduler, site: Site, now: datetime
-) -> None:
-    since = min((each.attempt.submitted_at or now for each in dues), default=now) - _MARGIN
-    told = scheduler.accounting([each.attempt.job_id or "" for each in dues], since)
+def _ask(
+    dues: Sequence[DueBill], scheduler: Scheduler, since: datetime | None, now: datetime
+) -> list[JobInfo]:
+    times = [each.attempt.submitted_at for each in dues if each.attempt.submitted_at is not None]
+    times.append(since or (now - _WITHOUT_ROWS if not dues else now))
+    ids = [each.attempt.job_id or "" for each in dues]
+    told = scheduler.accounting(ids, min(times) - _MARGIN, name_prefix=PREFIX)
     if dues and not told:
         raise SchedulerUnavailable("accounting knows none of these jobs, or there is none")
+    return told
+
+
+def _compare(
+    found: Audit, dues: Sequence[DueBill], told: Sequence[JobInfo], site: Site, now: datetime
+) -> None:
     by_id: dict[str, list[JobInfo]] = defaultdict(list)
     for job in told:
-        by_id[job.job_id].append(job)
+        by_id[job.job_id.partition("+")[0]].append(job)
     for due in dues:
         found.checked += 1
-        record = record_of(due, by_id[due.attempt.job_id or ""])
-        bill = None if record is None else accounted(due, record, site, now)
+        some = by_id[due.attempt.job_id or ""]
+        record = record_of(due, some)
+        bill = None
+        if record is not None:
+            bill = accounted(due, record, site, now, components_of(record, some))
         found.differences += _differences(due, bill)
+
+
+def _unknown(stray: Stray, site: Site, now: datetime) -> Unknown:
+    job = stray.job
+    bill = bill_of_job(job, site, now)
+    return Unknown(
+        job_id=job.job_id,
+        job_name=job.job_name.strip(),
+        run_id=stray.run_id,
+        raw_state=job.raw_state,
+        ended_at=job.ended_at,
+        hours=(job.elapsed_s or 0) / 3600,
+        gpu_hours=float(bill.gpu_hours),
+        cost_usd=None if bill.cost_usd is None else f"{bill.cost_usd:f}",
+        why=stray.why,
+    )
 
 
 def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:

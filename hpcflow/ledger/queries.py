@@ -18,6 +18,7 @@ from hpcflow.ledger.rows import (
     CheckpointRow,
     DueBill,
     HowFar,
+    JobRow,
     MirroredRow,
     MirrorLagRow,
     RunningRow,
@@ -371,6 +372,21 @@ def bills(
     by_id = {str(run_id): said for run_id, *said in found}
     attempts = decode_all(AttemptRow, names, rows, lambda *attempt: attempt)
     return [_billed(attempt, by_id[attempt[0]]) for attempt in attempts if attempt[0] in by_id]
+
+
+def jobs(connection: Connection, user: str) -> list[JobRow]:
+    """All attempts of a user that are, or were, jobs."""
+    names = ("run_id", "attempt", "job_id", "job_name", "submitted_at")
+    where = f"job_id IS NOT NULL AND {_OF_USER} ORDER BY run_id, attempt"
+    with connection.transaction(write=False):
+        rows = _select(connection, "attempt", names, where, [user])
+        found = connection.rows("SELECT run_id, site FROM run WHERE user_name = ?", [user])
+    site_of = dict(found)
+    attempts = decode_all(AttemptRow, names, rows, lambda *attempt: attempt)
+    return [
+        JobRow(run_id, number, job_id, job_name, of_run(site_of, run_id), at)
+        for run_id, number, job_id, job_name, at in attempts
+    ]
 
 
 def sites(connection: Connection) -> list[str]:

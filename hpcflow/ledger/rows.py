@@ -228,6 +228,18 @@ class BilledRow:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRow:
+    """An attempt as the job that it was."""
+
+    run_id: str
+    attempt: int
+    job_id: str
+    job_name: str
+    site: str
+    submitted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoringRow:
     """A run, as far as it says who keeps its checkpoints where."""
 

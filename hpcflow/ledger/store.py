@@ -27,6 +27,7 @@ from hpcflow.ledger.rows import (
     CheckpointRow,
     DueBill,
     HowFar,
+    JobRow,
     Known,
     MirroredRow,
     RunningRow,
@@ -205,6 +206,11 @@ class Ledger:
         """
         with self._reading() as connection:
             return used(connection, run_id=run_id, since=since, filters=filters)
+
+    def jobs(self, *, user: str) -> list[JobRow]:
+        """All attempts of a user that are, or were, jobs."""
+        with self._reading() as connection:
+            return queries.jobs(connection, user)
 
     def sites(self) -> list[str]:
         """The sites of all runs, by what the runs call them."""

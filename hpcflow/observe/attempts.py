@@ -301,7 +301,9 @@ class _Watch:
         """Journal what ended attempts took; the runs of which anything was new."""
         if not bills or not self._accounting_answered:
             return []
-        by_id = _by_id(told)
+        by_id: dict[str, list[JobInfo]] = defaultdict(list)
+        for job in told:  # with the components of heterogeneous jobs
+            by_id[job.job_id.partition("+")[0]].append(job)
         found = [each for each in bills if not is_gone(RunDir(Path(each.run_dir)))]
         return [
             RunDir(Path(each.run_dir))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -47,7 +48,7 @@ def bill_of_attempt(
         return None
     job = record_of(due, told)
     if job is not None:
-        return accounted(due, job, site, now)
+        return accounted(due, job, site, now, components_of(job, told))
     return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
 
 
@@ -78,13 +79,30 @@ def _agree(one: datetime | None, other: datetime | None) -> bool:
     return one is not None and other is not None and one == other.replace(microsecond=0)
 
 
-def accounted(due: DueBill, job: JobInfo, site: Site, now: datetime) -> Accounted:
-    """The bill by accounting."""
-    usage = job.usage or Usage()
-    # What never ran has no start.
-    end = job.ended_at or due.attempt.ended_at or now
-    begin = job.started_at or end
-    elapsed_s = Decimal(job.elapsed_s or 0)
+def components_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
+    """The other components of a heterogeneous job, in this life of it; none of any other job."""
+    return [
+        each
+        for each in told
+        if each.source == "accounting"
+        and each.job_id.partition("+")[0] == job.job_id
+        and each.job_id != job.job_id
+        and each.submitted_at == job.submitted_at
+    ]
+
+
+def accounted(
+    due: DueBill, job: JobInfo, site: Site, now: datetime, components: Sequence[JobInfo] = ()
+) -> Accounted:
+    """The bill by accounting.
+
+    Args:
+        components: of a heterogeneous job: each has its own lines, and all are one sum.
+    """
+    key = due.attempt.partition or due.partition
+    until = due.attempt.ended_at or now
+    bills = [_of_record(job, key, site, until)]
+    bills += [_of_record(each, _key_of(site, each.partition), site, until) for each in components]
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
@@ -95,8 +113,60 @@ def accounted(due: DueBill, job: JobInfo, site: Site, now: datetime) -> Accounte
         account=job.account,
         qos=job.qos,
         tries=due.tries + 1,
-        **_words(due, site, usage, begin, max(begin, end), elapsed_s),
+        **_together(bills),
     )
+
+
+def bill_of_job(job: JobInfo, site: Site, now: datetime) -> Bill:
+    """What a job costs that is no attempt of any run."""
+    begin, end, elapsed_s = _times(job, now)
+    partition = site.partitions.get(_key_of(site, job.partition) or "")
+    return _bill(job.usage or Usage(), partition, site, begin, end, elapsed_s)
+
+
+def _of_record(job: JobInfo, key: str | None, site: Site, until: datetime) -> dict[str, Any]:
+    begin, end, elapsed_s = _times(job, until)
+    return _words(key, site, job.usage or Usage(), begin, end, elapsed_s)
+
+
+def _times(job: JobInfo, until: datetime) -> tuple[datetime, datetime, Decimal]:
+    """When it ran, and for how long it is charged; ``until`` where accounting has no end."""
+    end = job.ended_at or until
+    begin = job.started_at or end  # what never ran has no start
+    return begin, max(begin, end), Decimal(job.elapsed_s or 0)
+
+
+def _key_of(site: Site, slurm_partition: str | None) -> str | None:
+    """What the site file calls a partition of Slurm's."""
+    keys = (key for key in site.partitions if site.slurm_partition(key) == slurm_partition)
+    return next(keys, slurm_partition)
+
+
+def _together(bills: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several bills as one; what one of them does not know, nobody does."""
+    if len(bills) == 1:
+        return bills[0]
+    gpus: Counter[str] = Counter()
+    for bill in bills:
+        gpus.update(bill["gpus"])
+    found = {
+        name: sum(bill[name] for bill in bills) for name in ("nodes", "cpus", "mem_mb", "gpu_hours")
+    }
+    for name in ("cost_usd", "cost_su"):
+        amounts = [bill[name] for bill in bills]
+        found[name] = None if None in amounts else sum(amounts, Decimal(0))
+    others = [bill["on_demand_usd"] for bill in bills]
+    if any(each is not None for each in others):
+        paid = [bill["cost_usd"] for bill in bills]
+        instead = [one if one is not None else two for one, two in zip(others, paid, strict=True)]
+        others = [None if None in instead else sum(instead, Decimal(0))]
+    return {
+        **found,
+        "elapsed_s": bills[0]["elapsed_s"],
+        "gpus": dict(gpus),
+        "on_demand_usd": others[0],
+        "charges": [line for bill in bills for line in bill["charges"]],
+    }
 
 
 def estimated(
@@ -113,6 +183,7 @@ def estimated(
         usage = _asked_for(run, site)
         elapsed_s = Decimal(str((end - begin).total_seconds()))
     at = end or now
+    key = due.attempt.partition or due.partition
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
@@ -121,7 +192,7 @@ def estimated(
         started_at=begin,
         ended_at=end,
         tries=BILL_TRIES if is_final else due.tries + 1,
-        **_words(due, site, usage, begin or at, max(begin or at, at), elapsed_s),
+        **_words(key, site, usage, begin or at, max(begin or at, at), elapsed_s),
     )
 
 
@@ -135,11 +206,19 @@ def _asked_for(run: Run, site: Site) -> Usage:
 
 
 def _words(
-    due: DueBill, site: Site, usage: Usage, begin: datetime, end: datetime, elapsed_s: Decimal
+    key: str | None,
+    site: Site,
+    usage: Usage,
+    begin: datetime,
+    end: datetime,
+    elapsed_s: Decimal,
 ) -> dict[str, Any]:
-    """The part of a record that is the bill."""
-    key = due.attempt.partition or due.partition
-    partition = site.partitions.get(key)
+    """The part of a record that is the bill.
+
+    Args:
+        key: what the site file calls the partition.
+    """
+    partition = site.partitions.get(key or "")
     bill = _bill(usage, partition, site, begin, end, elapsed_s)
     on_demand = None
     if partition is not None and partition.preemptible:

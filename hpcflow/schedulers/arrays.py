@@ -86,12 +86,19 @@ class ArrayScheduler:
         ]
 
     def accounting(
-        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str],
+        since: datetime,
+        *,
+        job_names: Sequence[str] = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
         arrays = self._arrays()
         homes = {home for name in job_names for home in _arrays_of(name, arrays)}
         asked = dict.fromkeys([*job_names, *sorted(homes)])
-        told = self._inner.accounting(job_ids, since, job_names=list(asked))
+        told = self._inner.accounting(
+            job_ids, since, job_names=list(asked), name_prefix=name_prefix
+        )
         strangers = homes - set(job_names)
         wanted_ids, wanted_names = frozenset(job_ids), frozenset(job_names)
         found: list[JobInfo] = []
@@ -102,7 +109,9 @@ class ArrayScheduler:
             found += [
                 each
                 for each in self._shown([job])
-                if each.job_id in wanted_ids or each.job_name in wanted_names
+                if each.job_id in wanted_ids
+                or each.job_name in wanted_names
+                or (name_prefix is not None and each.job_name.startswith(name_prefix))
             ]
         return found
 

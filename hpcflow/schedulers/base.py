@@ -67,6 +67,7 @@ class JobInfo:
     """What the scheduler says about one job. Times are aware UTC; None where it does not say.
 
     Attributes:
+        job_id: of a heterogeneous job the first component has its number, the others ``123+1``.
         restarts: how often the scheduler has restarted it under this id.
         submitted_at: a restart counts as a submission.
         begins_at: the time that it waits for, if that is what it waits for.
@@ -151,12 +152,18 @@ class Scheduler(Protocol):
         ...
 
     def accounting(
-        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str],
+        since: datetime,
+        *,
+        job_names: Sequence[str] = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
         """One batched question to accounting, duplicates (requeues) included, oldest first.
 
-        What is told is of jobs that have one of these ids or one of these names. A site that has
-        no accounting answers with nothing: nobody knows more than the queue.
+        What is told is of jobs that have one of these ids or one of these names, or whose name
+        begins with the prefix. A site that has no accounting answers with nothing: nobody knows
+        more than the queue.
 
         Raises:
             SchedulerUnavailable: accounting does not answer.

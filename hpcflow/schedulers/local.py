@@ -114,12 +114,19 @@ class LocalScheduler:
         )
 
     def accounting(
-        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str],
+        since: datetime,
+        *,
+        job_names: Sequence[str] = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
         jobs = [
             job
             for job in local_jobs.infos(self._jobs())
-            if job.job_id in job_ids or job.job_name in job_names
+            if job.job_id in job_ids
+            or job.job_name in job_names
+            or (name_prefix is not None and job.job_name.startswith(name_prefix))
         ]
         return _since(jobs, since)
 

@@ -58,6 +58,7 @@ class FakeCluster:
         self._gpus: dict[str, dict[str, int]] = {}  # of each node
         self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
+        self._components: dict[str, list[tuple[str, Usage]]] = {}
         self.forgets_records = False  # slurmdbd answers, and has not heard of any job
         self.next_id: str | None = None  # one that was given before, as after a crash
 
@@ -237,8 +238,9 @@ class FakeCluster:
         """What accounting knows: what was, and what is. No restarts: Slurm before 24.11."""
         source: Literal["accounting"] = "accounting"
         known = [] if self.forgets_records else [*self._past, *self._jobs.values()]
-        return [
-            replace(
+        found = []
+        for job in known:
+            record = replace(
                 job,
                 source=source,
                 restarts=None,
@@ -246,8 +248,15 @@ class FakeCluster:
                 elapsed_s=self._elapsed_s(job),
                 usage=self._usage(job) if job.nodes else None,
             )
-            for job in known
-        ]
+            found.append(record)
+            for number, (partition, usage) in enumerate(self._components.get(job.job_id, ()), 1):
+                job_id, used = f"{job.job_id}+{number}", usage if job.nodes else None
+                found.append(replace(record, job_id=job_id, partition=partition, usage=used))
+        return found
+
+    def add_component(self, job_id: str, partition: str, usage: Usage) -> None:
+        """The job is a heterogeneous one, and this is one more of its components."""
+        self._components.setdefault(job_id, []).append((partition, usage))
 
     def rename_record(self, job_id: str, name: str) -> None:
         """The id is that of another job by now; the queue has forgotten the first."""

@@ -144,7 +144,12 @@ class FakeScheduler(FakeOutlook):
         return [job for job in self._remembered() if not job_ids or job.job_id in job_ids]
 
     def accounting(
-        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str],
+        since: datetime,
+        *,
+        job_names: Sequence[str] = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
         self._advance()
         self.calls.append("accounting")
@@ -156,7 +161,12 @@ class FakeScheduler(FakeOutlook):
             (
                 job
                 for job in self._records()
-                if (job.job_id in job_ids or job.job_name in job_names) and _submitted(job) >= since
+                if _submitted(job) >= since
+                and (
+                    job.job_id.partition("+")[0] in job_ids
+                    or job.job_name in job_names
+                    or (name_prefix is not None and job.job_name.startswith(name_prefix))
+                )
             ),
             key=_submitted,
         )

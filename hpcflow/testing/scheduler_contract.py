@@ -246,6 +246,9 @@ class SchedulerContract:
         assert [job.job_id for job in scheduler.accounting([], since, job_names=names)] == ids[1:]
         both = scheduler.accounting([second.job_id], since, job_names=names)
         assert [job.job_id for job in both] == [first.job_id, second.job_id]
+        begin_so = scheduler.accounting([first.job_id], since, name_prefix=jobs[1].job_name[:-1])
+        assert [job.job_id for job in begin_so] == [first.job_id, second.job_id]
+        assert scheduler.accounting([], since, name_prefix="no job is called so") == []
 
     def _told(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
         """Accounting's word, once it has heard of the end: it lags behind."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from hpcflow.costs.audit import Audit, audit
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.usage import Usage
+from hpcflow.schedulers.base import SubmitRequest
+from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
 
 GPUS = "resources: {time_limit: 2h, account: physics, gpus_per_node: 2, partition: gpu}\n"
@@ -30,21 +33,30 @@ def desk(tmp_path: Path) -> Watched:
     return desk
 
 
-def audited(desk: Watched) -> Audit:
+def audited(desk: Watched, since: datetime | None = None) -> Audit:
     desk.look()
     with open_ledger(desk.settings.ledger_url) as ledger:
-        return audit(
-            ledger,
-            ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
-            connect=lambda _: desk.slurm,
-            find_site=lambda _: desk.site,
-            now=desk.clock.now(),
-        )
+        return audited_by(desk, ledger, since)
+
+
+def audited_by(desk: Watched, ledger: Ledger, since: datetime | None = None) -> Audit:
+    """By a ledger that has not looked again."""
+    return audit(
+        ledger,
+        ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
+        user=desk.settings.user,
+        since=since,
+        until=desk.clock.now() + timedelta(days=1),
+        connect=lambda _: desk.slurm,
+        find_site=lambda _: desk.site,
+        now=desk.clock.now(),
+    )
 
 
 def test_what_is_as_accounting_says_is_no_difference(desk: Watched) -> None:
     found = audited(desk)
     assert (found.checked, found.differences, found.problems) == (1, [], [])
+    assert (found.unknown, found.helpers) == ([], [])
 
 
 def test_another_price_is_found(desk: Watched) -> None:
@@ -94,3 +106,109 @@ def test_accounting_that_is_silent_is_a_problem_and_no_difference(desk: Watched)
     found = audited(desk)
     assert found.differences == []
     assert "devcluster" in found.problems[0]
+
+
+def sent_by_nobody(desk: Watched, name: str, hours: float = 1) -> str:
+    """A job of this name that ran, and that no home knows."""
+    script = desk.folder / "job.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --gpus-per-node=2\n")
+    job_id = desk.slurm.submit(SubmitRequest(script, desk.folder, name)).job_id
+    desk.clock.advance(hours * 3600)
+    desk.slurm.end(job_id, "COMPLETED", exit_code=0)
+    return job_id
+
+
+def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: Watched) -> None:
+    (row,) = [job for job in desk.slurm.queue() if job.job_name.startswith("hpcflow:")]
+    job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1")
+    again = sent_by_nobody(desk, f"{row.job_name[:-1]}7", hours=0.5)
+    sent_by_nobody(desk, "hpcflow-daemon-0815")
+    sent_by_nobody(desk, "of-mine")
+    desk.clock.advance(60)
+    before = desk.slurm.calls.count("accounting")
+    found = audited(desk)
+    assert desk.slurm.calls.count("accounting") == before + 1
+    assert [(each.job_id, each.run_id, each.why) for each in found.unknown] == [
+        (job_id, "lost-20260301-abcdefgh", "no run knows it"),
+        (again, row.job_name.split(":")[1], "its run has no such attempt"),
+    ]
+    assert (found.unknown[0].hours, found.unknown[0].gpu_hours) == (1, 2)
+    assert found.unknown[0].cost_usd == "6.00000000"
+    assert [each.job_name for each in found.helpers] == ["hpcflow-daemon-0815"]
+    assert (found.checked, found.differences) == (1, [])
+    assert audited(desk, since=desk.clock.now()).unknown == []
+
+
+def test_what_runs_what_never_ran_and_what_is_known_is_no_stranger(desk: Watched) -> None:
+    desk.launch()  # it runs
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    script = desk.folder / "job.sbatch"
+    script.write_text("#!/bin/bash\n")
+    refused = desk.slurm.submit(SubmitRequest(script, desk.folder, "hpcflow:x-20260301-abcdefgh:1"))
+    desk.slurm.cancel([refused.job_id])
+    assert audited(desk).unknown == []
+
+
+def test_five_requeues_under_one_id_are_six_attempts_and_a_seventh_life_is_nobodys(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    for _ in range(5):
+        desk.clock.advance(1800)
+        desk.tick()
+        desk.slurm.requeue(launched.job_id)
+        desk.tick()
+        desk.slurm.start(launched.job_id)
+        desk.tick()
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    for _ in range(5):
+        desk.clock.advance(60)
+        desk.tick()
+    found = audited(desk)
+    assert (found.checked, found.differences, found.unknown) == (7, [], [])
+    desk.slurm.requeue(launched.job_id)  # by an admin, and nobody looked meanwhile
+    desk.slurm.start(launched.job_id)
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        found = audited_by(desk, ledger)
+    assert [(each.job_id, each.why) for each in found.unknown] == [
+        (launched.job_id, "a life of its job that is no attempt")
+    ]
+    assert found.differences == []
+
+
+def test_an_id_that_was_given_again_is_another_job(desk: Watched) -> None:
+    (job,) = desk.slurm.queue()
+    desk.slurm.forget(job.job_id)
+    desk.slurm.next_id = job.job_id
+    sent_by_nobody(desk, "hpcflow:other-20260301-abcdefgh:1")
+    found = audited(desk)
+    assert found.differences == []
+    assert [(each.job_id, each.run_id) for each in found.unknown] == [
+        (job.job_id, "other-20260301-abcdefgh")
+    ]
+
+
+def test_of_a_heterogeneous_job_that_nobody_knows_each_component_is_listed(desk: Watched) -> None:
+    job_id = sent_by_nobody(desk, "hpcflow-by-hand")
+    desk.slurm.add_component(job_id, "spot", Usage(nodes=1, cpus=4, gpus={"a100": 1}))
+    found = audited(desk).unknown
+    assert [(each.job_id, each.gpu_hours) for each in found] == [(job_id, 2), (f"{job_id}+1", 1)]
+
+
+def test_a_heterogeneous_job_is_one_bill_and_no_difference(tmp_path: Path) -> None:
+    desk = Watched(tmp_path)
+    begin = desk.config.read_text().partition("resources:")[0]
+    desk.config.write_text(begin + GPUS)
+    launched = desk.launch()
+    desk.slurm.add_component(launched.job_id, "gpu", Usage(nodes=1, cpus=4, gpus={"a100": 4}))
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    found = audited(desk)
+    assert (found.checked, found.differences, found.unknown) == (1, [], [])
+    assert desk.seen(launched.run_id).run.cost_usd == "18.00000000"

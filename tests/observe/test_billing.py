@@ -12,6 +12,7 @@ import pytest
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Accounted
+from hpcflow.model.usage import Usage
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -191,6 +192,34 @@ def test_a_job_of_another_name_with_the_same_id_is_not_its_bill(desk: Watched) -
     desk.slurm.rename_record(launched.job_id, "somebody-elses")
     look_later(desk)
     assert [bill.source for bill in bills(launched.run_dir)] == ["events"]
+
+
+def test_the_components_of_a_heterogeneous_job_are_lines_of_one_sum(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.add_component(launched.job_id, "spot", Usage(nodes=2, cpus=8, gpus={"a100": 4}))
+    desk.slurm.add_component(launched.job_id, "gpu", Usage(nodes=1, cpus=4))
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    gpu_lines = [(line.hours, line.cost_usd) for line in bill.charges if line.kind == "gpu:a100"]
+    assert gpu_lines == [(Decimal(2), Decimal(6)), (Decimal(4), Decimal(4))]
+    assert (bill.cost_usd, bill.gpu_hours, bill.elapsed_s) == (Decimal(10), Decimal(6), Decimal(3600))
+    assert (bill.nodes, bill.gpus) == (4, {"a100": 6})
+    assert bill.on_demand_usd == Decimal(18), "with spot's four GPUs on gpu"
+    desk.assert_rebuilt_alike(launched.run_id)
+
+
+def test_a_component_without_a_price_leaves_the_sum_without_one(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.add_component(launched.job_id, "secret", Usage(nodes=1, gpus={"a100": 1}))
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.cost_usd, bill.gpu_hours) == (None, Decimal(3))
 
 
 def test_a_run_directory_that_is_gone_keeps_no_other_from_its_bill(desk: Watched) -> None:

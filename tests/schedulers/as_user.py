@@ -56,9 +56,18 @@ class AsUser:
         return self.call(lambda: self._scheduler.queue(job_ids))
 
     def accounting(
-        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str],
+        since: datetime,
+        *,
+        job_names: Sequence[str] = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
-        return self.call(lambda: self._scheduler.accounting(job_ids, since, job_names=job_names))
+        return self.call(
+            lambda: self._scheduler.accounting(
+                job_ids, since, job_names=job_names, name_prefix=name_prefix
+            )
+        )
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         return self.call(lambda: self._scheduler.cancel(job_ids))

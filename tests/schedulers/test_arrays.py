@@ -42,9 +42,12 @@ class Told(FakeScheduler):
         since: datetime,  # noqa: ARG002
         *,
         job_names: object = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
         assert isinstance(job_names, list)
-        return [row for row in self.rows if row.job_name in job_names]
+        begin = name_prefix or "no name begins so"
+        rows = self.rows
+        return [row for row in rows if row.job_name in job_names or row.job_name.startswith(begin)]
 
 
 @pytest.fixture
@@ -95,6 +98,11 @@ def test_accounting_tells_of_the_tasks_that_were_asked_for(told: Told) -> None:
     found = shown(told).accounting(["1001_3"], NOW, job_names=[NAMES[0]])
     assert [job.job_id for job in found] == ["1001_0", "1001_3"]
     assert shown(told).accounting([], NOW, job_names=["mine"])[0].job_id == "7"
+
+
+def test_all_tasks_of_an_array_are_found_by_how_their_names_begin(told: Told) -> None:
+    found = shown(told).accounting(["1001_3"], NOW, name_prefix="hpcflow")
+    assert [job.job_name for job in found] == NAMES
 
 
 def test_the_files_of_a_home_say_which_arrays_there_are(tmp_path: Path) -> None:

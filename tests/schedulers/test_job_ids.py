@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcflow.schedulers.slurm.job_ids import base, covers, is_job_id, tasks_of
+from hpcflow.schedulers.slurm.job_ids import base, covers, is_job_id, leader, tasks_of
 
 
 @pytest.mark.parametrize("text", ["1", "123_4", "123_[0-9,12%2]", "123_[1-9:2]", "123+1"])
@@ -56,3 +56,10 @@ def test_a_row_covers_a_job(listed: str, wanted: str, speaks: bool) -> None:
 )
 def test_a_row_of_an_array_says_which_tasks_it_is_of(row: str, tasks: list[int]) -> None:
     assert tasks_of(row) == tasks
+
+
+@pytest.mark.parametrize(
+    ("listed", "job_id"), [("123+0", "123"), ("123+10", "123+10"), ("123_0", "123_0"), ("1", "1")]
+)
+def test_the_first_component_is_the_job(listed: str, job_id: str) -> None:
+    assert leader(listed) == job_id

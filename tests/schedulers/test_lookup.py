@@ -3,7 +3,8 @@ stand-ins: on the real cluster this would take the five minutes of MinJobAge."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import shlex
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,64 @@ def test_a_job_id_that_was_used_before_is_another_job(
     install(slurm, tmp_path, "sacct", stdout=_accounting_text(before, now))
     jobs = SlurmCommands(clock=clock).accounting(["123"], clock.now())
     assert [job.job_name for job in jobs] == [NAME]
+
+
+def test_all_jobs_whose_names_begin_so_are_told_of_with_one_question(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    rows = [
+        {**ACCOUNTING_ROW, "JobID": job_id, "JobName": name}
+        for job_id, name in (
+            ("7", "mine"),
+            ("8", "hpcflow-by-hand"),
+            ("9_0", NAME),
+            ("9_1", "hpcflow:y-20260301-aaaaaaaa:1"),
+        )
+    ]
+    sacct = install(
+        slurm, tmp_path, "sacct", stdout=_accounting_text(*rows), then='echo x >> "$0.calls"'
+    )
+    commands = SlurmCommands(clock=clock)
+    jobs = commands.accounting(["9_1"], clock.now(), name_prefix="hpcflow")
+    assert sorted(job.job_id for job in jobs) == ["8", "9_0", "9_1"]
+    assert "--jobs" not in arguments(sacct)
+    assert sacct.with_suffix(".calls").read_text() == "x\n"
+
+
+def test_the_first_component_of_a_heterogeneous_job_has_its_number(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    """As Slurm 22.05 prints it: a row for each component."""
+    rows = [{**ACCOUNTING_ROW, "JobID": f"123+{number}"} for number in range(3)]
+    install(slurm, tmp_path, "sacct", stdout=_accounting_text(*rows))
+    install(slurm, tmp_path, "squeue", stdout=_queue_text({**QUEUE_ROW, "JobArrayID": "123+0"}))
+    commands = SlurmCommands(clock=clock)
+    told = commands.accounting(["123"], clock.now())
+    assert [job.job_id for job in told] == ["123", "123+1", "123+2"]
+    assert [job.job_id for job in commands.queue(["123"])] == ["123"]
+
+
+@pytest.mark.parametrize("begin", ["2026-03-29T00:30:00", "2026-10-25T00:30:00"])
+def test_a_job_across_a_change_of_daylight_saving_ran_as_long_as_it_ran(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, begin: str
+) -> None:
+    """In Berlin clocks jump at 01:00 UTC, and Slurm's programs tell the time of whoever asks."""
+    began = datetime.fromisoformat(begin).replace(tzinfo=timezone.utc)
+    ended = began + timedelta(hours=3)
+    words = {
+        **{**ACCOUNTING_ROW, "ElapsedRaw": "10800"},
+        **{"Submit": f"@{began.timestamp():.0f}", "Start": f"@{began.timestamp():.0f}"},
+        "End": f"@{ended.timestamp():.0f}",
+    }
+    row = _accounting_text(words).rstrip("\n")
+    local = f"sed -E 's/@[0-9]+/\\n&\\n/g' <<<{shlex.quote(row)} | while IFS= read -r part; do"
+    local += ' case $part in @*) printf %s "$(date -d "$part" +%Y-%m-%dT%H:%M:%S)";;'
+    local += ' *) printf %s "$part";; esac; done; echo'
+    install(slurm, tmp_path, "sacct", then=local)
+    slurm.setenv("TZ", "Europe/Berlin")
+    (job,) = SlurmCommands(clock=clock).accounting(["123"], began)
+    assert (job.started_at, job.ended_at) == (began, ended)
+    assert job.elapsed_s == (ended - began).total_seconds()
 
 
 def test_a_silent_controller_is_never_an_empty_queue(

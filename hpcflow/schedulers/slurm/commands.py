@@ -155,18 +155,27 @@ class SlurmCommands:
         return select(jobs, job_ids) if job_ids else jobs
 
     def accounting(
-        self, job_ids: Sequence[str], since: datetime, *, job_names: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str],
+        since: datetime,
+        *,
+        job_names: Sequence[str] = (),
+        name_prefix: str | None = None,
     ) -> list[JobInfo]:
-        if not (job_ids or job_names) or not self._has_accounting:
+        if not (job_ids or job_names or name_prefix) or not self._has_accounting:
             return []
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
         # sacct takes ids and names together for jobs that have both.
-        is_narrow = not job_names and 0 < len(known) <= _MAX_IDS
+        is_narrow = not (job_names or name_prefix) and 0 < len(known) <= _MAX_IDS
         told = self._accounting(since, *(("--jobs", ",".join(known)) if is_narrow else ()))
         by_id, names = select(told, job_ids), frozenset(job_names)
         seen = {ids.base(job.job_id) for job in by_id}
         by_name = (job for job in told if job.job_name in names)
         more = [job for job in by_name if ids.base(job.job_id) not in seen]
+        if name_prefix is not None:  # also of an array of which other tasks were asked for
+            rows = {(job.job_id, job.submitted_at) for job in (*by_id, *more)}
+            begin_so = (job for job in told if job.job_name.startswith(name_prefix))
+            more += [job for job in begin_so if (job.job_id, job.submitted_at) not in rows]
         return parse_jobs.sort_by_age([*by_id, *more]) if more else by_id
 
     def cancel(self, job_ids: Sequence[str]) -> None:

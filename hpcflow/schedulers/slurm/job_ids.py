@@ -21,6 +21,12 @@ def base(job_id: str) -> str:
     return re.split(r"[_+]", job_id, maxsplit=1)[0]
 
 
+def leader(listed: str) -> str:
+    """``123`` of ``123+0``: what sbatch says of a heterogeneous job, what its script finds in its
+    environment, and what scancel takes for the whole of it. Other ids as they are."""
+    return listed.removesuffix("+0")
+
+
 def covers(listed: str, wanted: str) -> bool:
     """Whether a row of squeue with the id ``listed`` speaks of the job ``wanted``."""
     if listed == wanted or base(listed) == wanted:

@@ -18,7 +18,7 @@ from hpcflow.errors import SchedulerUnavailable
 from hpcflow.model.state import AttemptState, attempt_state, normalize_raw_state
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.schedulers.slurm.job_ids import base
+from hpcflow.schedulers.slurm.job_ids import base, leader
 from hpcflow.schedulers.slurm.times import parse_time
 from hpcflow.schedulers.slurm.tres import parse_tres
 
@@ -140,7 +140,7 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
     reason = _text(fields["Reason"])
     waits_for_time = state is AttemptState.QUEUED and reason == "BeginTime" and not is_past
     return JobInfo(
-        job_id=fields["JobArrayID"].strip(),
+        job_id=leader(fields["JobArrayID"].strip()),
         job_name=fields["Name"].strip(),
         raw_state=raw_state,
         state=state,

@@ -28,6 +28,7 @@ from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.job_ids import leader
 from hpcflow.schedulers.slurm.parse_jobs import sensible_exit
 from hpcflow.schedulers.slurm.run_command import clean_environment
 
@@ -151,13 +152,13 @@ def _job_info(job: Any) -> JobInfo:
 
 
 def _job_id(job: Any) -> str:
-    """As squeue would print it."""
+    """As it is read of what squeue prints."""
     if job.array_tasks_waiting:
         return f"{job.array_id}_[{job.array_tasks_waiting}]"
     if job.array_task_id is not None and job.array_id:
         return f"{job.array_id}_{job.array_task_id}"
     if job.heterogeneous_id:
-        return f"{job.heterogeneous_id}+{job.heterogeneous_offset}"
+        return leader(f"{job.heterogeneous_id}+{job.heterogeneous_offset}")
     return str(job.id)
 
 

@@ -1,0 +1,84 @@
+"""Jobs of hpcflow's in accounting that are no attempt of any run: nobody has their bill. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from hpcflow.ledger.rows import JobRow
+from hpcflow.model.ids import parse_job_name
+from hpcflow.model.state import AttemptState
+from hpcflow.schedulers.base import JobInfo
+
+#: How the names of all jobs begin that hpcflow, or a wrapper of its, sends.
+PREFIX: Final = "hpcflow"
+#: Jobs with such a name are runs, or were to be; others are hpcflow's own: daemon, mirror, rounds.
+_OF_RUNS: Final = ("hpcflow:", "hpcflow-array:", "hpcflow-by-hand")
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A record of accounting that is no attempt's.
+
+    Attributes:
+        job: as accounting has it; each component of a heterogeneous job is one.
+        run_id: of whose attempts it bears the name; None where its name says none.
+        why: what is wrong with it.
+        is_helper: whether it is a job of hpcflow's own, such as the daemon: nothing is wrong.
+    """
+
+    job: JobInfo
+    run_id: str | None
+    why: str
+    is_helper: bool = False
+
+
+def strays(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Stray]:
+    """What of ``told`` has ended, did run, and is no attempt's, oldest first.
+
+    Ids are given again one day, so a job is known by its id and its name. Of a job that Slurm has
+    restarted each life has a record, and is an attempt: what there are more records of than
+    attempts, nobody has counted.
+    """
+    attempts: dict[_Key, list[datetime | None]] = defaultdict(list)
+    runs = set()
+    for row in jobs:
+        attempts[row.job_id, row.job_name.strip()].append(row.submitted_at)
+        runs.add(row.run_id)
+    records: dict[_Key, list[JobInfo]] = defaultdict(list)
+    parts: dict[_Key, list[JobInfo]] = defaultdict(list)
+    for job in told:
+        if job.elapsed_s and (job.state is AttemptState.ENDED or job.ended_at is not None):
+            number, _, component = job.job_id.partition("+")
+            (parts if component else records)[number, job.job_name.strip()].append(job)
+    found = []
+    for key, some in records.items():
+        for job in _surplus(some, attempts.get(key, [])):
+            own = [each for each in parts[key] if each.submitted_at == job.submitted_at]
+            found += [_stray(each, key in attempts, runs) for each in (job, *own)]
+    return sorted(found, key=lambda each: (str(each.job.submitted_at or ""), each.job.job_id))
+
+
+def _surplus(records: Sequence[JobInfo], attempts: Sequence[datetime | None]) -> list[JobInfo]:
+    """The records that no attempt is left for; those are nobody's that none was submitted with."""
+    known = {at.replace(microsecond=0) for at in attempts if at is not None}
+    strange = [job for job in records if job.submitted_at not in known]
+    count = max(0, len(records) - len(attempts))
+    return strange[len(strange) - count :] if count else []
+
+
+def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> Stray:
+    name = job.job_name.strip()
+    named = parse_job_name(name)
+    run_id = named[0] if named is not None else None
+    if not is_known and not name.startswith(_OF_RUNS):
+        return Stray(job, None, "a job of hpcflow itself", is_helper=True)
+    if is_known:
+        return Stray(job, run_id, "a life of its job that is no attempt")
+    if run_id in runs:
+        return Stray(job, run_id, "its run has no such attempt")
+    return Stray(job, run_id, "no run knows it")
