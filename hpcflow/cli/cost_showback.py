@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import json_option
+from hpcflow.cli.columns import Row, print_columns
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.cost_table import amounts, plain
 from hpcflow.cli.output import print_json, safe
@@ -97,32 +98,24 @@ def _csv(key: str, found: Sequence[Team]) -> str:
 
 
 def _print(key: str, found: Sequence[Team]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from hpcflow.costs.words import percent, usd
 
-    table = Table(box=None, pad_edge=False)
-    for title in (key.upper(), "USER"):
-        table.add_column(title, overflow="fold")
-    for title in ("RUNS", "GPU_H", "HOURS", "USD", "SHARE", "WASTED"):
-        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for team in found:
         lines = [(each.user, each.line, each.share) for each in team.members]
         for user, line, share in [*lines, ("all", team.total, None)]:
-            table.add_row(
-                Text(safe(team.name or "-")),
-                Text(safe(user)),
+            numbers = [
                 str(line.runs),
                 f"{line.gpu_hours:.2f}",
                 f"{line.hours:.2f}",
                 usd(line, digits=".2f"),
                 "" if share is None else percent(share, 1),
                 f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
-                style="bold" if line is team.total else "",
-            )
-    Console(highlight=False, soft_wrap=True).print(table)
+            ]
+            names = (safe(team.name or "-"), safe(user))
+            rows.append(Row(names, numbers, is_bold=line is team.total))
+    numbers = ["RUNS", "GPU_H", "HOURS", "USD", "SHARE", "WASTED"]
+    print_columns((key.upper(), "USER"), numbers, rows)
     in_hours = sorted({team.unit.name for team in found} - {"USD"})
     if in_hours:
         click.echo(f"shares are of the {' or '.join(in_hours)} where not all has a price in USD")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcflow.cli.columns import Row, print_columns
 from hpcflow.cli.output import safe
 
 if TYPE_CHECKING:
@@ -91,52 +92,33 @@ def _is_number(text: str) -> bool:
 
 def print_storage(kept: StorageReport) -> None:
     """What checkpoints cost, for a terminal; nothing where there is nothing."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     if not kept.lines:
         return
-    table = Table(box=None, pad_edge=False)
-    for key in (*kept.keys, "checkpoints in"):
-        table.add_column(key.upper(), overflow="fold")
-    for title in ("GB-MONTHS", "USD", "GB FETCHED", "USD"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for line in (*kept.lines, kept.total):
-        is_total = line is kept.total
-        names = ["total", *[""] * len(kept.keys)] if is_total else [*line.by, line.place]
-        table.add_row(
-            *(Text(safe(name or ("" if is_total else "-"))) for name in names),
-            f"{float(line.gb_months):.2f}",
-            f"{float(line.storage_usd):.2f}",
-            f"{float(line.gb):.2f}",
-            f"{float(line.egress_usd):.2f}",
-            style="bold" if is_total else "",
-        )
+
+    def row(line: StorageLine, names: Sequence[str]) -> Row:
+        amounts = (line.gb_months, line.storage_usd, line.gb, line.egress_usd)
+        numbers = [f"{float(amount):.2f}" for amount in amounts]
+        return Row([safe(name) for name in names], numbers, is_bold=line is kept.total)
+
+    rows = [row(line, [*(name or "-" for name in line.by), line.place]) for line in kept.lines]
+    rows.append(row(kept.total, ["total", *[""] * len(kept.keys)]))
     click.echo()
-    Console(highlight=False, soft_wrap=True).print(table)
+    print_columns(
+        [key.upper() for key in (*kept.keys, "checkpoints in")],
+        ["GB-MONTHS", "USD", "GB FETCHED", "USD"],
+        rows,
+    )
 
 
 def print_table(found: Report) -> None:
     """A report for a terminal."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from hpcflow.costs.words import notes, usd
 
-    table = Table(box=None, pad_edge=False)
-    for key in found.keys:
-        table.add_column(key.upper(), overflow="fold")
     has_su = found.total.cost_su is not None
-    numbers = ["RUNS", "ATTEMPTS", "GPU_H", "USD", *(["SU"] if has_su else []), "WASTED", "SAVED"]
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
 
-    def add(line: Line, names: Sequence[str], style: str) -> None:
+    def row(line: Line, names: Sequence[str]) -> Row:
         su = [f"{line.cost_su:.2f}" if line.cost_su is not None else ""] if has_su else []
-        table.add_row(
-            *(Text(safe(name)) for name in names),
+        numbers = [
             str(line.runs),
             str(line.attempts),
             f"{line.gpu_hours:.2f}",
@@ -144,12 +126,15 @@ def print_table(found: Report) -> None:
             *su,
             f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
             f"{line.saved_usd:.2f}" if line.saved_usd else "",
-            style=style,
-        )
+        ]
+        return Row([safe(name) for name in names], numbers, is_bold=line is found.total)
 
-    for line in found.lines:
-        add(line, [name or "-" for name in line.by], "")
-    add(found.total, ["total", *[""] * (len(found.keys) - 1)], "bold")
-    Console(highlight=False, soft_wrap=True).print(table)
+    rows = [row(line, [name or "-" for name in line.by]) for line in found.lines]
+    rows.append(row(found.total, ["total", *[""] * (len(found.keys) - 1)]))
+    print_columns(
+        [key.upper() for key in found.keys],
+        ["RUNS", "ATTEMPTS", "GPU_H", "USD", *(["SU"] if has_su else []), "WASTED", "SAVED"],
+        rows,
+    )
     for note in notes(found.total):
         click.echo(note)

@@ -91,7 +91,7 @@ def audit(
     Args:
         rows: of this user: accounting is asked for own jobs only.
         since: jobs that ended before, or from ``until`` on, are not looked for; None for as long as
-            there are rows.
+            there are rows: others may be of a home that is no more.
 
     Raises:
         LedgerError: the database does not answer.
@@ -115,7 +115,8 @@ def audit(
             site = find_site(name)
             if not site.has_accounting:
                 continue  # nobody knows better
-            told = _ask(dues, connect(name), since, now)
+            begin = since or _begin(dues, now)
+            told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
             continue
@@ -123,18 +124,20 @@ def audit(
         for stray in strays(told, jobs):
             unknown = _unknown(stray, site, now)
             ended_at = unknown.ended_at or now
-            if (since is None or since <= ended_at) and ended_at < until:
+            if begin <= ended_at < until:
                 (found.helpers if stray.is_helper else found.unknown).append(unknown)
     return found
 
 
-def _ask(
-    dues: Sequence[DueBill], scheduler: Scheduler, since: datetime | None, now: datetime
-) -> list[JobInfo]:
+def _begin(dues: Sequence[DueBill], now: datetime) -> datetime:
+    """When the first of these was submitted."""
     times = [each.attempt.submitted_at for each in dues if each.attempt.submitted_at is not None]
-    times.append(since or (now - _WITHOUT_ROWS if not dues else now))
+    return min(times, default=now if dues else now - _WITHOUT_ROWS)
+
+
+def _ask(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list[JobInfo]:
     ids = [each.attempt.job_id or "" for each in dues]
-    told = scheduler.accounting(ids, min(times) - _MARGIN, name_prefix=PREFIX)
+    told = scheduler.accounting(ids, since - _MARGIN, name_prefix=PREFIX)
     if dues and not told:
         raise SchedulerUnavailable("accounting knows none of these jobs, or there is none")
     return told

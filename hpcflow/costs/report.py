@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Final
 
@@ -23,6 +23,7 @@ BY: Final[dict[str, Callable[[BilledRow], str]]] = {
 
 
 _NOTHING: Final = Decimal(0)
+_ALL: Final = Decimal(1)
 
 
 @dataclass
@@ -75,13 +76,15 @@ def report(rows: Iterable[BilledRow], keys: Sequence[str]) -> Report:
     """Sum bills by ``keys``, of :data:`BY`."""
     values = [BY[key] for key in keys]
     lines: dict[tuple[str, ...], Line] = {}
-    total = Line(("",) * len(keys))
     for row in rows:
-        by = tuple(value(row) for value in values)
-        if by not in lines:
-            lines[by] = Line(by)
-        add(lines[by], row)
-        add(total, row)
+        by = tuple([value(row) for value in values])
+        line = lines.get(by)
+        if line is None:
+            line = lines[by] = Line(by)
+        add(line, row)
+    total = Line(("",) * len(keys))
+    for line in lines.values():
+        _merge(total, line)
     return Report(tuple(keys), sorted(lines.values(), key=_dearest_first), total)
 
 
@@ -114,6 +117,24 @@ def add(line: Line, row: BilledRow) -> None:
         wasted_s = min(row.wasted_s, elapsed_s)
         line.wasted_hours += wasted_s / 3600
         line.wasted_gpu_hours += gpu_hours * (wasted_s / elapsed_s)
-        share = Decimal(str(wasted_s)) / Decimal(str(elapsed_s))
-        line.wasted_usd += (usd or _NOTHING) * share
-        line.wasted_su += (su or _NOTHING) * share
+        share = Decimal(wasted_s) / Decimal(elapsed_s) if wasted_s < elapsed_s else _ALL
+        if usd is not None:
+            line.wasted_usd += usd * share
+        if su is not None:
+            line.wasted_su += su * share
+
+
+def _merge(total: Line, line: Line) -> None:
+    for name in _COUNTED:
+        setattr(total, name, getattr(total, name) + getattr(line, name))
+    for name in ("cost_usd", "cost_su"):
+        amount = getattr(line, name)
+        if amount is not None:
+            setattr(total, name, (getattr(total, name) or _NOTHING) + amount)
+    total.run_ids |= line.run_ids
+
+
+#: What of a line is there from the beginning, and grows.
+_COUNTED: Final = tuple(
+    each.name for each in fields(Line) if each.name not in ("by", "cost_usd", "cost_su", "run_ids")
+)

@@ -81,4 +81,4 @@ def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> Stray:
         return Stray(job, run_id, "a life of its job that is no attempt")
     if run_id in runs:
         return Stray(job, run_id, "its run has no such attempt")
-    return Stray(job, run_id, "no run knows it")
+    return Stray(job, run_id, "no run of this ledger knows it")

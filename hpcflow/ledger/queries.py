@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import to_text
@@ -56,7 +57,10 @@ _CHECKPOINT: Final = columns(CheckpointView)[:-1]
 _LAG: Final = columns(MirrorLag)
 #: Whoever hears of so many need not hear of more.
 _MOST_TOLD: Final = 10
-_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+#: By name, for an index finds what is asked for, and not what is not.
+_LIVE: Final = tuple(
+    each.value for each in AttemptState if each not in (AttemptState.ENDED, AttemptState.WITHDRAWN)
+)
 #: Of whose attempts rows are read at all: one of somebody else may be of a newer hpcflow, or
 #: damaged, and is theirs to mend. Attempt by attempt, for there are far more runs than live ones.
 _OF_USER: Final = (
@@ -137,12 +141,12 @@ def run(connection: Connection, run_id: str) -> RunDetail:
 
 def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
     """A user's attempts that are neither ended nor withdrawn, with their runs."""
-    is_live = f"state NOT IN ({_marks(_OVER)})"
+    is_live = f"state IN ({_marks(_LIVE)})"
     with connection.transaction(write=False):
         attempts = _attempts(
-            connection, f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt", [*_OVER, user]
+            connection, f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt", [*_LIVE, user]
         )
-        found = _runs_with(connection, _LIVE_RUN, is_live, _OVER, user)
+        found = _runs_with(connection, _LIVE_RUN, is_live, _LIVE, user)
     by_id = {view.run_id: view for view in decode_all(RunRow, _LIVE_RUN, found, LiveRun)}
     return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
 
@@ -352,26 +356,43 @@ def bills(
     Args:
         filters: column of a run -> the value that it must have.
     """
-    names = (
-        *("run_id", "attempt", "job_id", "job_name", "partition", "cause", "submitted_at"),
-        *("ended_at", "billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su"),
-        *("on_demand_usd", "wasted_s"),
-    )
     of_run_names = ("run_id", "project", "user_name", "site", "parent_sweep", "gpu_type")
     where = "".join(f" AND {name} = ?" for name in filters)
     with connection.transaction(write=False):
+        # In no order: that of a key would mean to look for each row by itself.
         rows = _select(
             connection,
             "attempt",
-            names,
-            "state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ? "
-            "ORDER BY run_id, attempt",
+            _BILLED,
+            "state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?",
             [AttemptState.ENDED.value, to_text(since), to_text(until)],
         )
         found = _select(connection, "run", of_run_names, f"1 = 1{where}", [*filters.values()])
-    by_id = {str(run_id): said for run_id, *said in found}
-    attempts = decode_all(AttemptRow, names, rows, lambda *attempt: attempt)
-    return [_billed(attempt, by_id[attempt[0]]) for attempt in attempts if attempt[0] in by_id]
+    by_id = {run_id: said for run_id, *said in found}
+
+    def billed(
+        run_id: str, number: int, job_id: str, job_name: str, partition: str | None, *bill: Any
+    ) -> BilledRow | None:
+        said = by_id.get(run_id)
+        if said is None:
+            return None
+        project, user, site, sweep, gpu_type = said
+        return BilledRow(
+            run_id, number, job_id, job_name, project, user, site, sweep, partition, gpu_type, *bill
+        )
+
+    made = decode_all(AttemptRow, _BILLED, rows, billed)
+    kept = [row for row in made if row is not None]
+    kept.sort(key=_RUN_AND_ATTEMPT)
+    return kept
+
+
+_RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
+_BILLED: Final = (
+    *("run_id", "attempt", "job_id", "job_name", "partition", "cause", "submitted_at"),
+    *("ended_at", "billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su"),
+    *("on_demand_usd", "wasted_s"),
+)
 
 
 def jobs(connection: Connection, user: str) -> list[JobRow]:
@@ -407,15 +428,6 @@ def storing(
     where = f"site IN ({_marks(sites)}){where} ORDER BY run_id"
     found = _select(connection, "run", names, where, [*sites, *filters.values()])
     return decode_all(RunRow, names, found, StoringRow)
-
-
-def _billed(attempt: Sequence[Any], run: Sequence[Any]) -> BilledRow:
-    run_id, number, job_id, job_name, partition, cause, submitted_at, *bill = attempt
-    project, user, site, sweep, gpu_type = run
-    return BilledRow(
-        run_id, number, job_id, job_name, project, user, site, sweep, partition, gpu_type, cause,
-        submitted_at, *bill,
-    )  # fmt: skip
 
 
 def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Final
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
     bench_efficiency,
+    bench_costs,
     bench_gpt,
     bench_help,
     bench_ledger,
@@ -36,6 +37,7 @@ _FOLDER = Path("/var/tmp/hpcflow-bench-cluster")
 _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "help": bench_help.rows,
     "ledger": bench_ledger.rows,
+    "costs": bench_costs.rows,
     "tick": bench_tick.rows,
     "saving": bench_saving.rows,
     "resume": bench_resume.rows,

@@ -38,9 +38,11 @@ def billed(desk: Desk) -> Desk:
     for name, partition in (("paid", "here"), ("unpaid", "free")):
         config = desk.config(name, "sleep 1")
         desk.say(
-            *("run", config, "--wait", "--site", str(desk.folder / "mine.yaml")),
+            *("run", config, "--site", str(desk.folder / "mine.yaml")),
             *("--set", f"resources.partition={partition}", "--set", f"project={name}"),
         )
+    for name in ("paid", "unpaid"):
+        desk.say("wait", name)
     poll(lambda: not desk.json("cost", "report")["total"]["unbilled"], 60, "a bill")
     return desk
 

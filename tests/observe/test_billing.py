@@ -205,7 +205,11 @@ def test_the_components_of_a_heterogeneous_job_are_lines_of_one_sum(desk: Watche
     (bill,) = bills(launched.run_dir)
     gpu_lines = [(line.hours, line.cost_usd) for line in bill.charges if line.kind == "gpu:a100"]
     assert gpu_lines == [(Decimal(2), Decimal(6)), (Decimal(4), Decimal(4))]
-    assert (bill.cost_usd, bill.gpu_hours, bill.elapsed_s) == (Decimal(10), Decimal(6), Decimal(3600))
+    assert (bill.cost_usd, bill.gpu_hours, bill.elapsed_s) == (
+        Decimal(10),
+        Decimal(6),
+        Decimal(3600),
+    )
     assert (bill.nodes, bill.gpus) == (4, {"a100": 6})
     assert bill.on_demand_usd == Decimal(18), "with spot's four GPUs on gpu"
     desk.assert_rebuilt_alike(launched.run_id)
