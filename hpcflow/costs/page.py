@@ -201,7 +201,7 @@ def _titles(keys: Sequence[str]) -> list[str]:
 def _worst(worst: Sequence[WastedRun]) -> _Table:
     return _Table(
         "What wasted the most",
-        "Runs, the worst first; why, and what to do about it.",
+        "Runs, the worst first: by money or, where not all of it has a price, by GPU hours.",
         ("Run", "Project", "User"),
         ("Wasted USD", "GPU hours", "Hours", "Of its hours"),
         [
