@@ -370,16 +370,12 @@ def bills(
         found = _select(connection, "run", of_run_names, f"1 = 1{where}", [*filters.values()])
     by_id = {run_id: said for run_id, *said in found}
 
-    def billed(
-        run_id: str, number: int, job_id: str, job_name: str, partition: str | None, *bill: Any
-    ) -> BilledRow | None:
+    def billed(run_id: str, number: int, partition: str | None, *bill: Any) -> BilledRow | None:
         said = by_id.get(run_id)
         if said is None:
             return None
         project, user, site, sweep, gpu_type = said
-        return BilledRow(
-            run_id, number, job_id, job_name, project, user, site, sweep, partition, gpu_type, *bill
-        )
+        return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
 
     made = decode_all(AttemptRow, _BILLED, rows, billed)
     kept = [row for row in made if row is not None]
@@ -389,9 +385,8 @@ def bills(
 
 _RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
 _BILLED: Final = (
-    *("run_id", "attempt", "job_id", "job_name", "partition", "cause", "submitted_at"),
-    *("ended_at", "billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su"),
-    *("on_demand_usd", "wasted_s"),
+    *("run_id", "attempt", "partition", "cause", "ended_at", "billed_by", "elapsed_s"),
+    *("gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s"),
 )
 
 

@@ -207,8 +207,6 @@ class BilledRow:
 
     run_id: str
     attempt: int
-    job_id: str | None
-    job_name: str
     project: str
     user: str
     site: str
@@ -216,7 +214,6 @@ class BilledRow:
     partition: str | None
     gpu_type: str | None
     cause: str | None
-    submitted_at: datetime | None
     ended_at: datetime | None
     billed_by: str | None
     elapsed_s: float | None

@@ -18,8 +18,6 @@ NOW: Final = datetime(2026, 9, 14, 10, 0, tzinfo=timezone.utc)
 ROW: Final = BilledRow(
     run_id="a-1",
     attempt=1,
-    job_id="7",
-    job_name="hpcflow:a-1:1",
     project="vision",
     user="ada",
     site="devcluster",
@@ -27,7 +25,6 @@ ROW: Final = BilledRow(
     partition="gpu",
     gpu_type="a100",
     cause="completed",
-    submitted_at=None,
     ended_at=datetime(2026, 7, 31, 23, 59, tzinfo=timezone.utc),
     billed_by="accounting",
     elapsed_s=3600.0,
