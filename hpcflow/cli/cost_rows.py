@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from hpcflow.cli.output import site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import parse_duration_s
 
@@ -75,8 +76,12 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
         filters={name: value for name, value in filters.items() if value is not None},
         find_site=session.site,
     )
-    for problem in found.problems:
-        warn(f"whether checkpoints cost anything there is not known: {problem}")
+    if found.problems:
+        names = ", ".join(site_text(name) for name in found.problems)
+        warn(
+            f"whether checkpoints cost anything on {names} is not known: "
+            f"{next(iter(found.problems.values()))}"
+        )
     return found
 
 

@@ -102,7 +102,9 @@ def audit(
         by_site[row.site].append(row)
     jobs = ledger.jobs(user=user)
     known = ledger.known(sorted({row.run_id for row in rows}))
-    for name in dict.fromkeys([*by_site, *(job.site for job in jobs)]):
+    of_late = since or now - _WITHOUT_ROWS
+    late = (job.site for job in jobs if job.submitted_at and job.submitted_at >= of_late)
+    for name in dict.fromkeys([*by_site, *late]):
         numbers = {(row.run_id, row.attempt) for row in by_site[name]}
         dues = [
             DueBill(attempt, name, each.run.run_dir, each.run.partition, 0)

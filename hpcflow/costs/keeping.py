@@ -21,12 +21,12 @@ class Keeping:
 
     Attributes:
         facts: of how much nobody knows.
-        problems: site files that could not be read: whether they have such prices is not known.
+        problems: site -> why its file could not be read: whether it has prices is not known.
     """
 
     report: StorageReport
     facts: Facts = field(default_factory=Facts)
-    problems: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 def keeping(
@@ -47,12 +47,12 @@ def keeping(
         LedgerError: the database does not answer.
     """
     sites: dict[str, Site] = {}
-    problems: list[str] = []
-    for name in ledger.sites():
+    problems: dict[str, str] = {}
+    for name in ledger.sites(filters=filters):
         try:
             site = find_site(name)
         except HpcflowError as error:
-            problems.append(f"{name}: {error.message}")
+            problems[name] = error.message
             continue
         if site.scratch.price is not None or (site.mirror is not None and site.mirror.price):
             sites[name] = site

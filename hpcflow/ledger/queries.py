@@ -405,9 +405,11 @@ def jobs(connection: Connection, user: str) -> list[JobRow]:
     ]
 
 
-def sites(connection: Connection) -> list[str]:
-    """The sites of all runs."""
-    return [site for (site,) in connection.rows("SELECT DISTINCT site FROM run ORDER BY site")]
+def sites(connection: Connection, filters: Mapping[str, str]) -> list[str]:
+    """The sites of all runs that fit; filters as those of :func:`bills`."""
+    where = "".join(f" AND {name} = ?" for name in filters)
+    sql = f"SELECT DISTINCT site FROM run WHERE 1 = 1{where} ORDER BY site"  # noqa: S608 - our names
+    return [site for (site,) in connection.rows(sql, [*filters.values()])]
 
 
 def storing(

@@ -212,9 +212,9 @@ class Ledger:
         with self._reading() as connection:
             return queries.jobs(connection, user)
 
-    def sites(self) -> list[str]:
-        """The sites of all runs, by what the runs call them."""
-        return queries.sites(self.connection())
+    def sites(self, *, filters: Mapping[str, str]) -> list[str]:
+        """The sites of all runs that fit, by what the runs call them; filters as for bills."""
+        return queries.sites(self.connection(), filters)
 
     def storing(self, sites: Sequence[str], *, filters: Mapping[str, str]) -> list[StoringRow]:
         """The runs of these sites, and where their checkpoints are kept; filters as for bills."""

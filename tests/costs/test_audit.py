@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from hpcflow.costs.audit import Audit, audit
+from hpcflow.errors import SiteError
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import SubmitRequest
+from hpcflow.sites.schema import Site
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
 
@@ -212,3 +214,27 @@ def test_a_heterogeneous_job_is_one_bill_and_no_difference(tmp_path: Path) -> No
     found = audited(desk)
     assert (found.checked, found.differences, found.unknown) == (1, [], [])
     assert desk.seen(launched.run_id).run.cost_usd == "18.00000000"
+
+
+def test_a_site_that_is_gone_is_a_problem_only_where_there_is_something_to_compare(
+    desk: Watched,
+) -> None:
+    def gone(name: str) -> Site:
+        raise SiteError(f"there is no site {name}")
+
+    desk.look()
+    desk.clock.advance(timedelta(days=60).total_seconds())
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        bills = ledger.bills(since=BEGIN, until=desk.clock.now(), filters={})
+        for rows, problems in ((bills, 1), ([], 0)):
+            found = audit(
+                ledger,
+                rows,
+                user=desk.settings.user,
+                since=None,
+                until=desk.clock.now(),
+                connect=lambda _: desk.slurm,
+                find_site=gone,
+                now=desk.clock.now(),
+            )
+            assert len(found.problems) == problems
