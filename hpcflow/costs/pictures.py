@@ -33,7 +33,7 @@ def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Pictur
     return [
         each
         for each in (
-            _by_key(found, unit, said),
+            _by_key(found, unit, said) if found.keys != ("month",) else None,
             _by_month(rows, unit),
             _in_vain(rows, unit),
             _saved(rows),

@@ -113,6 +113,10 @@ def test_where_nothing_has_a_price_it_is_about_hours() -> None:
     assert ">USD</text>" not in text
 
 
+def test_by_month_alone_there_is_one_picture_of_months(rows: list[BilledRow]) -> None:
+    assert page(content(rows, "month")).count("By month</b>") == 1
+
+
 def test_of_nothing_there_is_a_page_too() -> None:
     text = page(content([]))
     assert "<svg" not in text
