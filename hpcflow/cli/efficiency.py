@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import complete_run, json_option
-from hpcflow.cli.cost import since_option
+from hpcflow.cli.cost_rows import since_option
 from hpcflow.cli.output import jsonable, print_json, safe
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError

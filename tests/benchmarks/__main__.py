@@ -12,8 +12,8 @@ from typing import Final
 
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
-    bench_efficiency,
     bench_costs,
+    bench_efficiency,
     bench_gpt,
     bench_help,
     bench_ledger,
