@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "restore": ("hpcflow.cli.restore", "Fetch a run, or what it lacks, from its mirror."),
     "sweep": ("hpcflow.cli.sweep", "Many runs of one program: hyperparameter search."),
     "cost": ("hpcflow.cli.cost", "What was spent, and on what."),
+    "budget": ("hpcflow.cli.budget", "What may be spent, and what is left."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Bring all your runs to their end."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),

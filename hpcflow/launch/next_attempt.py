@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
+from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.restarts import adopt_claimed
@@ -72,6 +73,7 @@ class NextAttempt:
         of them has left the cluster, or the others are too few. Then it is sent without.
 
         Raises:
+            BudgetError: a hard budget has no room; nothing was intended.
             SchedulerError: it could not be sent; journaled.
         """
         claimed = None
@@ -129,6 +131,14 @@ class NextAttempt:
             lock=lock,
             partition=self._placement.partition,
             resume_from=self._resume_from,
+            commitment=commitment_of(
+                self._run,
+                self._number,
+                self._placement,
+                site=self._site,
+                home=self._settings.home,
+                clock=clock,
+            ),
             mem_mb=self._placement.mem_mb,
             excluded=excluded,
             after=self._standby.after if self._standby else None,

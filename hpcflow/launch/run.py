@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import (
+    BudgetError,
     SchedulerError,
     ScratchError,
     StorageError,
@@ -18,6 +19,7 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.launch import submission
+from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
 from hpcflow.launch.plan import Plan, make_plan
@@ -100,6 +102,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
 
     Raises:
         InputError: scratch cannot be written; nothing was created.
+        BudgetError: a hard budget has no room; nothing is left behind.
         SubmissionRefused: the scheduler will never take this; nothing is left behind.
         SchedulerError, StorageError: it could not be sent now; the run is kept, the message says
             how to go on, and ``details`` has its id and directory.
@@ -108,8 +111,8 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     require_cluster(plan.site, scheduler)
     run_dir = create_run(run, settings.home, code=plan.code, start=plan.start)
     try:
-        submitted = _send_first(plan, run_dir, scheduler, clock)
-    except (SubmissionRefused, ScratchError) as error:
+        submitted = _send_first(plan, run_dir, settings, scheduler, clock)
+    except (SubmissionRefused, ScratchError, BudgetError) as error:
         # Now that the lock is closed: NFS keeps the folder of an open file. What cannot be deleted
         # is no reason to hide why nothing was sent.
         with suppress(StorageError):
@@ -126,7 +129,12 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
-def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Submitted:
+def _send_first(
+    plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
+) -> Submitted:
+    commitment = commitment_of(
+        plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock
+    )
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         if submission.last_attempt(journal.read(run_dir)).intent is not None:
             raise StorageError(
@@ -144,6 +152,7 @@ def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock)
                 lock=lock,
                 partition=plan.placement.partition,
                 resume_from=plan.run.begins_from,
+                commitment=commitment,
                 mem_mb=plan.placement.mem_mb,
             )
         except StorageError as error:

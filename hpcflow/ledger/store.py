@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger import queries
+from hpcflow.ledger import queries, spending
 from hpcflow.ledger.best import find_best
 from hpcflow.ledger.bulk import insert, update, upsert
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
@@ -31,6 +31,7 @@ from hpcflow.ledger.rows import (
     MirroredRow,
     RunningRow,
     RunRow,
+    SpendingRow,
 )
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
@@ -188,6 +189,20 @@ class Ledger:
         """
         with self._reading() as connection:
             return queries.bills(connection, since, until, filters)
+
+    def spending(
+        self, *, filters: Mapping[str, str] | None = None, run_ids: Sequence[str] | None = None
+    ) -> list[SpendingRow]:
+        """All attempts of the runs with these values of columns, or with these ids."""
+        with self._reading() as connection:
+            if run_ids is not None:
+                return spending.of_runs(connection, run_ids)
+            return spending.of_runs_with(connection, filters or {})
+
+    def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
+        """Those of a user's runs of which more may come, or a bill."""
+        with self._reading() as connection:
+            return spending.unsettled(connection, user)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""

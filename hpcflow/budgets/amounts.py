@@ -1,0 +1,71 @@
+"""What something takes: money, service units, GPU hours; each of them known or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+#: Name of an amount -> what people call it.
+UNITS: Final = {"cost_usd": "USD", "cost_su": "SU", "gpu_hours": "GPU hours"}
+_MOST: Final = Decimal(10) ** 15
+_CENT: Final = Decimal("0.01")
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What an attempt takes; None of a unit that nobody can tell: that is not the same as 0."""
+
+    cost_usd: Decimal | None = None
+    cost_su: Decimal | None = None
+    gpu_hours: Decimal | None = None
+
+    def of(self, unit: str) -> Decimal | None:
+        """The amount of one unit, a key of :data:`UNITS`."""
+        found: Decimal | None = getattr(self, unit)
+        return found
+
+    def __mul__(self, share: Decimal) -> Amounts:
+        return Amounts(*(None if each is None else each * share for each in map(self.of, UNITS)))
+
+    def to_json(self) -> dict[str, str]:
+        """The amounts that are known, as decimal texts."""
+        known = {unit: self.of(unit) for unit in UNITS}
+        return {unit: f"{value:f}" for unit, value in known.items() if value is not None}
+
+
+#: Of an attempt that never ran.
+NOTHING: Final = Amounts(Decimal(0), Decimal(0), Decimal(0))
+
+
+def amounts_from(said: Mapping[str, Any]) -> Amounts:
+    """The inverse of :meth:`Amounts.to_json`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return Amounts(*(None if unit not in said else amount_from(said[unit]) for unit in UNITS))
+
+
+def amount_from(text: object) -> Decimal:
+    """A decimal number from 0.
+
+    Raises:
+        ValueError: it is none; the text says what is expected.
+    """
+    said = "expected an amount like 500 or 12.50"
+    if not isinstance(text, str) or len(text) > 40:
+        raise ValueError(said)
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(said) from None
+    if not value.is_finite() or not 0 <= value <= _MOST:
+        raise ValueError(said)
+    return value
+
+
+def shown(value: Decimal, unit: str) -> str:
+    """``12.50 USD``."""
+    return f"{value.quantize(_CENT)} {UNITS[unit]}"

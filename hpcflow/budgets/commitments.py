@@ -1,0 +1,241 @@
+"""What is done to budgets about attempts: committed before one is sent, released, settled.
+
+Each is keyed by run and attempt, and can be done twice. Before an attempt is intended, what it may
+take in all of its time limit is committed to each budget that it counts against, under the lock of
+the folder: checked against what is spent and committed already, for all of them, before a line is
+written. So of two that are sent in the same second only one gets what is left. Whoever is killed
+behind it leaves too much committed, never too little; :mod:`hpcflow.observe.reconciling` finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.folder import BudgetFolder
+from hpcflow.budgets.records import Change, Opening, entry_line
+from hpcflow.budgets.room import Pledge, refusal
+from hpcflow.budgets.scope import Scope
+from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.clock import Clock
+from hpcflow.errors import BudgetError
+
+
+def commit(
+    folder: BudgetFolder,
+    pledges: Sequence[Pledge],
+    clock: Clock,
+    *,
+    is_checked: bool = True,
+    spent: Amounts = NOTHING,
+) -> None:
+    """Commit what attempts may take, to each budget that they count against: all, or none.
+
+    Args:
+        is_checked: False for what runs already, however little room there is.
+        spent: by attempts of the same run before, should its config set its own budget now.
+
+    Raises:
+        BudgetError: a hard budget has no room; nothing is committed.
+        StorageError: a budget cannot be read or written; nothing may be sent.
+    """
+    scopes = {scope for pledge in pledges for scope in pledge.scopes}
+    own = [pledge for pledge in pledges if pledge.own is not None]
+    if not own and not any(folder.has(scope) for scope in sorted(scopes)):
+        return
+    with folder.lock(clock) as is_reliable:
+        now = clock.now()
+        for pledge in own:
+            _say_own(folder, pledge, spent, now)
+        budgets = {
+            scope: budget
+            for scope in sorted(scopes)
+            if folder.has(scope) and (budget := folder.read(scope)).terms is not None
+        }
+        lines: dict[Scope, list[str]] = {scope: [] for scope in budgets}
+        for number, pledge in enumerate(pledges):
+            concerned = [budgets[scope] for scope in pledge.scopes if scope in budgets]
+            if is_checked:
+                _require_room(concerned, pledge, now, fits=number)
+            for budget in concerned:
+                lines[budget.scope].append(_committed(budget, pledge, now))
+        for scope, some in lines.items():
+            folder.append(scope, some)
+        if not is_reliable and is_checked:
+            _require_first(folder, pledges, list(budgets), now)
+
+
+def _require_room(
+    budgets: Iterable[Budget], pledge: Pledge, now: datetime, *, fits: int = 0
+) -> None:
+    for budget in budgets:
+        if (no_room := refusal(budget, pledge, now)) is not None:
+            raise BudgetError(no_room.message, next_action=no_room.next_action, fits=fits)
+
+
+def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
+    """The line; from now on it counts in ``budget``, too."""
+    budget.commit(
+        Entry(
+            *pledge.key,
+            by=pledge.by,
+            standing=Standing.COMMITTED,
+            amounts=pledge.amounts,
+            at=now,
+            limit_s=pledge.limit_s,
+        )
+    )
+    return entry_line(
+        "committed", now, pledge.by, *pledge.key, amounts=pledge.amounts, limit_s=pledge.limit_s
+    )
+
+
+def _say_own(folder: BudgetFolder, pledge: Pledge, spent: Amounts, now: datetime) -> None:
+    """Set the budget that a run's config asks for, unless that was done; what a person has set
+    since stays."""
+    scope = Scope("run", pledge.run_id)
+    budget = folder.read(scope)
+    said = [change.terms for change in budget.changes if change.how == "config"]
+    if said and said[-1] == pledge.own:
+        return
+    opening = None if budget.terms is not None else Opening(spent)
+    change = Change(now, pledge.by, pledge.own, how="config", opening=opening)
+    folder.append(scope, [change.to_line()])
+
+
+def _require_first(
+    folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope], now: datetime
+) -> None:
+    """Where the file system knows no locks, somebody else may have committed at the same moment:
+    the order of the lines decides. Whoever came behind what fits, gives it back."""
+    keys = {pledge.key for pledge in pledges}
+    for scope in scopes:
+        budget = folder.read(scope)
+        before: dict[tuple[str, int], Entry] = {}
+        for key, entry in budget.entries.items():
+            before[key] = entry
+            if key not in keys:
+                continue
+            pledge = next(each for each in pledges if each.key == key)
+            up_to = Budget(
+                scope, budget.terms, budget.opening, budget.opened_at, entries=dict(before)
+            )
+            no_room = refusal(up_to, pledge, now)
+            if no_room is not None:
+                for each in pledges:
+                    release(folder, each, now, why="somebody else was first")
+                raise BudgetError(no_room.message, next_action=no_room.next_action)
+
+
+def no_room_for(folder: BudgetFolder, pledge: Pledge, now: datetime) -> str | None:
+    """Which budget has no room for an attempt, in short; None where all have. Nothing is written.
+
+    Raises:
+        StorageError: a budget cannot be read.
+    """
+    for scope in pledge.scopes:
+        if folder.has(scope) and (found := refusal(folder.read(scope), pledge, now)) is not None:
+            return found.short
+    return None
+
+
+def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:
+    """Give back what was committed to an attempt that certainly is no job. Under no lock: a line
+    that says so changes nothing that anybody is counting on.
+
+    Raises:
+        StorageError: it could not be written; whoever looks next finds out.
+    """
+    for scope in pledge.scopes:
+        if folder.has(scope) and pledge.key in folder.read(scope).entries:
+            line = entry_line("released", now, pledge.by, *pledge.key, why=why)
+            folder.append(scope, [line])
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What an attempt came to.
+
+    Attributes:
+        is_final: whether no better bill is to be expected.
+    """
+
+    run_id: str
+    attempt: int
+    by: str
+    scopes: tuple[Scope, ...]
+    amounts: Amounts
+    ended_at: datetime
+    is_final: bool
+
+
+def settle(
+    folder: BudgetFolder,
+    settlement: Settlement,
+    now: datetime,
+    read: dict[Scope, Budget] | None = None,
+) -> None:
+    """Put an attempt's bill in the place of what was committed to it, or correct the one before.
+
+    Also of one to which nothing was committed: a job that Slurm has restarted, or that somebody
+    sent by hand.
+
+    Args:
+        read: budgets that were read a moment ago; gets those that are read now.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    key = (settlement.run_id, settlement.attempt)
+    for scope in settlement.scopes:
+        budget = _read_once(folder, scope, {} if read is None else read)
+        if budget.terms is None:
+            continue
+        before = budget.entries.get(key)
+        if before is not None and before.standing is Standing.SETTLED:
+            same = before.amounts == settlement.amounts and before.at == settlement.ended_at
+            if before.is_final or (same and not settlement.is_final):
+                continue
+        line = entry_line(
+            "settled",
+            now,
+            settlement.by,
+            *key,
+            amounts=settlement.amounts,
+            ended_at=settlement.ended_at,
+            is_final=settlement.is_final,
+        )
+        folder.append(scope, [line])
+
+
+def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:
+    if scope not in read:
+        read[scope] = folder.read(scope)
+    return read[scope]
+
+
+def billed(
+    cost_usd: Decimal | str | None,
+    cost_su: Decimal | str | None,
+    gpu_hours: Decimal | float | None,
+    elapsed_s: Decimal | float | None,
+) -> Amounts:
+    """What a bill says. What never ran takes nothing, whether it has a price or not."""
+    if not elapsed_s:
+        return NOTHING
+    return Amounts(
+        *(None if each is None else Decimal(str(each)) for each in (cost_usd, cost_su, gpu_hours))
+    )
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """The sum of what is known."""
+    found = list(amounts)
+
+    def sum_of(unit: str) -> Decimal:
+        return sum((each.of(unit) or Decimal(0) for each in found), Decimal(0))
+
+    return Amounts(sum_of("cost_usd"), sum_of("cost_su"), sum_of("gpu_hours"))

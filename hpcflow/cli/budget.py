@@ -1,0 +1,419 @@
+"""``hpcflow budget``: what may be spent, what is, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.session import Session, warn
+
+if TYPE_CHECKING:
+    from hpcflow.budgets.folder import BudgetFolder
+    from hpcflow.budgets.records import Change, Terms
+    from hpcflow.budgets.scope import Scope
+    from hpcflow.budgets.state import Budget
+
+#: What is typed -> what an amount is called.
+_UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
+_NONE: Final = "none"
+
+scope_argument = click.argument("scope", metavar="SCOPE")
+why_option = click.option("--why", help="Why, for the history.")
+
+
+@click.group("budget", short_help="What may be spent, and what is left.")
+def command() -> None:
+    """What a project, a user, a sweep or a run may spend.
+
+    SCOPE is like project:vision, user:ada, sweep:ID or run:ID.
+    """
+
+
+@command.command("set")
+@scope_argument
+@click.option("--hard", metavar="AMOUNT", help="Nothing is sent that may lead beyond; or `none`.")
+@click.option("--soft", metavar="AMOUNT", help="Warn from here on; or `none`.")
+@click.option(
+    "--unit",
+    type=click.Choice(tuple(_UNITS)),
+    default="usd",
+    show_default=True,
+    help="Of what. A budget can limit several.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(("month", "ever")),
+    help="Count what ended in this month (UTC), or all. Default: as it was; `ever` for a new one.",
+)
+@click.option(
+    "--on-exceeded",
+    type=click.Choice(("finish", "save_and_stop")),
+    help="What becomes of jobs that run when a hard limit is reached. Default: as it was; "
+    "`finish` for a new one.",
+)
+@why_option
+@site_option
+@json_option
+def set_command(
+    scope: str,
+    hard: str | None,
+    soft: str | None,
+    unit: str,
+    per: str | None,
+    on_exceeded: str | None,
+    why: str | None,
+    site: str | None,
+    as_json: bool,
+) -> int:
+    """Set a budget, or change one. What is not named stays as it was.
+
+    \b
+    hpcflow budget set project:vision --hard 500 --soft 400
+    hpcflow budget set user:ada --hard 1000 --unit gpu_hours --per month
+    """
+    from hpcflow.budgets.records import Change
+    from hpcflow.budgets.scope import parse_scope
+    from hpcflow.observe.opening import set_budget
+
+    session = Session()
+    wanted = parse_scope(scope)
+    folder = _folder(session, site)
+    before = folder.read(wanted).terms
+    terms = _terms(before, _UNITS[unit], hard, soft, per, on_exceeded)
+    session.refresh()
+    change = Change(session.clock.now(), session.settings.user, terms, why=why)
+    budget = set_budget(
+        session.ledger,
+        folder,
+        wanted,
+        change,
+        home=session.settings.home,
+        find_site=session.site,
+        clock=session.clock,
+    )
+    now = session.clock.now()
+    if as_json:
+        print_json(_values(budget, now))
+    else:
+        _print([budget], now)
+    _warn([budget], now)
+    return 0
+
+
+@command.command("ls")
+@site_option
+@json_option
+def ls_command(site: str | None, as_json: bool) -> int:
+    """List the budgets, with what is spent and left."""
+    session = Session()
+    folder = _folder(session, site)
+    _reconcile(session, folder, None)
+    budgets = [each for each in map(folder.read, folder.scopes()) if each.terms is not None]
+    now = session.clock.now()
+    if as_json:
+        print_json([_values(budget, now) for budget in budgets])
+    elif budgets:
+        _print(budgets, now)
+        _warn(budgets, now)
+    else:
+        click.echo(
+            "no budget is set; set one: hpcflow budget set project:NAME --hard 500 --soft 400"
+        )
+    return 0
+
+
+@command.command("show")
+@scope_argument
+@site_option
+@json_option
+def show_command(scope: str, site: str | None, as_json: bool) -> int:
+    """Show one budget: what takes it, and who changed it."""
+    from hpcflow.budgets.scope import parse_scope
+
+    session = Session()
+    wanted = parse_scope(scope)
+    folder = _folder(session, site)
+    _require_set(folder, wanted, is_history_enough=True)
+    _reconcile(session, folder, wanted)
+    budget, now = folder.read(wanted), session.clock.now()
+    if as_json:
+        print_json({**_values(budget, now), **_details(budget, now)})
+        return 0
+    if budget.terms is not None:
+        _print([budget], now)
+    else:
+        click.echo(f"{budget.scope} was removed, and nothing is held against it")
+    _print_details(budget, now)
+    _warn([budget], now)
+    return 0
+
+
+@command.command("remove")
+@scope_argument
+@why_option
+@site_option
+@json_option
+def remove_command(scope: str, why: str | None, site: str | None, as_json: bool) -> int:
+    """Hold nothing against a budget any more. Its history stays."""
+    from hpcflow.budgets.records import Change
+    from hpcflow.budgets.scope import parse_scope
+
+    session = Session()
+    wanted = parse_scope(scope)
+    folder = _folder(session, site)
+    _require_set(folder, wanted)
+    with folder.lock(session.clock):
+        change = Change(session.clock.now(), session.settings.user, None, why=why)
+        folder.append(wanted, [change.to_line()])
+    if as_json:
+        print_json({"scope": str(wanted), "removed": True})
+    else:
+        click.echo(f"{wanted} is removed; its history: hpcflow budget show {wanted}")
+    return 0
+
+
+def _folder(session: Session, site: str | None) -> BudgetFolder:
+    from hpcflow.budgets.folder import budgets_of
+    from hpcflow.errors import Where
+
+    the_site = session.site(site or session.settings.site, named_in=Where(key="--site"))
+    return budgets_of(the_site, session.settings.home)
+
+
+def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> None:
+    """Bring them up to date; a ledger that is down keeps nobody from looking."""
+    from hpcflow.errors import LedgerError
+    from hpcflow.observe.reconciling import reconcile
+
+    try:
+        session.refresh()
+        problems = reconcile(
+            session.ledger,
+            home=session.settings.home,
+            user=session.settings.user,
+            folders=[folder],
+            find_site=session.site,
+            clock=session.clock,
+            scope=scope,
+        )
+    except LedgerError as error:
+        problems = [f"{error.message}; this is what the budgets say by themselves"]
+    for problem in problems:
+        warn(problem)
+
+
+def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool = False) -> None:
+    from hpcflow.errors import NotFoundError
+
+    budget = folder.read(scope)
+    if budget.terms is None and not (is_history_enough and budget.changes):
+        raise NotFoundError(
+            f"there is no budget of {scope}",
+            next_action=f"set one: hpcflow budget set {scope} --hard 500; those that are set: "
+            "hpcflow budget ls",
+        )
+
+
+def _terms(
+    before: Terms | None,
+    unit: str,
+    hard: str | None,
+    soft: str | None,
+    per: str | None,
+    on_exceeded: str | None,
+) -> Terms:
+    from hpcflow.budgets.records import OnExceeded, Terms
+    from hpcflow.errors import InputError
+
+    terms = before or Terms()
+    limit = terms.limits.get(unit)
+    found = _limit(limit.hard if limit else None, hard, "--hard")
+    warned = _limit(limit.soft if limit else None, soft, "--soft")
+    if found is not None and warned is not None and warned > found:
+        raise InputError(
+            f"the soft limit, {warned}, is more than the hard one, {found}",
+            next_action="warn earlier: --soft with less than --hard",
+        )
+    limits = {**terms.limits}
+    limits.pop(unit, None)
+    if found is not None or warned is not None:
+        from hpcflow.budgets.records import Limit
+
+        limits[unit] = Limit(found, warned)
+    if not limits:
+        raise InputError(
+            "a budget has a limit: this one would have none",
+            next_action="name one: --hard 500 or --soft 400; to have none: hpcflow budget remove",
+        )
+    terms = replace(terms, limits=limits)
+    if per is not None:
+        terms = replace(terms, per_month=per == "month")
+    if on_exceeded is not None:
+        terms = replace(terms, on_exceeded=OnExceeded(on_exceeded))
+    return terms
+
+
+def _limit(before: Decimal | None, said: str | None, option: str) -> Decimal | None:
+    from hpcflow.budgets.amounts import amount_from
+
+    if said is None:
+        return before
+    if said == _NONE:
+        return None
+    try:
+        return amount_from(said)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}, or `none`; got {said[:100]!r}") from None
+
+
+def _values(budget: Budget, now: datetime) -> dict[str, Any]:
+    """A budget as scripts get it."""
+    from hpcflow.budgets.amounts import UNITS
+
+    terms = budget.terms
+    return {
+        "scope": str(budget.scope),
+        "per": None if terms is None else "month" if terms.per_month else "ever",
+        "on_exceeded": None if terms is None else terms.on_exceeded,
+        "amounts": {unit: _amount_values(budget, unit, now) for unit in UNITS},
+    }
+
+
+def _amount_values(budget: Budget, unit: str, now: datetime) -> dict[str, Any]:
+    limit, used = budget.limit(unit), budget.used(unit, now)
+    left = None if limit.hard is None else limit.hard - used.taken
+    return {
+        "hard": _text(limit.hard),
+        "soft": _text(limit.soft),
+        "spent": _text(used.spent),
+        "committed": _text(used.committed),
+        "running_so_far": _text(used.so_far),
+        "left": _text(left),
+        "unknown": used.unknown,
+    }
+
+
+def _details(budget: Budget, now: datetime) -> dict[str, Any]:
+    return {
+        "committed_to": [
+            {
+                "run_id": each.run_id,
+                "attempt": each.attempt,
+                "by": each.by,
+                "at": each.at,
+                "began_at": each.began_at,
+                "amounts": each.amounts.to_json(),
+                "so_far": each.so_far(now).to_json(),
+            }
+            for each in budget.committed_to()
+        ],
+        "changes": [
+            {
+                "at": each.at,
+                "by": each.by,
+                "how": each.how,
+                "why": each.why,
+                "set": None if each.terms is None else each.terms.to_json(),
+            }
+            for each in budget.changes
+        ],
+        "skipped_lines": budget.skipped,
+    }
+
+
+def _text(value: Decimal | None) -> str | None:
+    return None if value is None else f"{value:f}"
+
+
+def _print(budgets: Sequence[Budget], now: datetime) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from hpcflow.budgets.amounts import UNITS
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("BUDGET", overflow="fold")
+    table.add_column("UNIT", no_wrap=True)
+    for title in ("SPENT", "COMMITTED", "LEFT", "SOFT", "HARD"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("PER", no_wrap=True)
+    for budget in budgets:
+        for unit, words in UNITS.items():
+            limit, used = budget.limit(unit), budget.used(unit, now)
+            if limit.hard is None and limit.soft is None:
+                continue
+            left = None if limit.hard is None else limit.hard - used.taken
+            is_soft = limit.soft is not None and used.taken > limit.soft
+            style = "red" if left is not None and left <= 0 else "yellow" if is_soft else ""
+            table.add_row(
+                Text(safe(str(budget.scope))),
+                words,
+                f"{used.spent:.2f}{'?' if used.unknown else ''}",
+                f"{used.committed:.2f}",
+                *("" if each is None else f"{each:.2f}" for each in (left, limit.soft, limit.hard)),
+                "month" if budget.terms is not None and budget.terms.per_month else "",
+                style=style,
+            )
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _print_details(budget: Budget, now: datetime) -> None:
+    from hpcflow.budgets.amounts import UNITS, shown
+
+    def words(amounts: Any) -> str:
+        known = [(unit, amounts.of(unit)) for unit in UNITS if budget.limit(unit) is not None]
+        said = [shown(value, unit) for unit, value in known if value]
+        return ", ".join(said) or "nothing"
+
+    open_ones = budget.committed_to()
+    if open_ones:
+        click.echo(f"\ncommitted to {len(open_ones)} attempts:")
+    for entry in open_ones:
+        so_far = f", about {words(entry.so_far(now))} so far" if entry.began_at else ""
+        click.echo(
+            f"  {safe(entry.run_id)}, attempt {entry.attempt}, of {safe(entry.by)}: "
+            f"at most {words(entry.amounts)}{so_far}"
+        )
+    click.echo("\nchanges:")
+    for change in budget.changes:
+        click.echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {safe(change.by)}  {_said(change)}")
+    if budget.skipped:
+        warn(
+            f"{budget.skipped} lines of its file say nothing: torn, damaged, or of a newer version"
+        )
+
+
+def _said(change: Change) -> str:
+    """What somebody changed, in a line."""
+    from hpcflow.budgets.amounts import UNITS, shown
+
+    why = f" ({safe(change.why)})" if change.why else ""
+    if change.terms is None:
+        return f"removed{why}"
+    parts = [
+        f"{name} {shown(value, unit)}"
+        for unit in UNITS
+        if (limit := change.terms.limits.get(unit)) is not None
+        for name, value in (("hard", limit.hard), ("soft", limit.soft))
+        if value is not None
+    ]
+    per = " per month" if change.terms.per_month else ""
+    on_exceeded = change.terms.on_exceeded.value.replace("_", " ")
+    how = ", by the run's config" if change.how == "config" else ""
+    return f"{', '.join(parts)}{per}; when exceeded: {on_exceeded}{how}{why}"
+
+
+def _warn(budgets: Sequence[Budget], now: datetime) -> None:
+    from hpcflow.budgets.room import warnings_of
+
+    for budget in budgets:
+        for text in warnings_of(budget, now):
+            warn(text)

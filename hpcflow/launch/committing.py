@@ -1,0 +1,97 @@
+"""What an attempt may take, committed to its budgets before it is sent."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.commitments import (
+    billed,
+    commit,
+    no_room_for,
+    release,
+    total,
+)
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.room import Pledge
+from hpcflow.budgets.scope import scopes_of
+from hpcflow.clock import Clock
+from hpcflow.errors import StorageError
+from hpcflow.launch.price import amounts_of
+from hpcflow.model.journal import Accounted
+from hpcflow.model.run import Run
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """What one attempt may take, and where that is written down."""
+
+    folder: BudgetFolder
+    pledge: Pledge
+
+    def make(self, run_dir: RunDir, clock: Clock) -> None:
+        """Commit it.
+
+        Raises:
+            BudgetError: a hard budget has no room.
+            StorageError: a budget cannot be read or written.
+        """
+        spent = NOTHING if self.pledge.own is None else spent_by(run_dir)
+        commit(self.folder, [self.pledge], clock, spent=spent)
+
+    def no_room(self, clock: Clock) -> str | None:
+        """Which budget has no room for it, in short; None where all have.
+
+        Raises:
+            StorageError: a budget cannot be read.
+        """
+        return no_room_for(self.folder, self.pledge, clock.now())
+
+    def give_back(self, clock: Clock, why: str) -> None:
+        """Take it back: there is no job. Whoever cannot say so now is found out later."""
+        try:
+            release(self.folder, self.pledge, clock.now(), why=why)
+        except StorageError as error:
+            _log.warning("%s", error.message)
+
+
+def commitment_of(
+    run: Run,
+    attempt: int,
+    placement: Placement,
+    *,
+    site: Site,
+    home: Home,
+    clock: Clock,
+) -> Commitment:
+    """What an attempt may take that is sent now."""
+    limit_min = placement.time_limit_min
+    pledge = Pledge(
+        run.run_id,
+        attempt,
+        run.user,
+        scopes_of(
+            project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
+        ),
+        amounts_of(placement, clock.now()),
+        None if limit_min is None else limit_min * 60,
+        placement.partition,
+    )
+    return Commitment(budgets_of(site, home), pledge)
+
+
+def spent_by(run_dir: RunDir) -> Amounts:
+    """What the attempts of a run came to, by their bills."""
+    bills = {
+        each.attempt: billed(each.cost_usd, each.cost_su, each.gpu_hours, each.elapsed_s)
+        for each in journal.read(run_dir)
+        if isinstance(each, Accounted)
+    }
+    return total(bills.values())

@@ -1,0 +1,234 @@
+"""Budgets, brought up to what became of the attempts that they have committed something to.
+
+As a rule the bill of an attempt settles its commitment in the moment in which it is journaled. This
+finds what was left behind: somebody was killed in between, a standby was given up, Slurm restarted
+a job or somebody sent one by hand, a budget was set while jobs ran. The ledger says where to look,
+after it has been brought up to date; what is released is released by the journal alone, under the
+run's lock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcflow.budgets.amounts import Amounts
+from hpcflow.budgets.commitments import billed
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.records import entry_line
+from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.launch.committing import commitment_of
+from hpcflow.launch.submission import SENDING_TAKES
+from hpcflow.ledger.rows import SpendingRow
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone, linked
+
+#: Kinds of which there are few: all of them are looked at. Of the others there may be one for each
+#: run that ever was.
+_FEW = ("project", "user")
+
+
+def reconcile(
+    ledger: Ledger,
+    *,
+    home: Home,
+    user: str,
+    folders: Iterable[BudgetFolder],
+    find_site: Callable[[str], Site],
+    clock: Clock,
+    scope: Scope | None = None,
+) -> list[str]:
+    """Bring the budgets up to date, of the caller's own attempts.
+
+    Args:
+        user: the caller.
+        folders: where the budgets are.
+        find_site: site name -> site, for its prices.
+        scope: this budget, too, whatever the ledger says.
+
+    Returns:
+        What went wrong, for people; it is tried again at the next look.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    different = {each.path: each for each in folders}.values()
+    looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
+    return [problem for look in looks if (problem := look.problem(scope)) is not None]
+
+
+@dataclass
+class _Look:
+    """One look at the budgets of one folder."""
+
+    _ledger: Ledger
+    _folder: BudgetFolder
+    _home: Home
+    _user: str
+    _find_site: Callable[[str], Site]
+    _clock: Clock
+    _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def problem(self, scope: Scope | None) -> str | None:
+        """Do it; what went wrong."""
+        try:
+            self._go(scope)
+        except StorageError as error:
+            return f"budgets: {error.message}"
+        return None
+
+    def _go(self, scope: Scope | None) -> None:
+        there = self._folder.scopes()
+        if not there:
+            return
+        found = self._ledger.spending_unsettled(user=self._user)
+        rows = [row for row in found if self._is_here(row)]
+        wanted = {each for each in there if each.kind in _FEW or each == scope}
+        wanted |= {each for row in rows for each in _scopes(row)} & set(there)
+        budgets = [
+            budget
+            for each in sorted(wanted)
+            if (budget := self._folder.read(each)).terms is not None
+        ]
+        by_key = {(row.run_id, row.attempt): row for row in rows}
+        for budget in budgets:
+            own = [each for each in budget.entries.values() if self._is_open(each)]
+            unknown = {each.run_id for each in own if (each.run_id, each.attempt) not in by_key}
+            for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
+                by_key[row.run_id, row.attempt] = row
+            for entry in own:
+                self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
+        for row in rows:
+            if not row.is_over:
+                self._adopt(row, [each for each in budgets if each.scope in _scopes(row)])
+        for where, lines in self._lines.items():
+            self._folder.append(where, lines)
+
+    def _is_here(self, row: SpendingRow) -> bool:
+        try:
+            site = self._find_site(row.site)
+        except HpcflowError:  # its file is gone, and the round has said so
+            return False
+        return budgets_of(site, self._home).path == self._folder.path
+
+    def _is_open(self, entry: Entry) -> bool:
+        """Whether more is to come of it, and whoever sent it is the caller."""
+        if entry.by != self._user or entry.standing is Standing.RELEASED:
+            return False
+        return entry.standing is Standing.COMMITTED or not entry.is_final
+
+    def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
+        is_committed = entry.standing is Standing.COMMITTED
+        now = self._clock.now()
+        if row is not None and row.is_over and row.job_id is not None:
+            if row.billed_by is not None and (is_committed or row.is_billed_for_good):
+                self._settle(
+                    budget, entry, row, billed_amounts(row), is_final=row.is_billed_for_good
+                )
+            elif is_committed and row.billed_by is None and row.bill_due_at is None:
+                # Its run directory is gone, and with it its bill: at most all that it might take.
+                self._settle(budget, entry, row, entry.amounts, is_final=False)
+        elif is_committed and row is not None and not row.is_over:
+            if row.started_at is not None and entry.began_at is None:
+                self._say(budget, "began", entry, began_at=row.started_at)
+        elif (
+            is_committed
+            and (row is not None or now - entry.at > SENDING_TAKES)
+            and self._is_void(entry)
+        ):
+            self._say(budget, "released", entry, why="it never became a job")
+
+    def _settle(
+        self, budget: Budget, entry: Entry, row: SpendingRow, amounts: Amounts, *, is_final: bool
+    ) -> None:
+        ended_at = row.ended_at or self._clock.now()
+        self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
+
+    def _is_void(self, entry: Entry) -> bool:
+        """Whether there certainly is no job of an attempt, nor is anybody sending it."""
+        for run_dir in linked(self._home, [entry.run_id]):
+            if is_gone(run_dir):
+                return False
+            try:
+                with submit_lock(run_dir, wait_s=0) as lock:
+                    if not lock.is_reliable and self._clock.now() - entry.at <= SENDING_TAKES:
+                        return False
+                    return _fate(journal.read(run_dir), entry.attempt) in (None, "void")
+            except StorageError:  # somebody is at it
+                return False
+        return False  # of another home of the same user
+
+    def _say(
+        self, budget: Budget, record: str, entry: Entry, *, amounts: Amounts | None = None,
+        **more: object,
+    ) -> None:  # fmt: skip
+        line = entry_line(
+            record, self._clock.now(), entry.by, entry.run_id, entry.attempt, amounts=amounts,
+            **more,
+        )  # fmt: skip
+        self._lines[budget.scope].append(line)
+
+    def _adopt(self, row: SpendingRow, budgets: Sequence[Budget]) -> None:
+        """Commit something to what is under way, and was not committed to: whether there is room
+        or not."""
+        for budget in budgets:
+            entry = budget.entries.get((row.run_id, row.attempt))
+            if entry is not None and entry.standing is not Standing.RELEASED:
+                continue
+            found = adopted(row, self._home, self._find_site, self._clock)
+            if found is None:
+                return
+            self._lines[budget.scope].append(found)
+
+
+def adopted(
+    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
+) -> str | None:
+    """The line that commits something to an attempt that is under way; None where its run cannot
+    be read: it is another user's, or gone."""
+    run_dir = RunDir(Path(row.run_dir))
+    try:
+        run, site = read_run(run_dir), find_site(row.site)
+        placement = place(run.spec, site, is_granted=True)
+    except HpcflowError:
+        return None
+    pledge = commitment_of(run, row.attempt, placement, site=site, home=home, clock=clock).pledge
+    return entry_line(
+        "committed", clock.now(), pledge.by, *pledge.key, amounts=pledge.amounts,
+        limit_s=pledge.limit_s,
+    )  # fmt: skip
+
+
+def billed_amounts(row: SpendingRow) -> Amounts:
+    """What the bill of an attempt says."""
+    return billed(row.cost_usd, row.cost_su, row.gpu_hours, row.elapsed_s)
+
+
+def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
+    return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
+
+
+def _fate(records: Iterable[JournalRecord], attempt: int) -> str | None:
+    """What the journal says last of an attempt: ``open``, ``void``; None for nothing at all."""
+    fate = None
+    for record in records:
+        said = record.says if isinstance(record, Standby) else record
+        if getattr(said, "attempt", None) != attempt:
+            continue
+        if isinstance(said, (Intended, Submitted)):
+            fate = "open"
+        elif isinstance(said, (Refused, Withdrawn)):
+            fate = "void"
+    return fate
