@@ -11,6 +11,8 @@ from typing import Any, Final
 UNITS: Final = {"cost_usd": "USD", "cost_su": "SU", "gpu_hours": "GPU hours"}
 _MOST: Final = Decimal(10) ** 15
 _CENT: Final = Decimal("0.01")
+#: As precise as the lines of a bill.
+_PLACES: Final = Decimal("1e-8")
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,12 @@ class Amounts:
         return found
 
     def __mul__(self, share: Decimal) -> Amounts:
-        return Amounts(*(None if each is None else each * share for each in map(self.of, UNITS)))
+        return Amounts(
+            *(
+                None if each is None else (each * share).quantize(_PLACES)
+                for each in map(self.of, UNITS)
+            )
+        )
 
     def to_json(self) -> dict[str, str]:
         """The amounts that are known, as decimal texts."""

@@ -17,11 +17,10 @@ from decimal import Decimal
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, entry_line
-from hpcflow.budgets.room import Pledge, refusal
+from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
-from hpcflow.errors import BudgetError
 
 
 def commit(
@@ -73,7 +72,7 @@ def _require_room(
 ) -> None:
     for budget in budgets:
         if (no_room := refusal(budget, pledge, now)) is not None:
-            raise BudgetError(no_room.message, next_action=no_room.next_action, fits=fits)
+            raise no_room.as_error(fits=fits)
 
 
 def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
@@ -127,18 +126,29 @@ def _require_first(
             if no_room is not None:
                 for each in pledges:
                     release(folder, each, now, why="somebody else was first")
-                raise BudgetError(no_room.message, next_action=no_room.next_action)
+                raise no_room.as_error()
 
 
-def no_room_for(folder: BudgetFolder, pledge: Pledge, now: datetime) -> str | None:
-    """Which budget has no room for an attempt, in short; None where all have. Nothing is written.
+def no_room_for(
+    folder: BudgetFolder,
+    pledge: Pledge,
+    now: datetime,
+    read: dict[Scope, Budget] | None = None,
+) -> Refusal | None:
+    """Why a budget has no room for an attempt; None where all have. Nothing is written.
+
+    Args:
+        read: budgets that were read a moment ago; gets those that are read now.
 
     Raises:
         StorageError: a budget cannot be read.
     """
+    known = {} if read is None else read
     for scope in pledge.scopes:
-        if folder.has(scope) and (found := refusal(folder.read(scope), pledge, now)) is not None:
-            return found.short
+        if scope in known or folder.has(scope):
+            found = refusal(_read_once(folder, scope, known), pledge, now)
+            if found is not None:
+                return found
     return None
 
 

@@ -11,6 +11,7 @@ from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.records import Terms
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Standing
+from hpcflow.errors import BudgetError
 from hpcflow.model.units import format_duration
 
 _CENT: Final = Decimal("0.01")
@@ -50,6 +51,10 @@ class Refusal:
     short: str
     message: str
     next_action: str
+
+    def as_error(self, *, fits: int = 0) -> BudgetError:
+        """The error that says so; ``fits`` as there."""
+        return BudgetError(self.message, next_action=self.next_action, fits=fits)
 
 
 def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:

@@ -46,13 +46,16 @@ class Commitment:
         spent = NOTHING if self.pledge.own is None else spent_by(run_dir)
         commit(self.folder, [self.pledge], clock, spent=spent)
 
-    def no_room(self, clock: Clock) -> str | None:
-        """Which budget has no room for it, in short; None where all have.
+    def require_room(self, clock: Clock) -> None:
+        """Refuse as :meth:`make` would at this moment; nothing is written.
 
         Raises:
+            BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read.
         """
-        return no_room_for(self.folder, self.pledge, clock.now())
+        no_room = no_room_for(self.folder, self.pledge, clock.now())
+        if no_room is not None:
+            raise no_room.as_error()
 
     def give_back(self, clock: Clock, why: str) -> None:
         """Take it back: there is no job. Whoever cannot say so now is found out later."""

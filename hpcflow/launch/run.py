@@ -19,7 +19,7 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.launch import submission
-from hpcflow.launch.committing import commitment_of
+from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
 from hpcflow.launch.plan import Plan, make_plan
@@ -91,10 +91,12 @@ def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> None:
     """What can be told of :func:`launch` without making or sending anything.
 
     Raises:
+        BudgetError: a hard budget has no room.
         InputError: there is no sbatch, or no run directory can be made on scratch.
     """
     connect_scheduler(plan.site, settings, clock)
     require_room(plan.run, settings.home)
+    _commitment(plan, settings, clock).require_room(clock)
 
 
 def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock) -> Launched:
@@ -129,12 +131,16 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
+def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment:
+    return commitment_of(
+        plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock
+    )
+
+
 def _send_first(
     plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
 ) -> Submitted:
-    commitment = commitment_of(
-        plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock
-    )
+    commitment = _commitment(plan, settings, clock)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         if submission.last_attempt(journal.read(run_dir)).intent is not None:
             raise StorageError(

@@ -260,7 +260,9 @@ def _next(
     decided = _decision(wishes, executed)
     if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
         return None, None
-    return _text(f"{decided['action']}: {decided['rule']}"), _moment(decided.get("not_before"))
+    # Of a budget people want to know which.
+    said = decided["why"] if decided["rule"] == "over_budget" else decided["rule"]
+    return _text(f"{decided['action']}: {said}"), _moment(decided.get("not_before"))
 
 
 def _is_standby_due(wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
-from hpcflow.budgets.amounts import Amounts
+from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.commitments import billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import entry_line
@@ -137,9 +138,12 @@ class _Look:
                 self._settle(
                     budget, entry, row, billed_amounts(row), is_final=row.is_billed_for_good
                 )
-            elif is_committed and row.billed_by is None and row.bill_due_at is None:
+            elif is_committed and row.billed_by is None:
                 # Its run directory is gone, and with it its bill: at most all that it might take.
-                self._settle(budget, entry, row, entry.amounts, is_final=False)
+                # Or its bill is to come: until then by its times, for the next attempt waits.
+                is_to_come = row.bill_due_at is not None
+                amounts = _by_times(entry, row) if is_to_come else entry.amounts
+                self._settle(budget, entry, row, amounts, is_final=False)
         elif is_committed and row is not None and not row.is_over:
             if row.started_at is not None and entry.began_at is None:
                 self._say(budget, "began", entry, began_at=row.started_at)
@@ -209,6 +213,16 @@ def adopted(
         "committed", clock.now(), pledge.by, *pledge.key, amounts=pledge.amounts,
         limit_s=pledge.limit_s,
     )  # fmt: skip
+
+
+def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
+    """What an attempt took that has ended: its share of what was committed for all of its time."""
+    if row.started_at is None:
+        return NOTHING
+    if row.ended_at is None or not entry.limit_s:
+        return entry.amounts
+    ran_s = max(0.0, (row.ended_at - row.started_at).total_seconds())
+    return entry.amounts * (Decimal(str(ran_s)) / entry.limit_s)
 
 
 def billed_amounts(row: SpendingRow) -> Amounts:

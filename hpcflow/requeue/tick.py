@@ -31,6 +31,7 @@ from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, say_purged
 from hpcflow.requeue.begin import lift_begin_times
 from hpcflow.requeue.behind import is_behind, nobody_sends
+from hpcflow.requeue.budgets_now import BudgetsNow
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
@@ -120,6 +121,7 @@ class _Round:
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
         self._own = OwnRuns(around.settings.home)
+        self._budgets = BudgetsNow(around.settings.home, around.clock)
         self._restores = Restores(around, self._own, self._troubles, self._site)
 
     def go(self) -> Report:
@@ -202,6 +204,9 @@ class _Round:
         if decision.action is Action.NONE:
             return
         if decision.action is Action.RESUBMIT:
+            facts = replace(facts, over_budget=self._budgets.no_room(run, run_dir, site))
+            decision = decide(facts, run.spec.retry, around.clock.now())
+        if decision.action is Action.RESUBMIT:
             facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
             decision = decide(facts, run.spec.retry, around.clock.now())
         queue: list[JobInfo] = []
@@ -248,6 +253,7 @@ class _Round:
                 self._write_down(run_dir, facts, known, refused)
                 return
         if launched is not None:
+            self._budgets.forget()
             self._report.decisions[run.run_id] = decision
             self._report.sent[run.run_id] = launched.job_id
 

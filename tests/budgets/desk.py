@@ -14,6 +14,8 @@ from hpcflow.budgets.state import Budget
 from hpcflow.ledger.store import open_ledger
 from hpcflow.observe.opening import set_budget
 from tests.launch.desk import Desk
+from tests.requeue.watched import Watched
+from tests.sweeps.searched import Searched
 
 #: Half an hour of two GPUs: at most 3 USD.
 CONFIG = """
@@ -26,8 +28,8 @@ resources: {partition: gpu, gpus_per_node: 2, time_limit: 30m, account: physics}
 VISION = Scope("project", "vision")
 
 
-class BudgetDesk(Desk):
-    """A person whose attempts take 3 USD each, of which one hour of GPU time."""
+class Budgeted(Desk):
+    """A person whose attempts may take 3 USD each, and an hour of GPU time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,3 +84,11 @@ class BudgetDesk(Desk):
         self.look()
         self.clock.advance(timedelta(minutes=1).total_seconds())
         self.look()
+
+
+class BudgetDesk(Budgeted, Watched):
+    """The same, with a daemon."""
+
+
+class BudgetSweep(Budgeted, Searched):
+    """The same, with a sweep."""
