@@ -134,6 +134,17 @@ def _uncounted(budget: Budget, pledge: Pledge, hard: dict[str, Decimal]) -> Refu
     )
 
 
+def reached(budget: Budget, now: datetime) -> str | None:
+    """In which words a hard limit is reached, by what is spent and by what runs until now; None
+    where none is."""
+    for unit in UNITS:
+        limit, used = budget.limit(unit).hard, budget.used(unit, now)
+        so_far = used.spent + used.so_far
+        if limit is not None and so_far >= limit and so_far > 0:
+            return f"budget {budget.scope} of {shown(limit, unit)} is reached"
+    return None
+
+
 def warnings_of(budget: Budget, now: datetime) -> list[str]:
     """What people are told of a budget: its soft limits that are passed, and what it cannot
     count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.commitments import (
@@ -14,8 +15,8 @@ from hpcflow.budgets.commitments import (
     total,
 )
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
-from hpcflow.budgets.room import Pledge
-from hpcflow.budgets.scope import scopes_of
+from hpcflow.budgets.room import Pledge, warnings_of
+from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.launch.price import amounts_of
@@ -65,6 +66,28 @@ class Commitment:
             _log.warning("%s", error.message)
 
 
+def warnings_about(run: Run, site: Site, home: Home, now: datetime) -> list[str]:
+    """What people are told of the budgets that a run counts against: soft limits that are passed,
+    what cannot be counted.
+
+    Raises:
+        StorageError: a budget cannot be read.
+    """
+    folder = budgets_of(site, home)
+    return [
+        text
+        for scope in _scopes(run)
+        if folder.has(scope)
+        for text in warnings_of(folder.read(scope), now)
+    ]
+
+
+def _scopes(run: Run) -> tuple[Scope, ...]:
+    return scopes_of(
+        project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
+    )
+
+
 def commitment_of(
     run: Run,
     attempt: int,
@@ -80,9 +103,7 @@ def commitment_of(
         run.run_id,
         attempt,
         run.user,
-        scopes_of(
-            project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
-        ),
+        _scopes(run),
         amounts_of(placement, clock.now()),
         None if limit_min is None else limit_min * 60,
         placement.partition,

@@ -255,6 +255,8 @@ def _next(
         return "held", None
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):
         return f"{stall['action']}: stalled", None
+    if state is RunState.RUNNING and executed and "overspent" in executed[-1].journal:
+        return _text(f"notice: {executed[-1].journal['overspent']['why']}"), None
     if state in _LIVE.values() and executed:
         return _next_of_live(wishes, executed[-1])
     decided = _decision(wishes, executed)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 from hpcflow.budgets.commitments import no_room_for
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError
+from hpcflow.errors import InputError, StorageError
 from hpcflow.launch import submission
-from hpcflow.launch.committing import commitment_of
+from hpcflow.launch.committing import commitment_of, warnings_about
 from hpcflow.model.run import Run
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
@@ -29,6 +30,7 @@ class BudgetsNow:
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home, self._clock = home, clock
         self._now = clock.now()
+        self._sent: list[tuple[Run, Site]] = []
         self._read: dict[Path, dict[Scope, Budget]] = defaultdict(dict)
 
     def no_room(self, run: Run, run_dir: RunDir, site: Site) -> str | None:
@@ -52,6 +54,15 @@ class BudgetsNow:
         found = no_room_for(commitment.folder, commitment.pledge, self._now, read)
         return None if found is None else found.short
 
-    def forget(self) -> None:
-        """Read them again: something was committed to what was sent."""
+    def was_sent(self, run: Run, site: Site) -> None:
+        """Something was committed to an attempt of this run: what was read is old."""
         self._read.clear()
+        self._sent.append((run, site))
+
+    def warnings(self) -> list[str]:
+        """What people are told of the budgets that something was committed to in this round."""
+        found: dict[str, None] = {}
+        with suppress(StorageError):  # as above, and it was said there
+            for run, site in self._sent:
+                found |= dict.fromkeys(warnings_about(run, site, self._home, self._now))
+        return list(found)
