@@ -9,14 +9,15 @@ behind it leaves too much committed, never too little; :mod:`hpcflow.observe.rec
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, Opening, entry_line
+from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
@@ -28,13 +29,11 @@ def commit(
     pledges: Sequence[Pledge],
     clock: Clock,
     *,
-    is_checked: bool = True,
     spent: Amounts = NOTHING,
 ) -> None:
     """Commit what attempts may take, to each budget that they count against: all, or none.
 
     Args:
-        is_checked: False for what runs already, however little room there is.
         spent: by attempts of the same run before, should its config set its own budget now.
 
     Raises:
@@ -47,24 +46,27 @@ def commit(
         return
     with folder.lock(clock) as is_reliable:
         now = clock.now()
+        budgets = {scope: folder.read(scope) for scope in sorted(scopes) if folder.has(scope)}
+        lines: dict[Scope, list[str]] = defaultdict(list)
         for pledge in own:
-            _say_own(folder, pledge, spent, now)
-        budgets = {
-            scope: budget
-            for scope in sorted(scopes)
-            if folder.has(scope) and (budget := folder.read(scope)).terms is not None
-        }
-        lines: dict[Scope, list[str]] = {scope: [] for scope in budgets}
+            scope = Scope("run", pledge.run_id)
+            budget = budgets.setdefault(scope, Budget(scope))
+            if (change := _own_change(budget, pledge, spent, now)) is not None:
+                budget.change(change)
+                lines[scope].append(change.to_line())
         for number, pledge in enumerate(pledges):
-            concerned = [budgets[scope] for scope in pledge.scopes if scope in budgets]
-            if is_checked:
-                _require_room(concerned, pledge, now, fits=number)
+            concerned = [
+                budget
+                for scope in pledge.scopes
+                if (budget := budgets.get(scope)) is not None and budget.terms is not None
+            ]
+            _require_room(concerned, pledge, now, fits=number)
             for budget in concerned:
                 lines[budget.scope].append(_committed(budget, pledge, now))
         for scope, some in lines.items():
             folder.append(scope, some)
-        if not is_reliable and is_checked:
-            _require_first(folder, pledges, list(budgets), now)
+        if not is_reliable:
+            _require_first(folder, pledges, list(lines), now)
 
 
 def _require_room(
@@ -92,17 +94,12 @@ def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
     )
 
 
-def _say_own(folder: BudgetFolder, pledge: Pledge, spent: Amounts, now: datetime) -> None:
-    """Set the budget that a run's config asks for, unless that was done; what a person has set
-    since stays."""
-    scope = Scope("run", pledge.run_id)
-    budget = folder.read(scope)
-    said = [change.terms for change in budget.changes if change.how == "config"]
-    if said and said[-1] == pledge.own:
-        return
+def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -> Change | None:
+    """Sets the budget that a run's config asks for; None where that was done."""
+    if pledge.own is None or _is_said(budget, pledge.own):
+        return None
     opening = None if budget.terms is not None else Opening(spent)
-    change = Change(now, pledge.by, pledge.own, how="config", opening=opening)
-    folder.append(scope, [change.to_line()])
+    return Change(now, pledge.by, pledge.own, how="config", opening=opening)
 
 
 def _require_first(
@@ -145,11 +142,23 @@ def no_room_for(
     """
     known = {} if read is None else read
     for scope in pledge.scopes:
-        if scope in known or folder.has(scope):
-            found = refusal(_read_once(folder, scope, known), pledge, now)
-            if found is not None:
-                return found
+        budget = _read_once(folder, scope, known) if scope in known or folder.has(scope) else None
+        if scope.kind == "run" and pledge.own is not None:
+            budget = _with_own(budget or Budget(scope), pledge.own)
+        if budget is not None and (found := refusal(budget, pledge, now)) is not None:
+            return found
     return None
+
+
+def _with_own(budget: Budget, own: Terms) -> Budget:
+    """The budget of a run as it will be once what its config says is put down."""
+    return budget if _is_said(budget, own) else replace(budget, terms=own, _known={})
+
+
+def _is_said(budget: Budget, own: Terms) -> bool:
+    """Whether the config has said so before; what a person has set since stays."""
+    said = [change.terms for change in budget.changes if change.how == "config"]
+    return bool(said) and said[-1] == own
 
 
 def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:

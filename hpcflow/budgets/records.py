@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from hpcflow.budgets.amounts import UNITS, Amounts, amount_from, amounts_from
 from hpcflow.clock import from_text, to_text
+from hpcflow.model.run_budget import RunBudget
 
 _MOST_TEXT: Final = 1000
 
@@ -66,6 +67,14 @@ class Terms:
         }
         per = {"per": "month"} if self.per_month else {}
         return {"limits": limits, **per, "on_exceeded": self.on_exceeded.value}
+
+
+def terms_of(said: RunBudget) -> Terms | None:
+    """The budget that a run's config asks for, if it limits anything."""
+    limits = {
+        unit: Limit(hard=amount) for unit in UNITS if (amount := getattr(said, unit)) is not None
+    }
+    return Terms(limits, on_exceeded=OnExceeded(said.on_exceeded)) if limits else None
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,14 @@ class Budget:
         """The attempts that wait or run, or whose bill is still to come."""
         return [each for each in self.entries.values() if each.standing is Standing.COMMITTED]
 
+    def change(self, change: Change) -> None:
+        """Let what somebody said count."""
+        self._known.clear()
+        if change.opening is not None:
+            self.opening, self.opened_at, self.entries = change.opening, change.at, {}
+        self.terms = change.terms
+        self.changes.append(change)
+
     def apply(self, said: dict[str, Any]) -> None:
         """Let one line count.
 
@@ -158,11 +166,7 @@ class Budget:
         record = said["record"]
         self._known.clear()
         if record in ("set", "removed"):
-            change = change_from(said)
-            if change.opening is not None:
-                self.opening, self.opened_at, self.entries = change.opening, change.at, {}
-            self.terms = change.terms
-            self.changes.append(change)
+            self.change(change_from(said))
             return
         key = (str(said["run_id"]), int(said["attempt"]))
         before = self.entries.get(key)

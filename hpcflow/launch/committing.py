@@ -15,6 +15,7 @@ from hpcflow.budgets.commitments import (
     total,
 )
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.records import terms_of
 from hpcflow.budgets.room import Pledge, warnings_of
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.clock import Clock
@@ -107,6 +108,7 @@ def commitment_of(
         amounts_of(placement, clock.now()),
         None if limit_min is None else limit_min * 60,
         placement.partition,
+        own=None if run.spec.budget is None else terms_of(run.spec.budget),
     )
     return Commitment(budgets_of(site, home), pledge)
 
