@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from hpcflow.cli.arguments import json_option, site_option
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 
 if TYPE_CHECKING:
     from hpcflow.budgets.folder import BudgetFolder
-    from hpcflow.budgets.records import Change, Terms
+    from hpcflow.budgets.records import Terms
     from hpcflow.budgets.scope import Scope
-    from hpcflow.budgets.state import Budget
 
 #: What is typed -> what an amount is called.
 _UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
@@ -80,6 +77,7 @@ def set_command(
     """
     from hpcflow.budgets.records import Change
     from hpcflow.budgets.scope import parse_scope
+    from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
     from hpcflow.observe.opening import set_budget
 
     session = Session()
@@ -100,10 +98,10 @@ def set_command(
     )
     now = session.clock.now()
     if as_json:
-        print_json(_values(budget, now))
+        print_json(as_values(budget, now))
     else:
-        _print([budget], now)
-    _warn([budget], now)
+        print_budgets([budget], now)
+    warn_about([budget], now)
     return 0
 
 
@@ -112,16 +110,18 @@ def set_command(
 @json_option
 def ls_command(site: str | None, as_json: bool) -> int:
     """List the budgets, with what is spent and left."""
+    from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
+
     session = Session()
     folder = _folder(session, site)
     _reconcile(session, folder, None)
     budgets = [each for each in map(folder.read, folder.scopes()) if each.terms is not None]
     now = session.clock.now()
     if as_json:
-        print_json([_values(budget, now) for budget in budgets])
+        print_json([as_values(budget, now) for budget in budgets])
     elif budgets:
-        _print(budgets, now)
-        _warn(budgets, now)
+        print_budgets(budgets, now)
+        warn_about(budgets, now)
     else:
         click.echo(
             "no budget is set; set one: hpcflow budget set project:NAME --hard 500 --soft 400"
@@ -136,6 +136,13 @@ def ls_command(site: str | None, as_json: bool) -> int:
 def show_command(scope: str, site: str | None, as_json: bool) -> int:
     """Show one budget: what takes it, and who changed it."""
     from hpcflow.budgets.scope import parse_scope
+    from hpcflow.cli.budget_look import (
+        as_details,
+        as_values,
+        print_budgets,
+        print_details,
+        warn_about,
+    )
 
     session = Session()
     wanted = parse_scope(scope)
@@ -144,14 +151,14 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
     _reconcile(session, folder, wanted)
     budget, now = folder.read(wanted), session.clock.now()
     if as_json:
-        print_json({**_values(budget, now), **_details(budget, now)})
+        print_json({**as_values(budget, now), **as_details(budget, now)})
         return 0
     if budget.terms is not None:
-        _print([budget], now)
+        print_budgets([budget], now)
     else:
         click.echo(f"{budget.scope} was removed, and nothing is held against it")
-    _print_details(budget, now)
-    _warn([budget], now)
+    print_details(budget, now)
+    warn_about([budget], now)
     return 0
 
 
@@ -271,149 +278,3 @@ def _limit(before: Decimal | None, said: str | None, option: str) -> Decimal | N
         return amount_from(said)
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}, or `none`; got {said[:100]!r}") from None
-
-
-def _values(budget: Budget, now: datetime) -> dict[str, Any]:
-    """A budget as scripts get it."""
-    from hpcflow.budgets.amounts import UNITS
-
-    terms = budget.terms
-    return {
-        "scope": str(budget.scope),
-        "per": None if terms is None else "month" if terms.per_month else "ever",
-        "on_exceeded": None if terms is None else terms.on_exceeded,
-        "amounts": {unit: _amount_values(budget, unit, now) for unit in UNITS},
-    }
-
-
-def _amount_values(budget: Budget, unit: str, now: datetime) -> dict[str, Any]:
-    limit, used = budget.limit(unit), budget.used(unit, now)
-    left = None if limit.hard is None else limit.hard - used.taken
-    return {
-        "hard": _text(limit.hard),
-        "soft": _text(limit.soft),
-        "spent": _text(used.spent),
-        "committed": _text(used.committed),
-        "running_so_far": _text(used.so_far),
-        "left": _text(left),
-        "unknown": used.unknown,
-    }
-
-
-def _details(budget: Budget, now: datetime) -> dict[str, Any]:
-    return {
-        "committed_to": [
-            {
-                "run_id": each.run_id,
-                "attempt": each.attempt,
-                "by": each.by,
-                "at": each.at,
-                "began_at": each.began_at,
-                "amounts": each.amounts.to_json(),
-                "so_far": each.so_far(now).to_json(),
-            }
-            for each in budget.committed_to()
-        ],
-        "changes": [
-            {
-                "at": each.at,
-                "by": each.by,
-                "how": each.how,
-                "why": each.why,
-                "set": None if each.terms is None else each.terms.to_json(),
-            }
-            for each in budget.changes
-        ],
-        "skipped_lines": budget.skipped,
-    }
-
-
-def _text(value: Decimal | None) -> str | None:
-    return None if value is None else f"{value:f}"
-
-
-def _print(budgets: Sequence[Budget], now: datetime) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from hpcflow.budgets.amounts import UNITS
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("BUDGET", overflow="fold")
-    table.add_column("UNIT", no_wrap=True)
-    for title in ("SPENT", "COMMITTED", "LEFT", "SOFT", "HARD"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("PER", no_wrap=True)
-    for budget in budgets:
-        for unit, words in UNITS.items():
-            limit, used = budget.limit(unit), budget.used(unit, now)
-            if limit.hard is None and limit.soft is None:
-                continue
-            left = None if limit.hard is None else limit.hard - used.taken
-            is_soft = limit.soft is not None and used.taken > limit.soft
-            style = "red" if left is not None and left <= 0 else "yellow" if is_soft else ""
-            table.add_row(
-                Text(safe(str(budget.scope))),
-                words,
-                f"{used.spent:.2f}{'?' if used.unknown else ''}",
-                f"{used.committed:.2f}",
-                *("" if each is None else f"{each:.2f}" for each in (left, limit.soft, limit.hard)),
-                "month" if budget.terms is not None and budget.terms.per_month else "",
-                style=style,
-            )
-    Console(highlight=False, soft_wrap=True).print(table)
-
-
-def _print_details(budget: Budget, now: datetime) -> None:
-    from hpcflow.budgets.amounts import UNITS, shown
-
-    def words(amounts: Any) -> str:
-        known = [(unit, amounts.of(unit)) for unit in UNITS if budget.limit(unit) is not None]
-        said = [shown(value, unit) for unit, value in known if value]
-        return ", ".join(said) or "nothing"
-
-    open_ones = budget.committed_to()
-    if open_ones:
-        click.echo(f"\ncommitted to {len(open_ones)} attempts:")
-    for entry in open_ones:
-        so_far = f", about {words(entry.so_far(now))} so far" if entry.began_at else ""
-        click.echo(
-            f"  {safe(entry.run_id)}, attempt {entry.attempt}, of {safe(entry.by)}: "
-            f"at most {words(entry.amounts)}{so_far}"
-        )
-    click.echo("\nchanges:")
-    for change in budget.changes:
-        click.echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {safe(change.by)}  {_said(change)}")
-    if budget.skipped:
-        warn(
-            f"{budget.skipped} lines of its file say nothing: torn, damaged, or of a newer version"
-        )
-
-
-def _said(change: Change) -> str:
-    """What somebody changed, in a line."""
-    from hpcflow.budgets.amounts import UNITS, shown
-
-    why = f" ({safe(change.why)})" if change.why else ""
-    if change.terms is None:
-        return f"removed{why}"
-    parts = [
-        f"{name} {shown(value, unit)}"
-        for unit in UNITS
-        if (limit := change.terms.limits.get(unit)) is not None
-        for name, value in (("hard", limit.hard), ("soft", limit.soft))
-        if value is not None
-    ]
-    per = " per month" if change.terms.per_month else ""
-    on_exceeded = change.terms.on_exceeded.value.replace("_", " ")
-    how = ", by the run's config" if change.how == "config" else ""
-    return f"{', '.join(parts)}{per}; when exceeded: {on_exceeded}{how}{why}"
-
-
-def _warn(budgets: Sequence[Budget], now: datetime) -> None:
-    from hpcflow.budgets.room import warnings_of
-
-    for budget in budgets:
-        for text in warnings_of(budget, now):
-            warn(text)
