@@ -79,7 +79,7 @@ def report_command(
     as_csv: bool,
     as_json: bool,
 ) -> int:
-    """Sum up what attempts cost that have ended.
+    """Sum up what attempts cost; those that run, by their time so far.
 
     \b
     hpcflow cost report --by user --since 30d
@@ -90,6 +90,8 @@ def report_command(
     session = Session()
     session.refresh()
     rows = _rows(session, since, until, project=project, user_name=user)
+    if until is None:
+        rows += _running(session, project=project, user=user)
     found = report(rows, tuple(dict.fromkeys(keys)))
     if as_json:
         lines = [_values(found, line) for line in found.lines]
@@ -97,7 +99,7 @@ def report_command(
     elif as_csv:
         click.echo(_csv(found), nl=False)
     elif not found.lines:
-        click.echo("nothing has ended in this time")
+        click.echo("nothing has ended in this time, and nothing runs")
     else:
         _print(found)
     return 0
@@ -154,6 +156,15 @@ def _rows(
     return session.ledger.bills(since=begin, until=end, filters=wanted)
 
 
+def _running(session: Session, *, project: str | None, user: str | None) -> list[BilledRow]:
+    """The caller's own attempts that run now."""
+    from hpcflow.costs.running import running_rows
+
+    rows = session.ledger.spending_unsettled(user=session.settings.user)
+    wanted = [row for row in rows if project in (None, row.project) and user in (None, row.user)]
+    return running_rows(wanted, session.site, session.clock.now())
+
+
 def _values(found: Report, line: Line) -> dict[str, Any]:
     """A line as scripts get it: money as text, with all of its digits."""
 
@@ -174,6 +185,7 @@ def _values(found: Report, line: Line) -> dict[str, Any]:
         "unpriced": line.unpriced,
         "estimated": line.estimated,
         "unbilled": line.unbilled,
+        "running": line.running,
     }
 
 
@@ -211,7 +223,7 @@ def _print(found: Report) -> None:
         table.add_column(title, justify="right", no_wrap=True)
 
     def add(line: Line, names: Sequence[str], style: str) -> None:
-        about = "~" if line.estimated or line.unbilled else ""
+        about = "~" if line.estimated or line.unbilled or line.running else ""
         su = [f"{line.cost_su:.2f}" if line.cost_su is not None else ""] if has_su else []
         table.add_row(
             *(Text(safe(name)) for name in names),
@@ -234,6 +246,7 @@ def _print(found: Report) -> None:
         (total.unpriced, "without a price in their site's file: counted in hours, not in money"),
         (total.estimated, "not in accounting yet: by what their jobs said (~)"),
         (total.unbilled, "have ended just now, and have no bill yet (~)"),
+        (total.running, "run, and are counted by their time so far (~)"),
     ):
         if count:
             click.echo(f"{count} of {total.attempts} attempts {said}")
