@@ -11,6 +11,7 @@ from typing import Any, Final
 UNITS: Final = {"cost_usd": "USD", "cost_su": "SU", "gpu_hours": "GPU hours"}
 _MOST: Final = Decimal(10) ** 15
 _CENT: Final = Decimal("0.01")
+_SMALL: Final = Decimal("0.00001")
 #: As precise as the lines of a bill.
 _PLACES: Final = Decimal("1e-8")
 
@@ -74,5 +75,6 @@ def amount_from(text: object) -> Decimal:
 
 
 def shown(value: Decimal, unit: str) -> str:
-    """``12.50 USD``."""
-    return f"{value.quantize(_CENT)} {UNITS[unit]}"
+    """``12.50 USD``; of less than a cent more digits."""
+    is_small = value and abs(value) < _CENT
+    return f"{value.quantize(_SMALL if is_small else _CENT):f} {UNITS[unit]}"

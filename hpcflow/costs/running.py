@@ -78,9 +78,7 @@ def running_rows(
 
 def _row(row: SpendingRow, run: Run, amounts: Amounts, now: datetime) -> BilledRow:
     began_at = row.started_at or now
-    usd, su = (
-        None if each is None else f"{each:f}" for each in (amounts.cost_usd, amounts.cost_su)
-    )
+    said = amounts.to_json()
     return BilledRow(
         run_id=row.run_id,
         attempt=row.attempt,
@@ -98,8 +96,8 @@ def _row(row: SpendingRow, run: Run, amounts: Amounts, now: datetime) -> BilledR
         billed_by=RUNNING,
         elapsed_s=max(0.0, (now - began_at).total_seconds()),
         gpu_hours=float(amounts.gpu_hours or 0),
-        cost_usd=usd,
-        cost_su=su,
+        cost_usd=said.get("cost_usd"),
+        cost_su=said.get("cost_su"),
         on_demand_usd=None,
         wasted_s=0.0,
     )
