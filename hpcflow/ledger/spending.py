@@ -12,6 +12,7 @@ from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
 from hpcflow.model.state import AttemptState, RunState
 
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+_AT_WORK: Final = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
 _FINAL: Final = (RunState.COMPLETED.value, RunState.CANCELLED.value)
 _ATTEMPT: Final = (
     *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
@@ -37,6 +38,12 @@ def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]
         for is_one, ids in among(run_ids)
         for row in _found(connection, f"run_id {is_one}", list(ids))
     ]
+
+
+def sites_at_work(connection: Connection, user: str) -> list[str]:
+    """The sites of a user's runs that are under way."""
+    sql = "SELECT DISTINCT site FROM run WHERE user_name = ? AND state IN (?, ?, ?) ORDER BY site"
+    return [site for (site,) in connection.rows(sql, [user, *_AT_WORK])]
 
 
 def unsettled(connection: Connection, user: str) -> list[SpendingRow]:

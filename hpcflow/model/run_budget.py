@@ -58,4 +58,5 @@ class RunBudget(Section):
         "finish",
         description="What becomes of an attempt that runs when it is reached all the same: "
         "`finish`, or `save_and_stop` for the notice to save and leave.",
+        examples=["save_and_stop"],
     )

@@ -70,14 +70,13 @@ class _Round:
 
     def go(self) -> dict[str, str]:
         around = self._around
-        running: list[tuple[SpendingRow, BudgetFolder]] = []
-        for row in self._running():
-            with suppress(HpcflowError):  # its site file is gone, which the round has said
-                folder = budgets_of(around.find_site(row.site), around.settings.home)
-                running.append((row, folder))
+        folders = self._folders()
         told: dict[str, str] = {}
         changed: list[RunDir] = []
-        for row, folder in running:
+        for row in self._running() if folders else ():
+            folder = folders.get(row.site)
+            if folder is None:
+                continue
             run_dir = RunDir(Path(row.run_dir))
             with self._troubles.of(row.run_id, row.site):
                 found = self._reached(row, folder)
@@ -86,6 +85,17 @@ class _Round:
                     changed.append(run_dir)
         catch_up(around.ledger, changed)
         return told
+
+    def _folders(self) -> dict[str, BudgetFolder]:
+        """Site -> where its budgets are, where there are any."""
+        around = self._around
+        found = {}
+        for name in around.ledger.sites_at_work(user=around.settings.user):
+            with suppress(HpcflowError):  # its site file is gone, which the round has said
+                folder = budgets_of(around.find_site(name), around.settings.home)
+                if folder.path.is_dir():
+                    found[name] = folder
+        return found
 
     def _running(self) -> list[SpendingRow]:
         rows = self._around.ledger.spending_unsettled(user=self._around.settings.user)

@@ -12,6 +12,7 @@ from typing import Final
 
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
+    bench_budget,
     bench_gpt,
     bench_help,
     bench_ledger,
@@ -41,6 +42,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "mirror": bench_mirror.rows,
     "sweep": bench_sweep.rows,
     "search": bench_search.rows,
+    "budget": bench_budget.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,
