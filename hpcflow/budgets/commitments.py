@@ -16,11 +16,12 @@ from datetime import datetime
 from decimal import Decimal
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.carrying import carried_line, is_worth_it
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.budgets.state import Budget, Entry, Standing, fold
 from hpcflow.clock import Clock
 
 
@@ -44,15 +45,16 @@ def commit(
     own = [pledge for pledge in pledges if pledge.own is not None]
     if not own and not any(folder.has(scope) for scope in sorted(scopes)):
         return
-    with folder.lock(clock) as is_reliable:
+    with folder.lock(clock):
         now = clock.now()
+        sizes = {scope: folder.size(scope) for scope in scopes}
         budgets = {scope: folder.read(scope) for scope in sorted(scopes) if folder.has(scope)}
         lines: dict[Scope, list[str]] = defaultdict(list)
         for pledge in own:
             scope = Scope("run", pledge.run_id)
-            budget = budgets.setdefault(scope, Budget(scope))
-            if (change := _own_change(budget, pledge, spent, now)) is not None:
-                budget.change(change)
+            of_run = budgets.setdefault(scope, Budget(scope))
+            if (change := _own_change(of_run, pledge, spent, now)) is not None:
+                of_run.change(change)
                 lines[scope].append(change.to_line())
         for number, pledge in enumerate(pledges):
             concerned = [
@@ -64,8 +66,16 @@ def commit(
             for budget in concerned:
                 lines[budget.scope].append(_committed(budget, pledge, now))
         for scope, some in lines.items():
+            size = sizes[scope] + len("".join(some).encode())
+            if is_worth_it(budgets[scope]):
+                line = carried_line(budgets[scope], now, pledges[0].by, at_byte=size)
+                size += len(line.encode())
+                some.append(line)
             folder.append(scope, some)
-        if not is_reliable:
+            sizes[scope] = size
+        # Somebody may have written at the same moment, where the file system knows no locks, or
+        # such as hold on their own node only.
+        if any(folder.size(scope) != sizes[scope] for scope in lines):
             _require_first(folder, pledges, list(lines), now)
 
 
@@ -105,11 +115,11 @@ def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -
 def _require_first(
     folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope], now: datetime
 ) -> None:
-    """Where the file system knows no locks, somebody else may have committed at the same moment:
-    the order of the lines decides. Whoever came behind what fits, gives it back."""
+    """Somebody else has committed at the same moment: the order of the lines decides. Whoever came
+    behind what fits, gives it back."""
     keys = {pledge.key for pledge in pledges}
     for scope in scopes:
-        budget = folder.read(scope)
+        budget = folder.read(scope, whole=True)
         before: dict[tuple[str, int], Entry] = {}
         for key, entry in budget.entries.items():
             before[key] = entry
@@ -121,8 +131,7 @@ def _require_first(
             )
             no_room = refusal(up_to, pledge, now)
             if no_room is not None:
-                for each in pledges:
-                    release(folder, each, now, why="somebody else was first")
+                _release(folder, pledges, now, why="somebody else was first")
                 raise no_room.as_error()
 
 
@@ -162,15 +171,20 @@ def _is_said(budget: Budget, own: Terms) -> bool:
 
 
 def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:
-    """Give back what was committed to an attempt that certainly is no job. Under no lock: a line
-    that says so changes nothing that anybody is counting on.
+    """Give back what was committed to an attempt that certainly is no job.
 
     Raises:
         StorageError: it could not be written; whoever looks next finds out.
     """
-    for scope in pledge.scopes:
-        if folder.has(scope) and pledge.key in folder.read(scope).entries:
-            line = entry_line("released", now, pledge.by, *pledge.key, why=why)
+    if any(map(folder.has, pledge.scopes)):
+        with folder.lock():
+            _release(folder, [pledge], now, why=why)
+
+
+def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, why: str) -> None:
+    for pledge in pledges:
+        line = entry_line("released", now, pledge.by, *pledge.key, why=why)
+        for scope in filter(folder.has, pledge.scopes):
             folder.append(scope, [line])
 
 
@@ -195,7 +209,7 @@ def settle(
     folder: BudgetFolder,
     settlement: Settlement,
     now: datetime,
-    read: dict[Scope, Budget] | None = None,
+    read: dict[Scope, tuple[int, Budget]] | None = None,
 ) -> None:
     """Put an attempt's bill in the place of what was committed to it, or correct the one before.
 
@@ -203,31 +217,51 @@ def settle(
     sent by hand.
 
     Args:
-        read: budgets that were read a moment ago; gets those that are read now.
+        read: budgets that were read a moment ago, and the sizes of their files; gets those that
+            are read now. Whose file has grown since is read again.
 
     Raises:
         StorageError: it could not be written.
     """
+    scopes = [scope for scope in settlement.scopes if folder.has(scope)]
+    if not scopes:
+        return
+    known = {} if read is None else read
+    with folder.lock():
+        for scope in scopes:
+            _settle(folder, scope, settlement, now, known)
+
+
+def _settle(
+    folder: BudgetFolder,
+    scope: Scope,
+    settlement: Settlement,
+    now: datetime,
+    known: dict[Scope, tuple[int, Budget]],
+) -> None:
     key = (settlement.run_id, settlement.attempt)
-    for scope in settlement.scopes:
-        budget = _read_once(folder, scope, {} if read is None else read)
-        if budget.terms is None:
-            continue
-        before = budget.entries.get(key)
-        if before is not None and before.standing is Standing.SETTLED:
-            same = before.amounts == settlement.amounts and before.at == settlement.ended_at
-            if before.is_final or (same and not settlement.is_final):
-                continue
-        line = entry_line(
-            "settled",
-            now,
-            settlement.by,
-            *key,
-            amounts=settlement.amounts,
-            ended_at=settlement.ended_at,
-            is_final=settlement.is_final,
-        )
-        folder.append(scope, [line])
+    size, budget = known.get(scope, (-1, None))
+    if budget is None or size != folder.size(scope):
+        budget = folder.read(scope)
+    if budget.terms is None:
+        return
+    # What is not known may have been settled long ago.
+    before = budget.entries.get(key) or folder.read(scope, whole=True).entries.get(key)
+    if before is not None and before.standing is Standing.SETTLED:
+        same = before.amounts == settlement.amounts and before.at == settlement.ended_at
+        if before.is_final or (same and not settlement.is_final):
+            return
+    line = entry_line(
+        "settled",
+        now,
+        settlement.by,
+        *key,
+        amounts=settlement.amounts,
+        ended_at=settlement.ended_at,
+        is_final=settlement.is_final,
+    )
+    folder.append(scope, [line])
+    known[scope] = (folder.size(scope), fold(budget, [line.encode()]))
 
 
 def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hpcflow.budgets.carrying import MARK, budget_from
 from hpcflow.budgets.scope import KINDS, Scope, parse_scope
 from hpcflow.budgets.state import Budget, fold
 from hpcflow.clock import Clock
@@ -20,6 +21,7 @@ from hpcflow.storage.files import (
     append_line_durably,
     fsync_folder,
     read_file,
+    size_of,
     storage_error,
 )
 from hpcflow.storage.layout import Home
@@ -95,8 +97,11 @@ class BudgetFolder:
                         continue
         return found
 
-    def read(self, scope: Scope) -> Budget:
+    def read(self, scope: Scope, *, whole: bool = False) -> Budget:
         """One budget; one that was never set has no terms.
+
+        Args:
+            whole: from its first line: with all attempts and changes that ever were.
 
         Raises:
             StorageError: its file cannot be read.
@@ -109,7 +114,17 @@ class BudgetFolder:
         except OSError as error:
             raise storage_error("read", path, error) from error
         # A last line without its end is torn, or being written: it is not there yet.
-        return fold(scope, (line for line in data.split(b"\n")[:-1] if line))
+        data = data[: data.rfind(b"\n") + 1]
+        budget, begin = (Budget(scope), 0) if whole else _begin(scope, data)
+        return fold(budget, (line for line in data[begin:].split(b"\n") if line))
+
+    def size(self, scope: Scope) -> int:
+        """How long its file is, in bytes; 0 without one.
+
+        Raises:
+            StorageError: that cannot be found out.
+        """
+        return size_of(self.file(scope)) or 0
 
     @contextmanager
     def lock(self, clock: Clock | None = None) -> Iterator[bool]:
@@ -165,6 +180,18 @@ class BudgetFolder:
             raise storage_error("make", path, error) from error
         finally:
             os.close(descriptor)
+
+
+def _begin(scope: Scope, data: bytes) -> tuple[Budget, int]:
+    """The newest line that says all that came before, and where the next one begins."""
+    end = len(data)
+    while (found := data.rfind(b"\n" + MARK, 0, end)) >= 0:
+        after = data.index(b"\n", found + 1) + 1
+        try:
+            return budget_from(scope, data[found + 1 : after], at_byte=found + 1), after
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            end = found  # torn or damaged: the one before is as good
+    return Budget(scope), 0
 
 
 def budgets_of(site: Site, home: Home) -> BudgetFolder:

@@ -8,6 +8,7 @@ committed  an attempt is to be sent, and may take so much; before anything else 
 began      it runs since then
 released   it takes nothing: it never became a job
 settled    what it came to, by its bill; a later one corrects it
+carried    all that the lines before say, in one: see :mod:`.carrying`
 ========== =======================================================================================
 """
 
@@ -88,6 +89,10 @@ class Opening:
     amounts: Amounts
     unpriced: Mapping[str, int] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a file."""
+        return {**self.amounts.to_json(), "unpriced": dict(self.unpriced)}
+
 
 @dataclass(frozen=True)
 class Change:
@@ -114,8 +119,7 @@ class Change:
         if self.terms is not None:
             said |= self.terms.to_json()
         if self.opening is not None:
-            unpriced = dict(self.opening.unpriced)
-            said["opening"] = {**self.opening.amounts.to_json(), "unpriced": unpriced}
+            said["opening"] = self.opening.to_json()
         return _line(said)
 
 
@@ -131,8 +135,7 @@ def change_from(said: Mapping[str, Any]) -> Change:
         on_exceeded = OnExceeded(said.get("on_exceeded", OnExceeded.FINISH.value))
         terms = Terms(limits, said.get("per") == "month", on_exceeded)
         if (opens := said.get("opening")) is not None:
-            unpriced = {str(unit): int(count) for unit, count in opens["unpriced"].items()}
-            opening = Opening(amounts_from(opens), unpriced)
+            opening = opening_from(opens)
     why = said.get("why")
     return Change(
         at=from_text(said["at"]),
@@ -142,6 +145,16 @@ def change_from(said: Mapping[str, Any]) -> Change:
         how=str(said.get("how", "command")),
         opening=opening,
     )
+
+
+def opening_from(said: Mapping[str, Any]) -> Opening:
+    """The inverse of :meth:`Opening.to_json`.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is damaged.
+    """
+    unpriced = {str(unit): int(count) for unit, count in said["unpriced"].items()}
+    return Opening(amounts_from(said), unpriced)
 
 
 def _limit(said: Mapping[str, Any]) -> Limit:

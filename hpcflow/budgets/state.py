@@ -83,8 +83,11 @@ class Budget:
         terms: None while it is not set.
         opened_at: when it began, and with what.
         entries: run id and attempt -> what is known of it since then.
-        changes: what people said, oldest first.
-        skipped: how many lines say nothing: torn, damaged, of a newer version.
+        changes: what people said, oldest first; of a budget that is not read from its first line
+            the last ones.
+        carried: month -> what was settled for good in it before the line where reading began.
+        lines: how many were read.
+        skipped: how many of them say nothing: torn, damaged, of a newer version.
     """
 
     scope: Scope
@@ -93,6 +96,8 @@ class Budget:
     opened_at: datetime | None = None
     entries: dict[tuple[str, int], Entry] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+    carried: dict[str, Opening] = field(default_factory=dict)
+    lines: int = 0
     skipped: int = 0
     _known: dict[tuple[str, datetime], Used] = field(default_factory=dict)
 
@@ -112,6 +117,11 @@ class Budget:
         if self._counts(self.opened_at, now):
             spent += self.opening.amounts.of(unit) or 0
             unknown += self.opening.unpriced.get(unit, 0)
+        is_all = self.terms is None or not self.terms.per_month
+        for month, settled in self.carried.items():
+            if is_all or month == f"{now:%Y-%m}":
+                spent += settled.amounts.of(unit) or 0
+                unknown += settled.unpriced.get(unit, 0)
         for entry in self.entries.values():
             if entry.standing is Standing.RELEASED:
                 continue
@@ -153,7 +163,8 @@ class Budget:
         """Let what somebody said count."""
         self._known.clear()
         if change.opening is not None:
-            self.opening, self.opened_at, self.entries = change.opening, change.at, {}
+            self.opening, self.opened_at = change.opening, change.at
+            self.entries, self.carried = {}, {}
         self.terms = change.terms
         self.changes.append(change)
 
@@ -167,6 +178,8 @@ class Budget:
         self._known.clear()
         if record in ("set", "removed"):
             self.change(change_from(said))
+            return
+        if record == "carried":  # all of it was read
             return
         key = (str(said["run_id"]), int(said["attempt"]))
         before = self.entries.get(key)
@@ -196,10 +209,10 @@ def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
     )
 
 
-def fold(scope: Scope, lines: Iterable[bytes]) -> Budget:
-    """The budget that whole lines make, in their order."""
-    budget = Budget(scope)
+def fold(budget: Budget, lines: Iterable[bytes]) -> Budget:
+    """Let whole lines count, in their order."""
     for line in lines:
+        budget.lines += 1
         budget.skipped += not _is_applied(budget, line)
     return budget
 

@@ -149,7 +149,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
     folder = _folder(session, site)
     _require_set(folder, wanted, is_history_enough=True)
     _reconcile(session, folder, wanted)
-    budget, now = folder.read(wanted), session.clock.now()
+    budget, now = folder.read(wanted, whole=True), session.clock.now()
     if as_json:
         print_json({**as_values(budget, now), **as_details(budget, now)})
         return 0

@@ -98,6 +98,7 @@ class _Look:
         rows = [row for row in found if self._is_here(row)]
         wanted = {each for each in there if each.kind in _FEW or each == scope}
         wanted |= {each for row in rows for each in _scopes(row)} & set(there)
+        sizes = {each: self._folder.size(each) for each in wanted}
         budgets = [
             budget
             for each in sorted(wanted)
@@ -114,8 +115,13 @@ class _Look:
         for row in rows:
             if not row.is_over:
                 self._adopt(row, [each for each in budgets if each.scope in _scopes(row)])
-        for where, lines in self._lines.items():
-            self._folder.append(where, lines)
+        if not self._lines:
+            return
+        with self._folder.lock(self._clock):
+            for where, lines in self._lines.items():
+                # What has grown since says more than this knows of; there is a next look.
+                if self._folder.size(where) == sizes[where]:
+                    self._folder.append(where, lines)
 
     def _is_here(self, row: SpendingRow) -> bool:
         try:
@@ -191,6 +197,9 @@ class _Look:
             entry = budget.entries.get((row.run_id, row.attempt))
             if entry is not None and entry.standing is not Standing.RELEASED:
                 continue
+            key = (row.run_id, row.attempt)
+            if entry is None and key in self._folder.read(budget.scope, whole=True).entries:
+                continue  # settled long ago, and the ledger has not heard of its end
             found = adopted(row, self._home, self._find_site, self._clock)
             if found is None:
                 return

@@ -21,7 +21,7 @@ class Settling:
 
     def __init__(self, find_site: Callable[[], Site], home: Home) -> None:
         self._find_site, self._home = find_site, home
-        self._budgets: dict[Scope, Budget] = {}
+        self._budgets: dict[Scope, tuple[int, Budget]] = {}
 
     @cached_property
     def _folder(self) -> BudgetFolder:

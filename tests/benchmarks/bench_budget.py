@@ -9,7 +9,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from hpcflow.budgets.amounts import Amounts
 from hpcflow.budgets.commitments import commit
@@ -23,6 +23,12 @@ from tests.benchmarks.timing import Row
 _SCOPE: Final = Scope("project", "vision")
 _TAKES: Final = Amounts(Decimal("12.5"), None, Decimal(4))
 _ROUNDS: Final = 7
+_NOW: Final = SystemClock().now()
+_MORE: Final[dict[str, dict[str, Any]]] = {
+    "committed": {"limit_s": 14_400},
+    "began": {"began_at": _NOW},
+    "settled": {"ended_at": _NOW + timedelta(hours=2), "is_final": True},
+}
 
 
 def rows() -> list[Row]:
@@ -39,7 +45,8 @@ def _one(attempts: int) -> Row:
     goal_s = 0.5
     return Row(
         what,
-        f"{median(taken) * 1000:.0f} ms ({size_mb:.1f} MB of lines)",
+        f"{median(taken) * 1000:.1f} ms, the first time {taken[0] * 1000:.0f} ms "
+        f"({size_mb:.1f} MB of lines)",
         f"at most {goal_s} s",
         median(taken) <= goal_s,
     )
@@ -69,16 +76,14 @@ def _pledge(run_id: str) -> Pledge:
 
 def _filled(path: Path, attempts: int) -> BudgetFolder:
     """A budget with so many attempts, all of which were settled twice."""
-    folder, now = BudgetFolder(path), SystemClock().now()
+    folder, now = BudgetFolder(path), _NOW
     terms = Terms({"cost_usd": Limit(Decimal(10**9), Decimal(10**8))})
     opening = Opening(replace(_TAKES, cost_usd=Decimal(0)))
     lines = [Change(now, "ada", terms, opening=opening).to_line()]
     for number in range(attempts):
         run_id = f"digits-20260301-{number:08d}"
         for record in ("committed", "began", "settled", "settled"):
-            more = {"limit_s": 14_400} if record == "committed" else {"began_at": now}
-            if record == "settled":
-                more = {"ended_at": now + timedelta(hours=2), "is_final": True}
+            more = _MORE[record]
             lines.append(entry_line(record, now, "ada", run_id, 1, amounts=_TAKES, **more))
     with folder.lock():
         folder.append(_SCOPE, lines)

@@ -155,7 +155,7 @@ def test_an_estimate_is_corrected_once_accounting_speaks(desk: BudgetDesk) -> No
     desk.clock.advance(600)
     desk.slurm.end(launched.job_id, "COMPLETED")
     desk.look()
-    records, desk.slurm._records = desk.slurm._records, list  # type: ignore[method-assign,assignment]
+    records, desk.slurm._records = desk.slurm._records, list  # type: ignore[method-assign]
     desk.clock.advance(10)
     desk.look()
     settled = [line for line in desk.lines() if line["record"] == "settled"]
