@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpcflow.budgets.commitments import no_room_for
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
@@ -30,6 +31,7 @@ class BudgetsNow:
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home, self._clock = home, clock
         self._now = clock.now()
+        self._is_there: dict[Path, bool] = {}
         self._sent: list[tuple[Run, Site]] = []
         self._read: dict[Path, dict[Scope, Budget]] = defaultdict(dict)
 
@@ -40,6 +42,8 @@ class BudgetsNow:
         Raises:
             StorageError: a budget, or the journal, cannot be read.
         """
+        if run.spec.budget is None and not self._may_have(budgets_of(site, self._home)):
+            return None
         last = submission.last_attempt(journal.read(run_dir))
         if last.has_standby:
             return None
@@ -53,6 +57,12 @@ class BudgetsNow:
         read = self._read[commitment.folder.path]
         found = no_room_for(commitment.folder, commitment.pledge, self._now, read)
         return None if found is None else found.short
+
+    def _may_have(self, folder: BudgetFolder) -> bool:
+        """Whether there may be any budget: most people have none, and many runs to send."""
+        if folder.path not in self._is_there:
+            self._is_there[folder.path] = folder.site is not None or folder.path.is_dir()
+        return self._is_there[folder.path]
 
     def was_sent(self, run: Run, site: Site) -> None:
         """Something was committed to an attempt of this run: what was read is old."""

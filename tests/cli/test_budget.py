@@ -82,6 +82,29 @@ def test_a_hard_budget_stops_the_next_run_and_its_message_helps(mine: Desk) -> N
     assert mine.json("run", config(mine))["attempt"] == 1
 
 
+def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> None:
+    path = Path(config(mine, "exit 1"))
+    path.write_text(path.read_text() + "retry: {backoff: 1s, backoff_max: 1s, failures: 1}\n")
+    mine.say("budget", "set", "project:vision", "--hard", "8")
+    run_id = mine.json("run", str(path), "--wait", code=1)["run_id"]
+    mine.say("budget", "set", "project:vision", "--hard", "4")
+
+    def waits() -> bool:
+        mine.say("daemon", "--once")
+        return str(mine.json("show", run_id)["next_action"]).startswith("wait: budget")
+
+    poll(waits, 60, lambda: mine.say("show", run_id), every_s=0.5)
+    waiting = "wait: budget project:vision of 4.00 USD has no room for 5.00 USD"
+    assert waiting in mine.say("ls")
+    assert waiting in mine.say("show", run_id)
+    assert "wait (over_budget): budget project:vision" in mine.say("history", run_id)
+    assert "has no room" in mine.error("resume", run_id)
+    mine.say("budget", "set", "project:vision", "--hard", "6", "--soft", "1")
+    said = mine.error("daemon", "--once", code=0)
+    assert "are spent or committed, more than 1.00 USD" in said
+    assert len(mine.json("show", run_id)["attempts"]) == 2
+
+
 def test_changes_are_kept_with_who_when_and_why(mine: Desk) -> None:
     mine.say("budget", "set", "user:ada", "--hard", "100", "--why", "the first grant")
     mine.say("budget", "set", "user:ada", "--unit", "gpu_hours", "--hard", "50", "--per", "month")
