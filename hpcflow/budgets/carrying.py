@@ -102,7 +102,14 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
         )
         yield json.loads(line)
         return
-    line = entry_line("committed", entry.at, *key, amounts=entry.amounts, limit_s=entry.limit_s)
+    line = entry_line(
+        "committed",
+        entry.at,
+        *key,
+        amounts=entry.amounts,
+        limit_s=entry.limit_s,
+        home=entry.home,
+    )
     yield json.loads(line)
     if entry.began_at is not None:
         yield json.loads(entry_line("began", entry.at, *key, began_at=entry.began_at))

@@ -42,19 +42,20 @@ def commit(
         StorageError: a budget cannot be read or written; nothing may be sent.
     """
     scopes = {scope for pledge in pledges for scope in pledge.scopes}
-    own = [pledge for pledge in pledges if pledge.own is not None]
-    if not own and not any(folder.has(scope) for scope in sorted(scopes)):
+    has_own = any(pledge.own is not None for pledge in pledges)
+    if not has_own and not any(folder.has(scope) for scope in sorted(scopes)):
         return
     with folder.lock(clock):
         now = clock.now()
         sizes = {scope: folder.size(scope) for scope in scopes}
         budgets = {scope: folder.read(scope) for scope in sorted(scopes) if folder.has(scope)}
         lines: dict[Scope, list[str]] = defaultdict(list)
-        for pledge in own:
+        for pledge in pledges:
             scope = Scope("run", pledge.run_id)
-            of_run = budgets.setdefault(scope, Budget(scope))
+            of_run = budgets.get(scope, Budget(scope))
             if (change := _own_change(of_run, pledge, spent, now)) is not None:
                 of_run.change(change)
+                budgets[scope] = of_run
                 lines[scope].append(change.to_line())
         for number, pledge in enumerate(pledges):
             concerned = [
@@ -97,18 +98,18 @@ def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
             amounts=pledge.amounts,
             at=now,
             limit_s=pledge.limit_s,
+            home=pledge.home,
         )
     )
-    return entry_line(
-        "committed", now, pledge.by, *pledge.key, amounts=pledge.amounts, limit_s=pledge.limit_s
-    )
+    return pledge.to_line(now)
 
 
 def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -> Change | None:
     """Sets the budget that a run's config asks for; None where that was done."""
-    if pledge.own is None or _is_said(budget, pledge.own):
+    if _is_said(budget, pledge.own):
         return None
-    opening = None if budget.terms is not None else Opening(spent)
+    is_new = budget.terms is None and pledge.own is not None
+    opening = Opening(spent) if is_new else None
     return Change(now, pledge.by, pledge.own, how="config", opening=opening)
 
 
@@ -152,22 +153,22 @@ def no_room_for(
     known = {} if read is None else read
     for scope in pledge.scopes:
         budget = _read_once(folder, scope, known) if scope in known or folder.has(scope) else None
-        if scope.kind == "run" and pledge.own is not None:
+        if scope.kind == "run":
             budget = _with_own(budget or Budget(scope), pledge.own)
         if budget is not None and (found := refusal(budget, pledge, now)) is not None:
             return found
     return None
 
 
-def _with_own(budget: Budget, own: Terms) -> Budget:
+def _with_own(budget: Budget, own: Terms | None) -> Budget:
     """The budget of a run as it will be once what its config says is put down."""
     return budget if _is_said(budget, own) else replace(budget, terms=own, _known={})
 
 
-def _is_said(budget: Budget, own: Terms) -> bool:
+def _is_said(budget: Budget, own: Terms | None) -> bool:
     """Whether the config has said so before; what a person has set since stays."""
     said = [change.terms for change in budget.changes if change.how == "config"]
-    return bool(said) and said[-1] == own
+    return (said[-1] if said else None) == own
 
 
 def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:

@@ -20,11 +20,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.budgets.amounts import UNITS, Amounts, amount_from, amounts_from
 from hpcflow.clock import from_text, to_text
-from hpcflow.model.run_budget import RunBudget
+
+# Whoever only looks does not wait for pydantic.
+if TYPE_CHECKING:
+    from hpcflow.model.run_budget import RunBudget
 
 _MOST_TEXT: Final = 1000
 

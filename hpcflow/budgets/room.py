@@ -8,7 +8,7 @@ from decimal import ROUND_UP, Decimal
 from typing import Final
 
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
-from hpcflow.budgets.records import Terms
+from hpcflow.budgets.records import Terms, entry_line
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Standing
 from hpcflow.errors import BudgetError
@@ -27,6 +27,7 @@ class Pledge:
         limit_s: that limit; None where it has none.
         partition: where it goes, for people.
         own: what the config of its run says of a budget of its own.
+        home: whose looks will find out what becomes of it, for somebody may have several.
     """
 
     run_id: str
@@ -37,11 +38,24 @@ class Pledge:
     limit_s: int | None
     partition: str
     own: Terms | None = None
+    home: str | None = None
 
     @property
     def key(self) -> tuple[str, int]:
         """What its amount is known by."""
         return self.run_id, self.attempt
+
+    def to_line(self, now: datetime) -> str:
+        """The line that commits it."""
+        return entry_line(
+            "committed",
+            now,
+            self.by,
+            *self.key,
+            amounts=self.amounts,
+            limit_s=self.limit_s,
+            home=self.home,
+        )
 
 
 @dataclass(frozen=True)

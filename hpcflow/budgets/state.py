@@ -33,6 +33,7 @@ class Entry:
         is_final: no better bill is to be expected.
         limit_s: its time limit.
         began_at: since when it runs.
+        home: of whoever sent it.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class Entry:
     is_final: bool = False
     limit_s: int | None = None
     began_at: datetime | None = None
+    home: str | None = None
 
     def so_far(self, now: datetime) -> Amounts:
         """What it has taken until now, of what was committed; nothing unless it is known to run."""
@@ -206,6 +208,7 @@ def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
         at=from_text(said["ended_at"] if is_settled and "ended_at" in said else said["at"]),
         is_final=is_settled and bool(said.get("is_final", True)),
         limit_s=None if limit_s is None else int(limit_s),
+        home=said.get("home"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -109,6 +110,7 @@ def commitment_of(
         None if limit_min is None else limit_min * 60,
         placement.partition,
         own=None if run.spec.budget is None else terms_of(run.spec.budget),
+        home=os.path.realpath(home.path),
     )
     return Commitment(budgets_of(site, home), pledge)
 

@@ -9,11 +9,14 @@ run's lock.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.commitments import billed
@@ -38,7 +41,9 @@ from hpcflow.storage.runs import is_gone, linked
 
 #: Kinds of which there are few: all of them are looked at. Of the others there may be one for each
 #: run that ever was.
-_FEW = ("project", "user")
+_FEW: Final = ("project", "user")
+#: Of an array what all take is committed before the first run is made; scratch may be slow.
+_MAKING_TAKES: Final = timedelta(hours=1)
 
 
 def reconcile(
@@ -134,6 +139,8 @@ class _Look:
         """Whether more is to come of it, and whoever sent it is the caller."""
         if entry.by != self._user or entry.standing is Standing.RELEASED:
             return False
+        if entry.home not in (None, os.path.realpath(self._home.path)):
+            return False
         return entry.standing is Standing.COMMITTED or not entry.is_final
 
     def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
@@ -168,17 +175,22 @@ class _Look:
 
     def _is_void(self, entry: Entry) -> bool:
         """Whether there certainly is no job of an attempt, nor is anybody sending it."""
-        for run_dir in linked(self._home, [entry.run_id]):
-            if is_gone(run_dir):
-                return False
-            try:
-                with submit_lock(run_dir, wait_s=0) as lock:
-                    if not lock.is_reliable and self._clock.now() - entry.at <= SENDING_TAKES:
-                        return False
-                    return _fate(journal.read(run_dir), entry.attempt) in (None, "void")
-            except StorageError:  # somebody is at it
-                return False
-        return False  # of another home of the same user
+        is_old = self._clock.now() - entry.at > _MAKING_TAKES
+        run_dirs = linked(self._home, [entry.run_id])
+        if not run_dirs:  # whoever was to make the run was killed; or it is another home's
+            return is_old and entry.home is not None
+        (run_dir,) = run_dirs
+        if is_gone(run_dir):
+            return False
+        try:
+            with submit_lock(run_dir, wait_s=0):
+                last = _last_word(journal.read(run_dir), entry.attempt)
+        except StorageError:  # somebody is at it
+            return False
+        # A refused number is used again: what was refused before may be on its way now.
+        if last is None or last.at < entry.at:
+            return is_old
+        return isinstance(last, (Refused, Withdrawn))
 
     def _say(
         self, budget: Budget, record: str, entry: Entry, *, amounts: Amounts | None = None,
@@ -218,10 +230,7 @@ def adopted(
     except HpcflowError:
         return None
     pledge = commitment_of(run, row.attempt, placement, site=site, home=home, clock=clock).pledge
-    return entry_line(
-        "committed", clock.now(), pledge.by, *pledge.key, amounts=pledge.amounts,
-        limit_s=pledge.limit_s,
-    )  # fmt: skip
+    return pledge.to_line(clock.now())
 
 
 def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
@@ -243,15 +252,14 @@ def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
     return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
 
 
-def _fate(records: Iterable[JournalRecord], attempt: int) -> str | None:
-    """What the journal says last of an attempt: ``open``, ``void``; None for nothing at all."""
-    fate = None
+def _last_word(
+    records: Iterable[JournalRecord], attempt: int
+) -> Intended | Submitted | Refused | Withdrawn | None:
+    """What the journal says last of the sending of an attempt, or of a standby."""
+    last = None
     for record in records:
         said = record.says if isinstance(record, Standby) else record
-        if getattr(said, "attempt", None) != attempt:
-            continue
-        if isinstance(said, (Intended, Submitted)):
-            fate = "open"
-        elif isinstance(said, (Refused, Withdrawn)):
-            fate = "void"
-    return fate
+        is_of_sending = isinstance(said, (Intended, Submitted, Refused, Withdrawn))
+        if is_of_sending and said.attempt == attempt:
+            last = said
+    return last

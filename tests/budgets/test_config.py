@@ -52,6 +52,20 @@ def test_what_is_more_than_all_of_it_is_refused_before_anything_is_made(desk: Bu
     assert list(desk.budgets.path.rglob("*.jsonl")) == []
 
 
+def test_a_budget_that_the_config_does_not_ask_for_any_more_is_gone(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "budget: {cost_usd: 4}\n")
+    launched = desk.launch()
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    desk.resume(RunDir(launched.run_dir), overrides=["budget=null"])
+    budget = desk.budget(f"run:{launched.run_id}")
+    assert budget.terms is None
+    assert [(each.how, each.terms is None) for each in budget.changes] == [
+        ("config", False),
+        ("config", True),
+    ]
+
+
 def test_what_a_person_has_set_since_stays(desk: BudgetDesk) -> None:
     more = "budget: {gpu_hours: 1, on_exceeded: save_and_stop}\n"
     desk.config.write_text(desk.config.read_text() + more)

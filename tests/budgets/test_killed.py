@@ -47,9 +47,9 @@ def committed(desk: BudgetDesk | BudgetSweep) -> Decimal:
 
 
 def recovered(desk: BudgetDesk) -> None:
-    """What every look of the next ten minutes makes of it."""
+    """What every look of the next hour makes of it."""
     for _ in range(5):
-        desk.clock.advance(200)
+        desk.clock.advance(800)
         desk.look()
 
 

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.launch import array
+from hpcflow.model.sweep_records import StopRequested
+from hpcflow.storage.sweeps import append
 from tests.budgets.desk import BudgetSweep
+from tests.requeue.killing import Killer
 
 
 @pytest.fixture
@@ -45,6 +49,25 @@ def test_trials_one_by_one_wait_for_room_and_the_sweep_goes_on(desk: BudgetSweep
         desk.round()
     assert desk.states() == ["complete"] * 4
     assert float(desk.usd(sweep)[0]) <= 7
+
+
+def test_an_array_of_which_nothing_was_made_gives_its_share_back(
+    desk: BudgetSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.set(hard="15")
+    desk.begin("submit: array\nparallel: 5\nbudget: {trials: 5}\n")
+    killer = Killer(monkeypatch)
+    killer.watch(array, "create_run")
+    killer.aim_at(3)
+    with killer.armed():
+        desk.round()
+    assert desk.usd() == ("0.00", "15.00")
+    append(desk.sweep_dir, [StopRequested(at=desk.clock.now(), by="ada", cancel=True)])
+    for _ in range(4):
+        desk.clock.advance(1200)
+        desk.round()
+    assert desk.alive() == []
+    assert desk.usd() == ("0.00", "0.00"), "nobody sends them any more"
 
 
 def test_a_lost_array_gives_everything_back(desk: BudgetSweep) -> None:
