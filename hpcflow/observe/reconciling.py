@@ -259,7 +259,6 @@ def _last_word(
     last = None
     for record in records:
         said = record.says if isinstance(record, Standby) else record
-        is_of_sending = isinstance(said, (Intended, Submitted, Refused, Withdrawn))
-        if is_of_sending and said.attempt == attempt:
+        if isinstance(said, (Intended, Submitted, Refused, Withdrawn)) and said.attempt == attempt:
             last = said
     return last
