@@ -200,6 +200,8 @@ class Budget:
 def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
     is_settled = record == "settled"
     limit_s = said.get("limit_s")
+    if limit_s is not None and int(limit_s) <= 0:
+        raise ValueError("no time limit")
     return Entry(
         *key,
         by=str(said["by"]),

@@ -85,6 +85,7 @@ class _Look:
     _user: str
     _find_site: Callable[[str], Site]
     _clock: Clock
+    _sites: dict[str, bool] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def problem(self, scope: Scope | None) -> str | None:
@@ -102,13 +103,15 @@ class _Look:
         found = self._ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
         wanted = {each for each in there if each.kind in _FEW or each == scope}
-        wanted |= {each for row in rows for each in _scopes(row)} & set(there)
+        moving = [row for row in rows if not row.is_billed_for_good]
+        wanted |= {each for row in moving for each in _scopes(row)} & set(there)
         sizes = {each: self._folder.size(each) for each in wanted}
         budgets = [
             budget
             for each in sorted(wanted)
             if (budget := self._folder.read(each)).terms is not None
         ]
+        by_scope = {budget.scope: budget for budget in budgets}
         by_key = {(row.run_id, row.attempt): row for row in rows}
         for budget in budgets:
             own = [each for each in budget.entries.values() if self._is_open(each)]
@@ -119,7 +122,7 @@ class _Look:
                 self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
         for row in rows:
             if not row.is_over:
-                self._adopt(row, [each for each in budgets if each.scope in _scopes(row)])
+                self._adopt(row, [by_scope[each] for each in _scopes(row) if each in by_scope])
         if not self._lines:
             return
         with self._folder.lock(self._clock):
@@ -129,11 +132,14 @@ class _Look:
                     self._folder.append(where, lines)
 
     def _is_here(self, row: SpendingRow) -> bool:
-        try:
-            site = self._find_site(row.site)
-        except HpcflowError:  # its file is gone, and the round has said so
-            return False
-        return budgets_of(site, self._home).path == self._folder.path
+        """Whether the run's site has its budgets in this folder."""
+        if row.site not in self._sites:
+            try:
+                folder = budgets_of(self._find_site(row.site), self._home)
+                self._sites[row.site] = folder.path == self._folder.path
+            except HpcflowError:  # its file is gone, and the round has said so
+                self._sites[row.site] = False
+        return self._sites[row.site]
 
     def _is_open(self, entry: Entry) -> bool:
         """Whether more is to come of it, and whoever sent it is the caller."""
