@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -78,3 +78,27 @@ def shown(value: Decimal, unit: str) -> str:
     """``12.50 USD``; of less than a cent more digits."""
     is_small = value and abs(value) < _CENT
     return f"{value.quantize(_SMALL if is_small else _CENT):f} {UNITS[unit]}"
+
+
+def billed(
+    cost_usd: Decimal | str | None,
+    cost_su: Decimal | str | None,
+    gpu_hours: Decimal | float | None,
+    elapsed_s: Decimal | float | None,
+) -> Amounts:
+    """What a bill says. What never ran takes nothing, whether it has a price or not."""
+    if not elapsed_s:
+        return NOTHING
+    return Amounts(
+        *(None if each is None else Decimal(str(each)) for each in (cost_usd, cost_su, gpu_hours))
+    )
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """The sum of what is known."""
+    found = list(amounts)
+
+    def sum_of(unit: str) -> Decimal:
+        return sum((each.of(unit) or Decimal(0) for each in found), Decimal(0))
+
+    return Amounts(sum_of("cost_usd"), sum_of("cost_su"), sum_of("gpu_hours"))

@@ -1,19 +1,19 @@
-"""What is done to budgets about attempts: committed before one is sent, released, settled.
+"""What is committed to attempts before they are sent, and given back where there is no job.
 
-Each is keyed by run and attempt, and can be done twice. Before an attempt is intended, what it may
-take in all of its time limit is committed to each budget that it counts against, under the lock of
-the folder: checked against what is spent and committed already, for all of them, before a line is
-written. So of two that are sent in the same second only one gets what is left. Whoever is killed
-behind it leaves too much committed, never too little; :mod:`hpcflow.observe.reconciling` finds out.
+Each line is keyed by run and attempt, and can be written twice. Before an attempt is intended, what
+it may take in all of its time limit is committed to each budget that it counts against, under the
+lock of the folder: checked against what is spent and committed already, for all of them, before a
+line is written. So of two that are sent in the same second only one gets what is left. Whoever is
+killed behind it leaves too much committed, never too little;
+:mod:`hpcflow.observe.reconciling` finds out.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from decimal import Decimal
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.carrying import carried_line, is_worth_it
@@ -21,7 +21,7 @@ from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.state import Budget, Entry, Standing, fold
+from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 
 
@@ -189,107 +189,7 @@ def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, 
             folder.append(scope, [line])
 
 
-@dataclass(frozen=True)
-class Settlement:
-    """What an attempt came to.
-
-    Attributes:
-        is_final: whether no better bill is to be expected.
-    """
-
-    run_id: str
-    attempt: int
-    by: str
-    scopes: tuple[Scope, ...]
-    amounts: Amounts
-    ended_at: datetime
-    is_final: bool
-
-
-def settle(
-    folder: BudgetFolder,
-    settlement: Settlement,
-    now: datetime,
-    read: dict[Scope, tuple[int, Budget]] | None = None,
-) -> None:
-    """Put an attempt's bill in the place of what was committed to it, or correct the one before.
-
-    Also of one to which nothing was committed: a job that Slurm has restarted, or that somebody
-    sent by hand.
-
-    Args:
-        read: budgets that were read a moment ago, and the sizes of their files; gets those that
-            are read now. Whose file has grown since is read again.
-
-    Raises:
-        StorageError: it could not be written.
-    """
-    scopes = [scope for scope in settlement.scopes if folder.has(scope)]
-    if not scopes:
-        return
-    known = {} if read is None else read
-    with folder.lock():
-        for scope in scopes:
-            _settle(folder, scope, settlement, now, known)
-
-
-def _settle(
-    folder: BudgetFolder,
-    scope: Scope,
-    settlement: Settlement,
-    now: datetime,
-    known: dict[Scope, tuple[int, Budget]],
-) -> None:
-    key = (settlement.run_id, settlement.attempt)
-    size, budget = known.get(scope, (-1, None))
-    if budget is None or size != folder.size(scope):
-        budget = folder.read(scope)
-    if budget.terms is None:
-        return
-    # What is not known may have been settled long ago.
-    before = budget.entries.get(key) or folder.read(scope, whole=True).entries.get(key)
-    if before is not None and before.standing is Standing.SETTLED:
-        same = before.amounts == settlement.amounts and before.at == settlement.ended_at
-        if before.is_final or (same and not settlement.is_final):
-            return
-    line = entry_line(
-        "settled",
-        now,
-        settlement.by,
-        *key,
-        amounts=settlement.amounts,
-        ended_at=settlement.ended_at,
-        is_final=settlement.is_final,
-    )
-    folder.append(scope, [line])
-    known[scope] = (folder.size(scope), fold(budget, [line.encode()]))
-
-
 def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:
     if scope not in read:
         read[scope] = folder.read(scope)
     return read[scope]
-
-
-def billed(
-    cost_usd: Decimal | str | None,
-    cost_su: Decimal | str | None,
-    gpu_hours: Decimal | float | None,
-    elapsed_s: Decimal | float | None,
-) -> Amounts:
-    """What a bill says. What never ran takes nothing, whether it has a price or not."""
-    if not elapsed_s:
-        return NOTHING
-    return Amounts(
-        *(None if each is None else Decimal(str(each)) for each in (cost_usd, cost_su, gpu_hours))
-    )
-
-
-def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum of what is known."""
-    found = list(amounts)
-
-    def sum_of(unit: str) -> Decimal:
-        return sum((each.of(unit) or Decimal(0) for each in found), Decimal(0))
-
-    return Amounts(sum_of("cost_usd"), sum_of("cost_su"), sum_of("gpu_hours"))

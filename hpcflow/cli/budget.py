@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,12 +12,10 @@ from hpcflow.cli.session import Session, warn
 
 if TYPE_CHECKING:
     from hpcflow.budgets.folder import BudgetFolder
-    from hpcflow.budgets.records import Terms
     from hpcflow.budgets.scope import Scope
 
 #: What is typed -> what an amount is called.
 _UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
-_NONE: Final = "none"
 
 scope_argument = click.argument("scope", metavar="SCOPE")
 why_option = click.option("--why", help="Why, for the history.")
@@ -78,13 +74,14 @@ def set_command(
     from hpcflow.budgets.records import Change
     from hpcflow.budgets.scope import parse_scope
     from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
+    from hpcflow.cli.budget_terms import changed_terms
     from hpcflow.observe.opening import set_budget
 
     session = Session()
     wanted = parse_scope(scope)
     folder = _folder(session, site)
     before = folder.read(wanted).terms
-    terms = _terms(before, _UNITS[unit], hard, soft, per, on_exceeded)
+    terms = changed_terms(before, _UNITS[unit], hard, soft, per, on_exceeded)
     session.refresh()
     change = Change(session.clock.now(), session.settings.user, terms, why=why)
     budget = set_budget(
@@ -109,13 +106,20 @@ def set_command(
 @site_option
 @json_option
 def ls_command(site: str | None, as_json: bool) -> int:
-    """List the budgets, with what is spent and left."""
+    """List the budgets, with what is spent and left.
+
+    Those of runs only while something is committed to them.
+    """
     from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
 
     session = Session()
     folder = _folder(session, site)
     _reconcile(session, folder, None)
-    budgets = [each for each in map(folder.read, folder.scopes()) if each.terms is not None]
+    budgets = [
+        each
+        for each in map(folder.read, folder.scopes())
+        if each.terms is not None and (each.scope.kind != "run" or each.committed_to())
+    ]
     now = session.clock.now()
     if as_json:
         print_json([as_values(budget, now) for budget in budgets])
@@ -226,55 +230,3 @@ def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool 
             next_action=f"set one: hpcflow budget set {scope} --hard 500; those that are set: "
             "hpcflow budget ls",
         )
-
-
-def _terms(
-    before: Terms | None,
-    unit: str,
-    hard: str | None,
-    soft: str | None,
-    per: str | None,
-    on_exceeded: str | None,
-) -> Terms:
-    from hpcflow.budgets.records import OnExceeded, Terms
-    from hpcflow.errors import InputError
-
-    terms = before or Terms()
-    limit = terms.limits.get(unit)
-    found = _limit(limit.hard if limit else None, hard, "--hard")
-    warned = _limit(limit.soft if limit else None, soft, "--soft")
-    if found is not None and warned is not None and warned > found:
-        raise InputError(
-            f"the soft limit, {warned}, is more than the hard one, {found}",
-            next_action="warn earlier: --soft with less than --hard",
-        )
-    limits = {**terms.limits}
-    limits.pop(unit, None)
-    if found is not None or warned is not None:
-        from hpcflow.budgets.records import Limit
-
-        limits[unit] = Limit(found, warned)
-    if not limits:
-        raise InputError(
-            "a budget has a limit: this one would have none",
-            next_action="name one: --hard 500 or --soft 400; to have none: hpcflow budget remove",
-        )
-    terms = replace(terms, limits=limits)
-    if per is not None:
-        terms = replace(terms, per_month=per == "month")
-    if on_exceeded is not None:
-        terms = replace(terms, on_exceeded=OnExceeded(on_exceeded))
-    return terms
-
-
-def _limit(before: Decimal | None, said: str | None, option: str) -> Decimal | None:
-    from hpcflow.budgets.amounts import amount_from
-
-    if said is None:
-        return before
-    if said == _NONE:
-        return None
-    try:
-        return amount_from(said)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error}, or `none`; got {said[:100]!r}") from None

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from hpcflow.budgets.amounts import Amounts
-from hpcflow.budgets.commitments import total
+from hpcflow.budgets.amounts import Amounts, total
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.price import estimate
 from hpcflow.ledger.rows import BilledRow, SpendingRow

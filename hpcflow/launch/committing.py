@@ -7,14 +7,8 @@ import os
 from dataclasses import dataclass
 from datetime import datetime
 
-from hpcflow.budgets.amounts import NOTHING, Amounts
-from hpcflow.budgets.commitments import (
-    billed,
-    commit,
-    no_room_for,
-    release,
-    total,
-)
+from hpcflow.budgets.amounts import NOTHING, Amounts, billed, total
+from hpcflow.budgets.commitments import commit, no_room_for, release
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import terms_of
 from hpcflow.budgets.room import Pledge, warnings_of

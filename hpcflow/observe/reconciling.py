@@ -18,8 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-from hpcflow.budgets.amounts import NOTHING, Amounts
-from hpcflow.budgets.commitments import billed
+from hpcflow.budgets.amounts import NOTHING, Amounts, billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import entry_line
 from hpcflow.budgets.scope import Scope, scopes_of

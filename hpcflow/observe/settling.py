@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from hpcflow.budgets.commitments import Settlement, billed, settle
+from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.budgets.state import Budget
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.model.journal import Accounted

@@ -13,11 +13,12 @@ import pytest
 
 from hpcflow.budgets import carrying
 from hpcflow.budgets.amounts import UNITS, Amounts
-from hpcflow.budgets.commitments import Settlement, commit, release, settle
+from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Opening, Terms
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
+from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import BudgetError
 from hpcflow.testing.clock import FakeClock
 
