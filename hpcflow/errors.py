@@ -8,6 +8,7 @@
     │   ├── SiteError               a site file, or a site that does not exist
     │   ├── NotFoundError           no such run, attempt, checkpoint
     │   └── ScratchError            no run directory can be made there: full, read-only, not yours
+    ├── BudgetError                 a hard budget has no room; nothing was sent
     ├── StorageError                the run directory, the journal, scratch
     ├── MirrorError                 the object store said no, or holds something else
     │   ├── MirrorUnavailable       it does not answer, or has trouble; asking again helps
@@ -104,6 +105,23 @@ class NotFoundError(InputError):
 
 class ScratchError(InputError):
     """No run directory can be made where it should lie. Nothing was created."""
+
+
+class BudgetError(HpcflowError):
+    """A hard budget has no room for an attempt. Nothing was sent.
+
+    It is what was asked for that was too much, hence the exit code; but a person who raises the
+    budget, or a job that ends, makes room, and so it is no :class:`InputError`.
+
+    Attributes:
+        fits: of several attempts that were to be sent together, how many there is room for.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, next_action: str | None = None, fits: int = 0) -> None:
+        super().__init__(message, next_action=next_action)
+        self.fits = fits
 
 
 class StorageError(HpcflowError):

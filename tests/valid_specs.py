@@ -99,6 +99,12 @@ _SECTIONS = {
     | st.fixed_dictionaries(
         {"adopt": _ADOPT}, optional={"keep_last": st.integers(1, 10**6), "notice": DURATIONS}
     ),
+    "budget": _some(
+        cost_usd=st.integers(1, 10**12) | st.sampled_from([0.5, "12.50", "0.00000001"]),
+        cost_su=st.integers(1, 10**12),
+        gpu_hours=st.floats(0.001, 10**6),
+        on_exceeded=st.sampled_from(["finish", "save_and_stop"]),
+    ),
     "retry": _some(
         resubmit_exit_codes=st.lists(st.integers(1, 255), max_size=3),
         stall_after=DURATIONS | st.just("never"),

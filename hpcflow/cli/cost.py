@@ -10,7 +10,7 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_audit import audit_command
-from hpcflow.cli.cost_rows import kept, rows, since_option, until_option, window
+from hpcflow.cli.cost_rows import kept, rows, running, since_option, until_option, window
 from hpcflow.cli.cost_showback import showback_command
 from hpcflow.cli.cost_table import as_csv, print_storage, print_table, storage_values, values
 from hpcflow.cli.cost_wasted import wasted_command
@@ -59,7 +59,7 @@ def report_command(
     html: Path | None,
     as_json: bool,
 ) -> int:
-    """Sum up what attempts cost that have ended.
+    """Sum up what attempts cost; those that run, by their time so far.
 
     \b
     hpcflow cost report --by user --since 30d
@@ -72,6 +72,8 @@ def report_command(
     session.refresh()
     when = window(session, since, until)
     some = rows(session, when, project=project, user_name=user)
+    if until is None:
+        some += running(session, project=project, user=user)
     found = report(some, tuple(dict.fromkeys(keys)))
     checkpoints = kept(session, when, found.keys, project=project, user_name=user)
     storage = checkpoints.report
@@ -100,7 +102,7 @@ def report_command(
     elif html is not None:
         click.echo(safe(str(html)))
     elif not found.lines and not storage.lines:
-        click.echo("nothing has ended in this time")
+        click.echo("nothing has ended in this time, and nothing runs")
     else:
         from hpcflow.costs.words import notes_of_keeping
 

@@ -89,3 +89,12 @@ def rows(session: Session, when: Window, **filters: str | None) -> list[BilledRo
     """The attempts that ended in this time, with their bills."""
     wanted = {name: value for name, value in filters.items() if value is not None}
     return session.ledger.bills(since=when.since or _LONG_AGO, until=when.until, filters=wanted)
+
+
+def running(session: Session, *, project: str | None, user: str | None) -> list[BilledRow]:
+    """The caller's own attempts that run now."""
+    from hpcflow.costs.running import running_rows
+
+    found = session.ledger.spending_unsettled(user=session.settings.user)
+    wanted = [row for row in found if project in (None, row.project) and user in (None, row.user)]
+    return running_rows(wanted, session.site, session.clock.now())

@@ -44,6 +44,7 @@ def amounts(line: Line) -> dict[str, Any]:
         "unpriced": line.unpriced,
         "estimated": line.estimated,
         "unbilled": line.unbilled,
+        "running": line.running,
     }
 
 

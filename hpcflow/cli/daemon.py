@@ -291,6 +291,8 @@ class _Log:
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
                 f"  ({verdict.rule}: {safe(verdict.why)})"
             )
+        for run_id, why in report.overspent.items():
+            click.echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  notice  (over_budget: {safe(why)})")
 
 
 def _has_news(report: Report) -> bool:
@@ -302,6 +304,7 @@ def _has_news(report: Report) -> bool:
             report.standbys,
             report.restores,
             report.stalls,
+            report.overspent,
         )
     )
 

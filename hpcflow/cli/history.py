@@ -150,7 +150,7 @@ def _chapter(chapter: Chapter, entries: Sequence[Entry], now: datetime) -> _Said
 
 def _is_after(entry: Entry, ended_at: datetime | None) -> bool:
     """Whether it was said about the end of an attempt, or since."""
-    if entry.kind in ("stall", "begin_lifted") or ended_at is None:
+    if entry.kind in ("stall", "overspent", "begin_lifted") or ended_at is None:
         return False
     return entry.kind == "decided" or entry.at >= ended_at
 

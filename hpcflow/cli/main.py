@@ -51,6 +51,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "What was asked for against what was used, and advice.",
     ),
     "estimate": ("hpcflow.cli.estimate", "Estimate how much GPU memory a training takes."),
+    "budget": ("hpcflow.cli.budget", "What may be spent, and what is left."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Bring all your runs to their end."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),

@@ -49,6 +49,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
             f"{launched.run_id}: attempt {launched.attempt} is job {launched.job_id} "
             f"on {launched.site}"
         )
+    session.warn_of_budgets(read_run(run_dir), session.site(frozen.site))
     session.catch_up(run_dir)
     if not (wait or follow):
         return 0

@@ -58,6 +58,7 @@ def command(
         print_json(launched)
     elif not as_json:
         _say(launched)
+    session.warn_of_budgets(plan.run, plan.site)
     if not (wait or follow):
         session.catch_up_if_shared(RunDir(launched.run_dir))
         return 0

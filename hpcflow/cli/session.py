@@ -220,6 +220,17 @@ class Session:
             return []
         return to_avoid(evidence, run, self.site(run.site))
 
+    def warn_of_budgets(self, run: Run, site: Site) -> None:
+        """Say which soft limits are passed of the budgets that a run counts against."""
+        from hpcflow.launch.committing import warnings_about
+
+        try:
+            found = warnings_about(run, site, self.settings.home, self.clock.now())
+        except StorageError as error:
+            found = [error.message]
+        for text in found:
+            warn(text)
+
     def catch_up(self, run_dir: RunDir) -> None:
         """Project one run, now that something was written to its journal.
 

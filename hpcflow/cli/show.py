@@ -14,7 +14,7 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import StorageError
+from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
@@ -24,6 +24,7 @@ from hpcflow.storage.runs import is_gone
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hpcflow.budgets.amounts import Amounts
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
 
@@ -39,10 +40,12 @@ def command(run: str, as_json: bool) -> int:
     run_id = session.run_dir(run, newest=True).path.name
     session.refresh()
     detail = session.detail(run_id)
+    unbilled = _unbilled(session, detail)
     if as_json:
-        print_json(detail_json(detail))
+        said = None if unbilled is None else unbilled.to_json()
+        print_json({**detail_json(detail), "unbilled_so_far": said})
         return 0
-    _print(detail)
+    _print(detail, unbilled)
     if detail.run.save_error is None and not detail.run.state.is_final:
         _warn_of_room(session, RunDir(Path(detail.run.run_dir)))
     if detail.run.state is RunState.RUNNING and detail.run.gpus:
@@ -72,7 +75,21 @@ def _warn_of_room(session: Session, run_dir: RunDir) -> None:
             warn(short)
 
 
-def _print(detail: RunDetail) -> None:
+def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
+    """What the attempts took until now that run, or have no bill yet; None where nobody knows."""
+    if all(each.billed_by is not None or each.started_at is None for each in detail.attempts):
+        return None
+    from hpcflow.costs.running import unbilled
+    from hpcflow.storage.rundir import read_run
+
+    try:
+        run = read_run(RunDir(Path(detail.run.run_dir)))
+        return unbilled(run, detail.attempts, session.site(run.site), session.clock.now())
+    except HpcflowError:  # purged, or its site is not there any more
+        return None
+
+
+def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
     from rich.console import Console
 
     run = detail.run
@@ -93,7 +110,7 @@ def _print(detail: RunDetail) -> None:
         "metrics": safe(metric_text(run.metrics)),
         "next": run.next_action or "",
         "mirror": _mirror(detail),
-        "cost": _cost(run),
+        "cost": _cost(detail, unbilled),
         "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
     }
     for key, value in lines.items():
@@ -108,14 +125,24 @@ def _print(detail: RunDetail) -> None:
         console.print(_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints))
 
 
-def _cost(run: RunView) -> str:
-    """What it took so far, and what one attempt was thought to take."""
-    parts = []
-    if run.cost_usd is not None or run.cost_su is not None:
-        money = [f"{Decimal(run.cost_usd):.2f} USD"] if run.cost_usd is not None else []
-        money += [f"{Decimal(run.cost_su):.2f} SU"] if run.cost_su is not None else []
-        about = "about " if run.is_estimate else ""
+def _cost(detail: RunDetail, unbilled: Amounts | None) -> str:
+    """What it took so far, with what runs, and what one attempt was thought to take."""
+    run, parts = detail.run, []
+    # What was billed without a price is not 0, and the sum is not known either.
+    has_bills = any(each.billed_by is not None for each in detail.attempts)
+    money = [
+        f"{Decimal(billed or 0) + (more or 0):.2f} {unit}"
+        for unit, billed, more in (
+            ("USD", run.cost_usd, unbilled and unbilled.cost_usd),
+            ("SU", run.cost_su, unbilled and unbilled.cost_su),
+        )
+        if billed is not None or (more is not None and not has_bills)
+    ]
+    if money:
+        about = "about " if run.is_estimate or unbilled is not None else ""
         parts.append(f"{about}{', '.join(money)} so far")
+    elif unbilled is not None:
+        parts.append(f"about {unbilled.gpu_hours or 0:.2f} GPU hours so far, without a price")
     if run.estimated_cost_usd:
         parts.append(f"an attempt of its whole time limit: estimated {run.estimated_cost_usd} USD")
     return "; ".join(parts)

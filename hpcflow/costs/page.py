@@ -147,7 +147,6 @@ def _about(content: Content, said: str) -> str:
 
 def _cards(total: Line) -> list[_Card]:
     has_usd = total.cost_usd is not None
-    unsure = total.estimated + total.unbilled
     in_vain = (
         f"{total.wasted_gpu_hours:,.2f} GPU hours; "
         f"{words.percent(total.wasted_hours, total.hours) or '0 %'} of all hours"
@@ -162,7 +161,7 @@ def _cards(total: Line) -> list[_Card]:
         _Card("GPU hours", f"{total.gpu_hours:,.2f}", "", of_jobs),
         _Card("Wasted", wasted, "USD", in_vain),
         _Card("Saved", f"{total.saved_usd:,.2f}", "USD", "by preemptible partitions"),
-        _Card("Estimated", f"{unsure:,}", "", "attempts of which accounting has not told yet"),
+        _Card("Estimated", f"{total.unsure:,}", "", "attempts that accounting has not told of"),
         _Card("Without a price", f"{total.unpriced:,}", "", "attempts, counted in hours"),
     ]
 
@@ -272,7 +271,7 @@ def _all(found: Report, said: str) -> _Table:
                 f"{line.wasted_usd:,.2f}" if has_usd else "",
                 f"{line.saved_usd:,.2f}" if line.saved_usd else "",
                 f"{line.unpriced:,}" if line.unpriced else "",
-                f"{line.estimated + line.unbilled:,}" if line.estimated + line.unbilled else "",
+                f"{line.unsure:,}" if line.unsure else "",
             ),
             is_sum=is_sum,
         )

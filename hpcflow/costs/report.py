@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Final
 
+from hpcflow.costs.running import RUNNING
 from hpcflow.ledger.rows import BilledRow
 
 #: What a report can be made by -> the value of a row.
@@ -39,6 +40,7 @@ class Line:
         saved_usd: by being preemptible, against the price of the partition where nobody is.
         unpriced, estimated, unbilled: attempts of the line without a price in money or service
             units; whose bill is an estimate; that have ended and have no bill yet.
+        running: those that run, and are counted by their time so far.
     """
 
     by: tuple[str, ...]
@@ -55,12 +57,18 @@ class Line:
     unpriced: int = 0
     estimated: int = 0
     unbilled: int = 0
+    running: int = 0
     run_ids: set[str] = field(default_factory=set)
 
     @property
     def runs(self) -> int:
         """How many runs it is about."""
         return len(self.run_ids)
+
+    @property
+    def unsure(self) -> int:
+        """Attempts whose bill is an estimate, or is still to come."""
+        return self.estimated + self.unbilled + self.running
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ def add(line: Line, row: BilledRow) -> None:
         line.unbilled += 1
         return
     line.estimated += row.billed_by == "events"
+    line.running += row.billed_by == RUNNING
     elapsed_s, gpu_hours = row.elapsed_s or 0.0, row.gpu_hours or 0.0
     line.hours += elapsed_s / 3600
     line.gpu_hours += gpu_hours

@@ -50,6 +50,7 @@ def notes(total: Line) -> list[str]:
             ),
             (total.estimated, "not in accounting yet: by what their jobs said (~)"),
             (total.unbilled, "have ended just now, and have no bill yet (~)"),
+            (total.running, "run, and are counted by their time so far (~)"),
         )
         if count
     ]
@@ -89,7 +90,7 @@ def notes_of_keeping(found: Keeping) -> list[str]:
 
 def usd(line: Line, *, digits: str = ",.2f") -> str:
     """The bill of a line: ``~12.50``; ``?`` where there is no price."""
-    about = "~" if line.estimated or line.unbilled else ""
+    about = "~" if line.unsure else ""
     return "?" if line.cost_usd is None else f"{about}{line.cost_usd:{digits}}"
 
 

@@ -2,6 +2,7 @@
 
 The protocol is that of :mod:`hpcflow.launch.submission`, with one sbatch for all:
 
+0. what all of them may take is committed to their budgets;
 1. every run has its directory and its script; ``intended`` is journaled in each;
 2. which task is which run is written down, durably, where the home finds it;
 3. sbatch runs, with a lock that it inherits;
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hpcflow.budgets.commitments import commit
 from hpcflow.clock import Clock
 from hpcflow.errors import (
     HpcflowError,
@@ -31,6 +33,7 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
+from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
@@ -78,6 +81,7 @@ def send_array(
         lock_fd: of the lock of the sweep, which sbatch inherits.
 
     Raises:
+        BudgetError: a hard budget has no room for all of them; nothing was made.
         SubmissionRefused: never like this. SubmissionDelayed, SchedulerUnavailable: not now. No job
             exists; journaled in each.
         SubmissionInDoubt: the array may exist; the intents stay open.
@@ -85,6 +89,42 @@ def send_array(
     """
     directives = common_directives([plan.script for plan in plans])
     assert directives is not None
+    commitments = _committed(plans, settings, clock)
+    try:
+        return _send(plans, directives, sweep_dir, settings, scheduler, clock, lock_fd)
+    except SubmissionInDoubt:
+        raise  # they may exist
+    except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
+        for commitment in commitments:
+            commitment.give_back(clock, error.message)
+        raise
+
+
+def _committed(plans: Sequence[Plan], settings: Settings, clock: Clock) -> list[Commitment]:
+    """What all of them may take, committed at once: all, or none.
+
+    What is not sent after all, for it could not be written, is found out later.
+
+    Raises:
+        BudgetError: there is no room for all of them.
+    """
+    found = [
+        commitment_of(plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock)
+        for plan in plans
+    ]
+    commit(found[0].folder, [each.pledge for each in found], clock)
+    return found
+
+
+def _send(
+    plans: Sequence[Plan],
+    directives: Sequence[str],
+    sweep_dir: SweepDir,
+    settings: Settings,
+    scheduler: Scheduler,
+    clock: Clock,
+    lock_fd: int | None,
+) -> SentArray:
     number = next_array(sweep_dir)
     name = array_name(sweep_dir.sweep_id, number)
     run_dirs = [_made(plan, settings) for plan in plans]

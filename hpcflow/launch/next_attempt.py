@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
+from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.restarts import adopt_claimed
@@ -64,6 +65,25 @@ class NextAttempt:
         self._mtbf_s = mtbf_of(run, settings, clock.now())
         self._script = self._render(self._avoid)
 
+    def require_room(self, clock: Clock) -> None:
+        """Refuse where a budget has no room for it; nothing is written.
+
+        Raises:
+            BudgetError: a hard budget has no room.
+            StorageError: a budget cannot be read.
+        """
+        self._commitment(clock).require_room(clock)
+
+    def _commitment(self, clock: Clock) -> Commitment:
+        return commitment_of(
+            self._run,
+            self._number,
+            self._placement,
+            site=self._site,
+            home=self._settings.home,
+            clock=clock,
+        )
+
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
         """Send it; the caller holds ``lock`` and has settled what came before.
 
@@ -72,6 +92,7 @@ class NextAttempt:
         of them has left the cluster, or the others are too few. Then it is sent without.
 
         Raises:
+            BudgetError: a hard budget has no room; nothing was intended.
             SchedulerError: it could not be sent; journaled.
         """
         claimed = None
@@ -129,6 +150,7 @@ class NextAttempt:
             lock=lock,
             partition=self._placement.partition,
             resume_from=self._resume_from,
+            commitment=self._commitment(clock),
             mem_mb=self._placement.mem_mb,
             excluded=excluded,
             after=self._standby.after if self._standby else None,

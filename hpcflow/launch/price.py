@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from hpcflow.budgets.amounts import UNITS, Amounts
 from hpcflow.model.usage import Usage
 from hpcflow.sites.bill import Bill, bill_of
 from hpcflow.sites.placement import Placement
@@ -48,3 +49,15 @@ def estimate_cost_usd(placement: Placement, begin: datetime) -> str | None:
         return None
     cost = estimate(placement, begin, timedelta(minutes=placement.time_limit_min)).cost_usd
     return None if cost is None else str(cost.quantize(Decimal("0.01")))
+
+
+def amounts_of(placement: Placement, begin: datetime) -> Amounts:
+    """What one attempt may take, all of its time limit, if it begins then; without a limit only
+    what is free is known."""
+    limit_min = placement.time_limit_min
+    bill = estimate(placement, begin, timedelta(minutes=limit_min or 60))
+    amounts = Amounts(bill.cost_usd, bill.cost_su, bill.gpu_hours)
+    if limit_min is not None:
+        return amounts
+    free = (Decimal(0) if value == 0 else None for value in map(amounts.of, UNITS))
+    return Amounts(*free)

@@ -49,6 +49,7 @@ def resume(
 
     Raises:
         InputError: an override is wrong; the run is completed, or a job of it is still alive.
+        BudgetError: a hard budget has no room; nothing is changed.
         StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; try again.
     """
@@ -107,6 +108,7 @@ def resume(
             mem_mb=mem_mb,
             avoid=avoid,
         )
+        attempt.require_room(clock)  # before anything is changed
         if overrides:
             mark_unread(settings.home, run_dir)
             freeze_anew(run_dir, wanted, overrides, settings=settings, clock=clock)

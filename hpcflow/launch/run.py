@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import (
+    BudgetError,
     SchedulerError,
     ScratchError,
     StorageError,
@@ -19,6 +20,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.choosing import Chooser, make_chooser
+from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
 from hpcflow.launch.plan import Plan, make_plan
@@ -104,10 +106,12 @@ def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> None:
     """What can be told of :func:`launch` without making or sending anything.
 
     Raises:
+        BudgetError: a hard budget has no room.
         InputError: there is no sbatch, or no run directory can be made on scratch.
     """
     connect_scheduler(plan.site, settings, clock)
     require_room(plan.run, settings.home)
+    _commitment(plan, settings, clock).require_room(clock)
 
 
 def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock) -> Launched:
@@ -115,6 +119,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
 
     Raises:
         InputError: scratch cannot be written; nothing was created.
+        BudgetError: a hard budget has no room; nothing is left behind.
         SubmissionRefused: the scheduler will never take this; nothing is left behind.
         SchedulerError, StorageError: it could not be sent now; the run is kept, the message says
             how to go on, and ``details`` has its id and directory.
@@ -123,8 +128,8 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     require_cluster(plan.site, scheduler)
     run_dir = create_run(run, settings.home, code=plan.code, start=plan.start)
     try:
-        submitted = _send_first(plan, run_dir, scheduler, clock)
-    except (SubmissionRefused, ScratchError) as error:
+        submitted = _send_first(plan, run_dir, settings, scheduler, clock)
+    except (SubmissionRefused, ScratchError, BudgetError) as error:
         # Now that the lock is closed: NFS keeps the folder of an open file. What cannot be deleted
         # is no reason to hide why nothing was sent.
         with suppress(StorageError):
@@ -141,7 +146,16 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
-def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Submitted:
+def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment:
+    return commitment_of(
+        plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock
+    )
+
+
+def _send_first(
+    plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
+) -> Submitted:
+    commitment = _commitment(plan, settings, clock)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         if submission.last_attempt(journal.read(run_dir)).intent is not None:
             raise StorageError(
@@ -159,6 +173,7 @@ def _send_first(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock)
                 lock=lock,
                 partition=plan.placement.partition,
                 resume_from=plan.run.begins_from,
+                commitment=commitment,
                 mem_mb=plan.placement.mem_mb,
             )
         except StorageError as error:

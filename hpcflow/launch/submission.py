@@ -2,7 +2,7 @@
 
 The protocol, all of it under the run's submit lock:
 
-1. the script is written, durably;
+1. the script is written, durably; what the attempt may take is committed to its budgets;
 2. ``intended``, with the attempt's unique job name, is journaled, durably;
 3. sbatch runs. It inherits the lock, so that the lock outlives us for as long as an orphaned sbatch
    may still create the job;
@@ -27,6 +27,7 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
+    SchedulerError,
     SchedulerUnavailable,
     StorageError,
     SubmissionDelayed,
@@ -34,6 +35,7 @@ from hpcflow.errors import (
     SubmissionLost,
     SubmissionRefused,
 )
+from hpcflow.launch.committing import Commitment
 from hpcflow.model.ids import job_name, parse_job_name
 from hpcflow.model.journal import (
     Ended,
@@ -167,6 +169,7 @@ def send(
     lock: SubmitLock,
     partition: str,
     resume_from: str | None,
+    commitment: Commitment,
     mem_mb: int | None = None,
     excluded: Sequence[str] = (),
     after: int | None = None,
@@ -174,9 +177,11 @@ def send(
     """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
 
     Args:
+        commitment: what it may take, of the budgets that it counts against.
         after: it is to be a standby, which waits for the end of this attempt.
 
     Raises:
+        BudgetError: a hard budget has no room; nothing was intended.
         SubmissionRefused, SubmissionDelayed, SubmissionLost, SchedulerUnavailable: no job exists;
             journaled.
         SubmissionInDoubt: nobody could be asked; the intent stays open.
@@ -199,8 +204,16 @@ def send(
         standby=run.spec.retry.standby or None,
         after=after,
     )
-    _put_down(run_dir, intent, intent)
-    return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
+    commitment.make(run_dir, clock)
+    try:
+        _put_down(run_dir, intent, intent)
+        return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
+    except SubmissionInDoubt:
+        raise  # the job may exist
+    except (SchedulerError, StorageError) as error:
+        if not last_attempt(journal.read(run_dir)).is_open:
+            commitment.give_back(clock, error.message)
+        raise
 
 
 def settle(

@@ -243,12 +243,16 @@ def _next(
         return "held", None
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):
         return f"{stall['action']}: stalled", None
+    if state is RunState.RUNNING and executed and "overspent" in executed[-1].journal:
+        return _text(f"notice: {executed[-1].journal['overspent']['why']}"), None
     if state in _LIVE.values() and executed:
         return _next_of_live(wishes, executed[-1])
     decided = _decision(wishes, executed)
     if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
         return None, None
-    return _text(f"{decided['action']}: {decided['rule']}"), _moment(decided.get("not_before"))
+    # Of a budget people want to know which.
+    said = decided["why"] if decided["rule"] == "over_budget" else decided["rule"]
+    return _text(f"{decided['action']}: {said}"), _moment(decided.get("not_before"))
 
 
 def _is_standby_due(wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from hpcflow.model.state import AttemptState
+
 #: Who removed a checkpoint: its job, by the rule in the config; a person, with a command.
 BY_JOB: Final = "job"
 BY_PERSON: Final = "person"
@@ -247,6 +249,41 @@ class StoringRow:
     sweep: str | None
     run_dir: str
     mirror_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingRow:
+    """An attempt, what it took as far as that is known, and what it belongs to."""
+
+    run_id: str
+    attempt: int
+    state: str
+    job_id: str | None
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    billed_by: str | None
+    elapsed_s: float | None
+    gpu_hours: float | None
+    cost_usd: str | None
+    cost_su: str | None
+    bill_due_at: datetime | None
+    project: str
+    user: str
+    site: str
+    run_dir: str
+    sweep: str | None
+    gpus: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended, or never was a job."""
+        return self.state in (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+
+    @property
+    def is_billed_for_good(self) -> bool:
+        """Whether no better bill is to be expected."""
+        return self.billed_by is not None and self.bill_due_at is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger import queries
+from hpcflow.ledger import queries, spending
 from hpcflow.ledger.best import find_best
 from hpcflow.ledger.bulk import insert, update, upsert
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
@@ -32,6 +32,7 @@ from hpcflow.ledger.rows import (
     MirroredRow,
     RunningRow,
     RunRow,
+    SpendingRow,
     StoringRow,
 )
 from hpcflow.ledger.upgrade import require_head
@@ -222,6 +223,24 @@ class Ledger:
             return []
         with self._reading() as connection:
             return queries.storing(connection, sites, filters)
+
+    def spending(
+        self, *, filters: Mapping[str, str] | None = None, run_ids: Sequence[str] | None = None
+    ) -> list[SpendingRow]:
+        """All attempts of the runs with these values of columns, or with these ids."""
+        with self._reading() as connection:
+            if run_ids is not None:
+                return spending.of_runs(connection, run_ids)
+            return spending.of_runs_with(connection, filters or {})
+
+    def sites_at_work(self, *, user: str) -> list[str]:
+        """The sites of a user's runs that are under way."""
+        return spending.sites_at_work(self.connection(), user)
+
+    def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
+        """Those of a user's runs of which more may come, or a bill."""
+        with self._reading() as connection:
+            return spending.unsettled(connection, user)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""

@@ -273,6 +273,16 @@ class Stall(_Record):
     )
 
 
+class Overspent(_Record):
+    """A hard budget is reached, and attempt ``attempt`` is told to save and leave for that. Written
+    before its notice."""
+
+    record: Literal["overspent"] = "overspent"
+    attempt: int
+    budget: str = Field(description="Which one: project:vision.")
+    why: str = Field(description="In words, for people.")
+
+
 class CheckpointRemoved(_Record):
     """A person had a checkpoint removed. Written when nobody sees it any more, maybe twice."""
 
@@ -341,6 +351,7 @@ JournalRecord = Annotated[
     | Released
     | Decided
     | Stall
+    | Overspent
     | CheckpointRemoved
     | Changed
     | Restored,

@@ -28,6 +28,7 @@ from hpcflow.model.kinds import (
     parsed,
 )
 from hpcflow.model.retry import Retry
+from hpcflow.model.run_budget import RunBudget
 from hpcflow.model.units import write_duration, write_memory
 
 
@@ -76,6 +77,7 @@ class RunSpec(Section):
     environment: Environment = Field(default_factory=Environment, description=Environment.__doc__)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description=Checkpoint.__doc__)
     retry: Retry = Field(default_factory=Retry, description=Retry.__doc__)
+    budget: RunBudget | None = Field(None, description=RunBudget.__doc__)
     mirror: StoreUrlOrNever | None = Field(
         None,
         description="Where completed checkpoints and the run's small files are copied to: an "

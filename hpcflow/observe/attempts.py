@@ -44,6 +44,7 @@ from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
+from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import tell_to_leave
@@ -179,6 +180,7 @@ class _Watch:
         self._warnings = warnings
         self._accounting_answered = True
         self._past: dict[str, list[JobInfo]] = {}
+        self._settling = Settling(find_site, home)
 
     def look(
         self,
@@ -316,6 +318,8 @@ class _Watch:
         with self._apart(run_dir):
             record = bill_of_attempt(due, run_dir, told, self._find_site(), self._clock.now())
             if record is not None:
+                # First: whoever is killed in between does both again.
+                self._settling.settle(run_dir, record)
                 mark_unread(self._home, run_dir)
                 journal.append(run_dir, record)
                 return True

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError
 from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.projection import catch_up, catch_up_home, say_purged
@@ -56,7 +59,25 @@ def refresh(
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
     said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
-    return said + _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
+    said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
+    return said + _reconcile(ledger, home, user, find_site, clock)
+
+
+def _reconcile(
+    ledger: Ledger, home: Home, user: str, find_site: Callable[[str], Site], clock: Clock
+) -> list[str]:
+    """What became of attempts, for the budgets that count them."""
+    folders = {home.budgets: BudgetFolder(home.budgets)}
+    for name in ledger.sites_at_work(user=user):
+        with suppress(HpcflowError):  # that was said where it was asked
+            folder = budgets_of(find_site(name), home)
+            folders[folder.path] = folder
+    there = [folder for folder in folders.values() if folder.path.is_dir()]
+    if not there:
+        return []
+    from hpcflow.observe.reconciling import reconcile
+
+    return reconcile(ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock)
 
 
 def refresh_without_ledger(

@@ -16,6 +16,7 @@ from hpcflow.model.journal import (
     Decided,
     Held,
     JournalRecord,
+    Overspent,
     Refused,
     Released,
     Restored,
@@ -72,9 +73,9 @@ class Entry:
 
     Attributes:
         attempt: in or after which attempt that was; 0 before the first job.
-        kind: of the journal's record: decided, stall, held, released, resumed, cancel_requested,
-            begin_lifted, or refused and withdrawn of what never became a job.
-        action, rule: of a decision, or of what was done about a stall.
+        kind: of the journal's record: decided, stall, overspent, held, released, resumed,
+            cancel_requested, begin_lifted, or refused and withdrawn of what never became a job.
+        action, rule: of a decision, or of what was done about a stall or a budget.
         why: the facts that it went by; of what the scheduler would not do, its reason.
         not_before: when what was decided is due.
         by: whose wish it was.
@@ -128,6 +129,8 @@ def _entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
             yield Entry(at, record.after, kind, record.action, record.rule, record.why, due)
         elif isinstance(record, Stall):
             yield Entry(at, record.attempt, kind, record.action, record.rule, record.why)
+        elif isinstance(record, Overspent):
+            yield Entry(at, record.attempt, kind, "notice", "over_budget", record.why)
         elif isinstance(record, _WISHES):
             yield Entry(at, last, kind, by=record.by)
         elif isinstance(record, Changed):

@@ -85,6 +85,7 @@ class Facts:
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
         is_purged: its run directory is gone, and it has a mirror. Of its policy nothing is known.
+        over_budget: which hard budget has no room for the next attempt, if one has none.
         only_mirrored: the train step of its newest checkpoint, where that is gone from scratch, the
             run has a mirror, and nobody has looked there since its last attempt ended.
     """
@@ -102,6 +103,7 @@ class Facts:
     delayed_until: datetime | None = None
     mem_max_mb: int | None = None
     is_purged: bool = False
+    over_budget: str | None = None
     only_mirrored: int | None = None
 
     @property
@@ -320,6 +322,13 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     return Decision(Action.WAIT, "backoff", why, until)
 
 
+def _over_budget(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """It is looked at again in every round: jobs end, and people raise budgets."""
+    if facts.over_budget is None:
+        return None
+    return Decision(Action.WAIT, "over_budget", facts.over_budget)
+
+
 def _only_mirrored(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     step = facts.only_mirrored
     if step is None:
@@ -354,6 +363,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _memory,
     _delayed,
     _backoff,
+    _over_budget,
     _only_mirrored,
     _resubmit,
 )

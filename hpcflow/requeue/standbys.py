@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from hpcflow.errors import BudgetError
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.standby import adopt, end_jobs, give_up, send_standby, write_off
@@ -140,12 +142,15 @@ class _Round:
             return
         avoid = self._to_avoid(run, site)
         is_free = nobody_sends(known, around.clock.now())
+        sent = None
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             self._around.require_lease()
             if is_behind(known, run_dir):
                 return
             self._tries += 1
-            with self._troubles.of_sending(run):
+            # Without room in a budget for another attempt beside this one there is no standby, and
+            # what becomes of the run is decided when this one has ended.
+            with suppress(BudgetError), self._troubles.of_sending(run):
                 sent = send_standby(
                     run_dir,
                     run,

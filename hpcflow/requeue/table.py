@@ -250,6 +250,12 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "delayed",
     ),
     Example(
+        "preempted, and a hard budget has no room for another attempt",
+        _run(_ended(Cause.PREEMPTED), over_budget="budget project:vision has no room"),
+        Action.WAIT,
+        "over_budget",
+    ),
+    Example(
         "preempted, and its run directory is gone: it was mirrored",
         _run(_ended(Cause.PREEMPTED), is_purged=True),
         Action.RESTORE,

@@ -31,12 +31,14 @@ from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, say_purged
 from hpcflow.requeue.begin import lift_begin_times
 from hpcflow.requeue.behind import is_behind, nobody_sends
+from hpcflow.requeue.budgets_now import BudgetsNow
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.kept_out import say_who_is_kept_out
 from hpcflow.requeue.misnamed import say_misnamed
 from hpcflow.requeue.nodes import Evidence
+from hpcflow.requeue.overspent import end_overspent
 from hpcflow.requeue.patience import Verdict
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.restores import Restores
@@ -69,6 +71,7 @@ class Report:
         standbys: run id -> job id, of the standbys that were sent.
         restores: run id -> why, of the runs of which something is being fetched from now on.
         stalls: run id -> what was found about an attempt that shows no progress.
+        overspent: run id -> why, of the attempts that are told to leave, for a budget is reached.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
         is_ousted: whether another process has taken the lease meanwhile; the rest is left to it.
@@ -81,6 +84,7 @@ class Report:
     standbys: dict[str, str] = field(default_factory=dict)
     restores: dict[str, Decision] = field(default_factory=dict)
     stalls: dict[str, Verdict] = field(default_factory=dict)
+    overspent: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     is_ousted: bool = False
@@ -120,6 +124,7 @@ class _Round:
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
         self._own = OwnRuns(around.settings.home)
+        self._budgets = BudgetsNow(around.settings.home, around.clock)
         self._restores = Restores(around, self._own, self._troubles, self._site)
 
     def go(self) -> Report:
@@ -141,7 +146,7 @@ class _Round:
         finally:
             self._report.problems.update(self._troubles.of_runs)
             self._report.restores = self._restores.begun
-            self._report.warnings += self._own.warnings()
+            self._report.warnings += [*self._own.warnings(), *self._budgets.warnings()]
         return self._report
 
     def _act(self) -> None:
@@ -170,6 +175,8 @@ class _Round:
         self._report.stalls = stalls.verdicts
         self._report.problems.update(stalls.problems)
         self._report.is_ousted = stalls.is_ousted
+        if not stalls.is_ousted:
+            self._report.overspent = end_overspent(around, self._queue, self._own, self._troubles)
 
     def _batch(self, run_ids: Sequence[str]) -> None:
         """Decide about these runs and act."""
@@ -201,6 +208,9 @@ class _Round:
         decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.NONE:
             return
+        if decision.action is Action.RESUBMIT:
+            facts = replace(facts, over_budget=self._budgets.no_room(run, run_dir, site))
+            decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.RESUBMIT:
             facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
             decision = decide(facts, run.spec.retry, around.clock.now())
@@ -248,6 +258,7 @@ class _Round:
                 self._write_down(run_dir, facts, known, refused)
                 return
         if launched is not None:
+            self._budgets.was_sent(run, site)
             self._report.decisions[run.run_id] = decision
             self._report.sent[run.run_id] = launched.job_id
 

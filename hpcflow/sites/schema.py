@@ -82,6 +82,13 @@ Features = Annotated[
     ),
     Kind("node features"),
 ]
+Folder = Annotated[
+    str,
+    Matching(
+        r"/(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+", "not an absolute path without '..'", 4096
+    ),
+    Kind("absolute path"),
+]
 HostPattern = Annotated[
     str,
     Matching(r"[A-Za-z0-9.*?-]+", "not a pattern of host names, such as login*.example.org"),
@@ -355,6 +362,12 @@ class Site(Section):
     weights: Weights = Field(default_factory=Weights, description=Weights.__doc__)
     scratch: Scratch = Field(description="Where run directories go.")
     mirror: SiteMirror | None = Field(None, description=SiteMirror.__doc__)
+    budgets_dir: Folder | None = Field(
+        None,
+        description="Folder that all users of this site keep their budgets in, so that several can "
+        "share one: on a file system that all of its login nodes have, and open to their group for "
+        "writing. Default: each user has their own, in `$HPCFLOW_HOME/budgets`.",
+    )
     fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)
     launch: SiteLaunch = Field(default_factory=SiteLaunch, description=SiteLaunch.__doc__)
     modules: Modules = Field(default_factory=Modules, description=Modules.__doc__)

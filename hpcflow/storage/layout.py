@@ -38,6 +38,7 @@
       runs/<run_id>                            symbolic link to the run directory: finds runs
       sweeps/<sweep_id>/                       a sweep; see sweeps.py
       unread/<run_id>                          mark: the ledger may not have read it to its end
+      budgets/<kind>/<name>.jsonl              what may be spent, and what is; one lock for all
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held by whoever restores it; how that ended
       restoring/<run_id>.cancelled             somebody said so while its directory was gone
@@ -197,6 +198,10 @@ class Home:
     @property
     def unread(self) -> Path:
         return self.path / "unread"
+
+    @property
+    def budgets(self) -> Path:
+        return self.path / "budgets"
 
     @property
     def forgiven(self) -> Path:

@@ -16,9 +16,10 @@ import errno
 import fcntl
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
@@ -62,9 +63,30 @@ def submit_lock(
     except OSError as error:
         raise storage_error("lock", run_dir.submit_lock, error) from error
     try:
-        yield SubmitLock(fd, _acquire(fd, run_dir, wait_s, clock or SystemClock(), must_be_free))
+        held = partial(_stuck if must_be_free else _contended, run_dir)
+        is_reliable = _acquire(fd, run_dir.submit_lock, wait_s, clock or SystemClock(), held)
+        yield SubmitLock(fd, is_reliable)
     finally:
         os.close(fd)  # not LOCK_UN: that would take it from an inheriting child as well
+
+
+@contextmanager
+def lock_file(path: Path, *, wait_s: float, clock: Clock | None = None) -> Iterator[bool]:
+    """Hold the lock on ``path``, a file that is there, for the length of a ``with`` block; whether
+    the file system really gave one.
+
+    Raises:
+        StorageError: somebody else holds it for longer than ``wait_s`` (``retryable``), or it
+            cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise storage_error("lock", path, error) from error
+    try:
+        yield _acquire(fd, path, wait_s, clock or SystemClock(), partial(_busy, path))
+    finally:
+        os.close(fd)
 
 
 def mirror_lock(run_dir: RunDir) -> AbstractContextManager[int | None]:
@@ -107,8 +129,14 @@ def _take(fd: int, path: Path) -> bool:
     return True
 
 
-def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock, must_be_free: bool) -> bool:
-    """Wait for the lock; whether the file system really gave one."""
+def _acquire(
+    fd: int, path: Path, wait_s: float, clock: Clock, held: Callable[[], StorageError]
+) -> bool:
+    """Wait for the lock; whether the file system really gave one.
+
+    Args:
+        held: what is wrong where somebody else has it for too long.
+    """
     deadline = clock.monotonic() + wait_s
     while True:
         try:
@@ -116,11 +144,11 @@ def _acquire(fd: int, run_dir: RunDir, wait_s: float, clock: Clock, must_be_free
             return True
         except BlockingIOError:
             if clock.monotonic() >= deadline:
-                raise (_stuck(run_dir) if must_be_free else _contended(run_dir)) from None
+                raise held() from None
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 return False
-            raise storage_error("lock", run_dir.submit_lock, error) from error
+            raise storage_error("lock", path, error) from error
         clock.sleep(_POLL_S)
 
 
@@ -129,6 +157,16 @@ def _contended(run_dir: RunDir) -> StorageError:
     error = StorageError(
         f"somebody else is submitting {run_id} right now",
         next_action=f"look in a moment: hpcflow show {run_id}",
+    )
+    error.retryable = True
+    return error
+
+
+def _busy(path: Path) -> StorageError:
+    file = shlex.quote(str(path))
+    error = StorageError(
+        f"somebody else has held {path} for a while",
+        next_action=f"try again; if that stays so, see who it is: fuser -v {file}",
     )
     error.retryable = True
     return error

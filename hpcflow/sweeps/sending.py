@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hpcflow.errors import HpcflowError, InputError, ScratchError, SubmissionRefused
+from hpcflow.errors import (
+    HpcflowError,
+    InputError,
+    ScratchError,
+    SubmissionRefused,
+    next_step,
+)
 from hpcflow.sweeps.closing import wish_end
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
@@ -116,7 +122,7 @@ def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -
         first = error.next_action or "correct it"
         this.halt(f"no trial can be sent: {error.message}", f"{first}; {again}")
     except HpcflowError as error:
-        this.report.problems.append(error.message)
+        this.report.problems.append(f"{error.message}{next_step(error)}")
     else:
         return True
     return False

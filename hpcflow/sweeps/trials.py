@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
-from hpcflow.errors import InputError, SpecError, StorageError, SubmissionDelayed
+from hpcflow.errors import BudgetError, InputError, SpecError, StorageError, SubmissionDelayed
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.jobs import require_cluster
@@ -194,7 +194,8 @@ class TrialRuns:
             plans: of runs that are not sent.
 
         Raises:
-            SchedulerError, StorageError, ScratchError: not now; the rest is tried again.
+            BudgetError, SchedulerError, StorageError, ScratchError: not now; the rest is tried
+                again.
             SubmissionRefused: never like this.
         """
         from hpcflow.launch.array import are_alike, send_array
@@ -213,6 +214,13 @@ class TrialRuns:
                     clock=self._clock,
                     lock_fd=self._lock_fd,
                 )
+            except BudgetError as error:  # as many as there is room for
+                if not error.fits:
+                    raise
+                if error.fits < _FEWEST:
+                    return
+                size = error.fits
+                continue
             except SubmissionDelayed:  # maybe only because they are so many
                 if has_sent or size <= _FEWEST:
                     raise

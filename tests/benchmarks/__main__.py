@@ -12,6 +12,7 @@ from typing import Final
 
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
+    bench_budget,
     bench_costs,
     bench_efficiency,
     bench_gpt,
@@ -46,6 +47,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "sweep": bench_sweep.rows,
     "search": bench_search.rows,
     "efficiency": bench_efficiency.rows,
+    "budget": bench_budget.rows,
 }
 _ON_CLUSTER: Final[dict[str, Callable[[Cluster], list[Row]]]] = {
     "submit": bench_submit.rows,

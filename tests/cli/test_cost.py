@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,6 +137,29 @@ def test_checkpoints_that_are_kept_and_fetched_have_lines_of_their_own(
     desk.say("cost", "report", "--html", str(page))
     assert "Checkpoints that were kept and fetched" in page.read_text()
     assert desk.json("cost", "report", "--until", "2020-01-01")["storage"] == []
+
+
+def test_what_runs_is_counted_by_its_time_so_far(desk: Desk) -> None:
+    (desk.folder / "mine.yaml").write_text(SITE)
+    config = desk.config("long", "sleep 600")
+    site = str(desk.folder / "mine.yaml")
+    started = desk.json("run", config, "--site", site, "--set", "resources.partition=here")
+
+    def line() -> Any:
+        return desk.json("cost", "report", "--by", "run")["total"]
+
+    poll(lambda: line()["running"] == 1, 60, lambda: desk.say("ls"))
+    poll(lambda: float(line()["cost_usd"] or 0) > 1, 60, lambda: desk.say("show", "long"))
+    shown = desk.json("show", "long")
+    assert (shown["cost_usd"], shown["state"]) == (None, "running")
+    assert float(shown["unbilled_so_far"]["cost_usd"]) > 1
+    assert "about" in desk.say("show", "long")
+    assert "1 of 1 attempts run, and are counted by their time so far" in desk.say("cost", "report")
+    assert desk.json("cost", "report", "--project", "other")["lines"] == []
+    desk.say("cancel", started["run_id"])
+    poll(lambda: line()["running"] == 0 and not line()["unbilled"], 60, lambda: desk.say("ls"))
+    assert line()["estimated"] == 1
+    assert desk.json("show", "long")["unbilled_so_far"] is None
 
 
 def test_a_terminal_gets_a_table_with_a_bold_sum(billed: Desk) -> None:

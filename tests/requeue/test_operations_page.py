@@ -145,8 +145,8 @@ def test_the_page_has_every_rule_of_decisions_and_of_stalls() -> None:
         "floor", "rhythm", "longest", "start_up", "moved", "silent",
     }  # fmt: skip
     for action, rule in sorted({*decided, *stalls, ("stop", "refused")}):
-        # Only an event ends the wait of a trial.
-        is_timed = action == "wait" and rule != "trial"
+        # Only an event ends the wait of a trial, or for a budget.
+        is_timed = action == "wait" and rule not in ("trial", "over_budget")
         head = f"`{action} until … ({rule}: " if is_timed else f"`{action} ({rule}: "
         assert head in PAGE, f"{action} by the rule {rule}"
     assert "(held:" not in PAGE

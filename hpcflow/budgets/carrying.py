@@ -1,0 +1,115 @@
+"""A long budget begins anew in the midst of its file, with a line that says all that came before.
+
+What was settled for good is a sum for each month; what is open is listed. Nothing is deleted:
+whoever wants the whole story reads from the top, and comes to the same sums. It is one line, so it
+is there or not. And it says at which byte it begins: should somebody have written before it whom
+the lock did not keep away, it is not there, and so nobody takes it for the whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
+from hpcflow.budgets.records import Opening, change_from, entry_line, opening_from
+from hpcflow.budgets.scope import Scope
+from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.clock import from_text, to_text
+
+#: So many lines are read in some milliseconds.
+AFTER_LINES: Final = 2000
+#: How such a line begins.
+MARK: Final = b'{"record": "carried"'
+
+
+def is_worth_it(budget: Budget) -> bool:
+    """Whether a budget has become long, and most of it is over."""
+    return budget.lines > AFTER_LINES and 2 * sum(
+        each.is_final or each.standing is Standing.RELEASED for each in budget.entries.values()
+    ) > len(budget.entries)
+
+
+def carried_line(budget: Budget, now: datetime, by: str, *, at_byte: int) -> str:
+    """The line that says all that ``budget`` knows, and that is to begin at this byte."""
+    sums: dict[str, list[Entry]] = defaultdict(list)
+    for entry in budget.entries.values():
+        if entry.is_final:
+            sums[f"{entry.at:%Y-%m}"].append(entry)
+    months = dict(budget.carried)
+    for month, entries in sums.items():
+        months[month] = _sum(months.get(month, Opening(NOTHING)), entries)
+    last = {change.how: change for change in budget.changes}
+    said: dict[str, Any] = {"record": "carried", "at": to_text(now), "by": by}
+    said["at_byte"] = at_byte
+    said["changes"] = [json.loads(each.to_line()) for each in last.values()]
+    said["terms"] = None if budget.terms is None else budget.terms.to_json()
+    said["opening"] = budget.opening.to_json()
+    said["opened_at"] = None if budget.opened_at is None else to_text(budget.opened_at)
+    said["months"] = {month: each.to_json() for month, each in months.items()}
+    said["entries"] = [line for each in budget.entries.values() for line in _lines(each)]
+    return json.dumps(said, ensure_ascii=False) + "\n"
+
+
+def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
+    """The budget that such a line tells, which was found at this byte.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is torn or damaged, or not where it was to be.
+    """
+    said = json.loads(line)
+    if said["at_byte"] != at_byte:
+        raise ValueError("something is before it that it does not know")
+    terms = said["terms"]
+    head = {"record": "set", "at": said["at"], "by": said["by"], **terms} if terms else None
+    budget = Budget(
+        scope,
+        None if head is None else change_from(head).terms,
+        opening_from(said["opening"]),
+        None if said["opened_at"] is None else from_text(said["opened_at"]),
+        changes=[change_from(each) for each in said["changes"]],
+        carried={str(month): opening_from(each) for month, each in said["months"].items()},
+    )
+    for each in said["entries"]:
+        budget.apply(each)
+    return budget
+
+
+def _sum(before: Opening, entries: list[Entry]) -> Opening:
+    amounts, unpriced = {}, dict(before.unpriced)
+    for unit in UNITS:
+        known = [each.amounts.of(unit) for each in entries]
+        amounts[unit] = sum(
+            (each for each in known if each is not None), before.amounts.of(unit) or Decimal(0)
+        )
+        if unknown := sum(each is None for each in known):
+            unpriced[unit] = unpriced.get(unit, 0) + unknown
+    return Opening(Amounts(**amounts), unpriced)
+
+
+def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
+    """What is open, as the lines that made it so."""
+    if entry.is_final or entry.standing is Standing.RELEASED:
+        return
+    key = (entry.by, entry.run_id, entry.attempt)
+    if entry.standing is Standing.SETTLED:
+        line = entry_line(
+            "settled", entry.at, *key, amounts=entry.amounts, ended_at=entry.at, is_final=False
+        )
+        yield json.loads(line)
+        return
+    line = entry_line(
+        "committed",
+        entry.at,
+        *key,
+        amounts=entry.amounts,
+        limit_s=entry.limit_s,
+        home=entry.home,
+    )
+    yield json.loads(line)
+    if entry.began_at is not None:
+        yield json.loads(entry_line("began", entry.at, *key, began_at=entry.began_at))

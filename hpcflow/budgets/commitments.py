@@ -1,0 +1,195 @@
+"""What is committed to attempts before they are sent, and given back where there is no job.
+
+Each line is keyed by run and attempt, and can be written twice. Before an attempt is intended, what
+it may take in all of its time limit is committed to each budget that it counts against, under the
+lock of the folder: checked against what is spent and committed already, for all of them, before a
+line is written. So of two that are sent in the same second only one gets what is left. Whoever is
+killed behind it leaves too much committed, never too little;
+:mod:`hpcflow.observe.reconciling` finds out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.carrying import carried_line, is_worth_it
+from hpcflow.budgets.folder import BudgetFolder
+from hpcflow.budgets.records import Change, Opening, Terms, entry_line
+from hpcflow.budgets.room import Pledge, Refusal, refusal
+from hpcflow.budgets.scope import Scope
+from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.clock import Clock
+
+
+def commit(
+    folder: BudgetFolder,
+    pledges: Sequence[Pledge],
+    clock: Clock,
+    *,
+    spent: Amounts = NOTHING,
+) -> None:
+    """Commit what attempts may take, to each budget that they count against: all, or none.
+
+    Args:
+        spent: by attempts of the same run before, should its config set its own budget now.
+
+    Raises:
+        BudgetError: a hard budget has no room; nothing is committed.
+        StorageError: a budget cannot be read or written; nothing may be sent.
+    """
+    scopes = {scope for pledge in pledges for scope in pledge.scopes}
+    has_own = any(pledge.own is not None for pledge in pledges)
+    if not has_own and not any(folder.has(scope) for scope in sorted(scopes)):
+        return
+    with folder.lock(clock):
+        now = clock.now()
+        sizes = {scope: folder.size(scope) for scope in scopes}
+        budgets = {scope: folder.read(scope) for scope in sorted(scopes) if folder.has(scope)}
+        lines: dict[Scope, list[str]] = defaultdict(list)
+        for pledge in pledges:
+            scope = Scope("run", pledge.run_id)
+            of_run = budgets.get(scope, Budget(scope))
+            if (change := _own_change(of_run, pledge, spent, now)) is not None:
+                of_run.change(change)
+                budgets[scope] = of_run
+                lines[scope].append(change.to_line())
+        for number, pledge in enumerate(pledges):
+            concerned = [
+                budget
+                for scope in pledge.scopes
+                if (budget := budgets.get(scope)) is not None and budget.terms is not None
+            ]
+            _require_room(concerned, pledge, now, fits=number)
+            for budget in concerned:
+                lines[budget.scope].append(_committed(budget, pledge, now))
+        for scope, some in lines.items():
+            size = sizes[scope] + len("".join(some).encode())
+            if is_worth_it(budgets[scope]):
+                line = carried_line(budgets[scope], now, pledges[0].by, at_byte=size)
+                size += len(line.encode())
+                some.append(line)
+            folder.append(scope, some)
+            sizes[scope] = size
+        # Somebody may have written at the same moment, where the file system knows no locks, or
+        # such as hold on their own node only.
+        if any(folder.size(scope) != sizes[scope] for scope in lines):
+            _require_first(folder, pledges, list(lines), now)
+
+
+def _require_room(
+    budgets: Iterable[Budget], pledge: Pledge, now: datetime, *, fits: int = 0
+) -> None:
+    for budget in budgets:
+        if (no_room := refusal(budget, pledge, now)) is not None:
+            raise no_room.as_error(fits=fits)
+
+
+def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
+    """The line; from now on it counts in ``budget``, too."""
+    budget.commit(
+        Entry(
+            *pledge.key,
+            by=pledge.by,
+            standing=Standing.COMMITTED,
+            amounts=pledge.amounts,
+            at=now,
+            limit_s=pledge.limit_s,
+            home=pledge.home,
+        )
+    )
+    return pledge.to_line(now)
+
+
+def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -> Change | None:
+    """Sets the budget that a run's config asks for; None where that was done."""
+    if _is_said(budget, pledge.own):
+        return None
+    is_new = budget.terms is None and pledge.own is not None
+    opening = Opening(spent) if is_new else None
+    return Change(now, pledge.by, pledge.own, how="config", opening=opening)
+
+
+def _require_first(
+    folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope], now: datetime
+) -> None:
+    """Somebody else has committed at the same moment: the order of the lines decides. Whoever came
+    behind what fits, gives it back."""
+    keys = {pledge.key for pledge in pledges}
+    for scope in scopes:
+        budget = folder.read(scope, whole=True)
+        before: dict[tuple[str, int], Entry] = {}
+        for key, entry in budget.entries.items():
+            before[key] = entry
+            if key not in keys:
+                continue
+            pledge = next(each for each in pledges if each.key == key)
+            up_to = Budget(
+                scope, budget.terms, budget.opening, budget.opened_at, entries=dict(before)
+            )
+            no_room = refusal(up_to, pledge, now)
+            if no_room is not None:
+                _release(folder, pledges, now, why="somebody else was first")
+                raise no_room.as_error()
+
+
+def no_room_for(
+    folder: BudgetFolder,
+    pledge: Pledge,
+    now: datetime,
+    read: dict[Scope, Budget] | None = None,
+) -> Refusal | None:
+    """Why a budget has no room for an attempt; None where all have. Nothing is written.
+
+    Args:
+        read: budgets that were read a moment ago; gets those that are read now.
+
+    Raises:
+        StorageError: a budget cannot be read.
+    """
+    known = {} if read is None else read
+    for scope in pledge.scopes:
+        budget = _read_once(folder, scope, known) if scope in known or folder.has(scope) else None
+        if scope.kind == "run":
+            budget = _with_own(budget or Budget(scope), pledge.own)
+        if budget is not None and (found := refusal(budget, pledge, now)) is not None:
+            return found
+    return None
+
+
+def _with_own(budget: Budget, own: Terms | None) -> Budget:
+    """The budget of a run as it will be once what its config says is put down."""
+    return budget if _is_said(budget, own) else replace(budget, terms=own, _known={})
+
+
+def _is_said(budget: Budget, own: Terms | None) -> bool:
+    """Whether the config has said so before; what a person has set since stays."""
+    said = [change.terms for change in budget.changes if change.how == "config"]
+    return (said[-1] if said else None) == own
+
+
+def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:
+    """Give back what was committed to an attempt that certainly is no job.
+
+    Raises:
+        StorageError: it could not be written; whoever looks next finds out.
+    """
+    if any(map(folder.has, pledge.scopes)):
+        with folder.lock():
+            _release(folder, [pledge], now, why=why)
+
+
+def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, why: str) -> None:
+    for pledge in pledges:
+        line = entry_line("released", now, pledge.by, *pledge.key, why=why)
+        for scope in filter(folder.has, pledge.scopes):
+            folder.append(scope, [line])
+
+
+def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:
+    if scope not in read:
+        read[scope] = folder.read(scope)
+    return read[scope]

@@ -1,0 +1,184 @@
+"""Whether a budget has room for an attempt, and in which words that is said. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_UP, Decimal
+from typing import Final
+
+from hpcflow.budgets.amounts import UNITS, Amounts, shown
+from hpcflow.budgets.records import Terms, entry_line
+from hpcflow.budgets.scope import Scope
+from hpcflow.budgets.state import Budget, Standing
+from hpcflow.errors import BudgetError
+from hpcflow.model.units import format_duration
+
+_CENT: Final = Decimal("0.01")
+
+
+@dataclass(frozen=True)
+class Pledge:
+    """What an attempt that is to be sent may take.
+
+    Attributes:
+        by: whose attempt it is.
+        amounts: in all of its time limit.
+        limit_s: that limit; None where it has none.
+        partition: where it goes, for people.
+        own: what the config of its run says of a budget of its own.
+        home: whose looks will find out what becomes of it, for somebody may have several.
+    """
+
+    run_id: str
+    attempt: int
+    by: str
+    scopes: tuple[Scope, ...]
+    amounts: Amounts
+    limit_s: int | None
+    partition: str
+    own: Terms | None = None
+    home: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What its amount is known by."""
+        return self.run_id, self.attempt
+
+    def to_line(self, now: datetime) -> str:
+        """The line that commits it."""
+        return entry_line(
+            "committed",
+            now,
+            self.by,
+            *self.key,
+            amounts=self.amounts,
+            limit_s=self.limit_s,
+            home=self.home,
+        )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no room: in short, in numbers, and what to do."""
+
+    short: str
+    message: str
+    next_action: str
+
+    def as_error(self, *, fits: int = 0) -> BudgetError:
+        """The error that says so; ``fits`` as there."""
+        return BudgetError(self.message, next_action=self.next_action, fits=fits)
+
+
+def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:
+    """Why ``budget`` has no room for an attempt; None where it has, or has no hard limit.
+
+    What an attempt takes of a unit that nobody can tell is not 0: there has to be another limit
+    that it can be held to.
+    """
+    hard = {unit: limit for unit in UNITS if (limit := budget.limit(unit).hard) is not None}
+    if not hard:
+        return None
+    known = {unit: limit for unit, limit in hard.items() if pledge.amounts.of(unit) is not None}
+    for unit, limit in known.items():
+        found = _over(budget, pledge, unit, limit, now)
+        if found is not None:
+            return found
+    return None if known else _uncounted(budget, pledge, hard)
+
+
+def _over(
+    budget: Budget, pledge: Pledge, unit: str, limit: Decimal, now: datetime
+) -> Refusal | None:
+    wanted = pledge.amounts.of(unit) or Decimal(0)
+    used, own = budget.used(unit, now), _own(budget, pledge, unit)
+    taken = used.taken - own
+    if not wanted or taken + wanted <= limit:
+        return None
+    scope, left = budget.scope, limit - taken
+    needed = (taken + wanted).quantize(_CENT, ROUND_UP)
+    steps = [f"raise it: hpcflow budget set {scope} --hard {needed}{_unit_option(unit)}"]
+    if pledge.limit_s:
+        fits_min = int(left * pledge.limit_s // (wanted * 60)) if left > 0 else 0
+        if fits_min:
+            steps.append(f"or ask for less: fewer GPUs, or --set resources.time_limit={fits_min}m")
+    if used.committed > own:
+        steps.append("or wait: what queued and running jobs do not use is free when they end")
+    if budget.terms is not None and budget.terms.per_month:
+        steps.append("or wait for the next month, in UTC")
+    over = f" ({shown(-left, unit)} beyond it)" if left < 0 else ""
+    in_its = f" in its {format_duration(pledge.limit_s)}" if pledge.limit_s else ""
+    return Refusal(
+        short=f"budget {scope} of {shown(limit, unit)} has no room for {shown(wanted, unit)}",
+        message=f"budget {scope} has no room: of {shown(limit, unit)}, "
+        f"{shown(used.spent, unit)} are spent, {shown(used.committed - own, unit)} committed to "
+        f"jobs that are queued or run, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
+        f"attempt may take {shown(wanted, unit)}{in_its}",
+        next_action=f"{'; '.join(steps)}. What takes it: hpcflow budget show {scope}",
+    )
+
+
+def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
+    """What is committed to this very attempt already, by somebody who was killed over it."""
+    entry = budget.entries.get(pledge.key)
+    if entry is None or entry.standing is not Standing.COMMITTED:
+        return Decimal(0)
+    return entry.amounts.of(unit) or Decimal(0)
+
+
+def _uncounted(budget: Budget, pledge: Pledge, hard: dict[str, Decimal]) -> Refusal:
+    """Nobody can tell what it takes of anything that is limited."""
+    scope = budget.scope
+    names = " and ".join(UNITS[unit] for unit in hard)
+    if pledge.limit_s is None:
+        why = f"it has no time limit, so nobody knows how much of the {names} it takes"
+        then = "give it one: --set resources.time_limit=4h"
+    else:
+        why = f"partition {pledge.partition} has no price in {names}"
+        then = (
+            f"limit it in hours: hpcflow budget set {scope} --hard 100 --unit gpu_hours; or "
+            "write `price` into the site file: docs/costs.md"
+        )
+    return Refusal(
+        short=f"nothing without a price fits budget {scope}",
+        message=f"budget {scope} is limited in {names}, and this attempt cannot be held to it: "
+        f"{why}",
+        next_action=then,
+    )
+
+
+def reached(budget: Budget, now: datetime) -> str | None:
+    """In which words a hard limit is reached, by what is spent and by what runs until now; None
+    where none is."""
+    for unit in UNITS:
+        limit, used = budget.limit(unit).hard, budget.used(unit, now)
+        so_far = used.spent + used.so_far
+        if limit is not None and so_far >= limit and so_far > 0:
+            return f"budget {budget.scope} of {shown(limit, unit)} is reached"
+    return None
+
+
+def warnings_of(budget: Budget, now: datetime) -> list[str]:
+    """What people are told of a budget: its soft limits that are passed, and what it cannot
+    count."""
+    found = []
+    for unit in UNITS:
+        limit, used = budget.limit(unit), budget.used(unit, now)
+        if limit.soft is not None and used.taken > limit.soft:
+            of = f" of {shown(limit.hard, unit)}" if limit.hard is not None else ""
+            found.append(
+                f"budget {budget.scope}: {shown(used.taken, unit)}{of} are spent or committed, "
+                f"more than {shown(limit.soft, unit)}: hpcflow budget show {budget.scope}"
+            )
+        if used.unknown and (limit.soft is not None or limit.hard is not None):
+            hours = budget.used("gpu_hours", now).taken
+            found.append(
+                f"budget {budget.scope}: {used.unknown} attempts have no price in {UNITS[unit]} "
+                f"and are counted in hours alone; all of its attempts take {hours:.2f} GPU hours"
+            )
+    return found
+
+
+def _unit_option(unit: str) -> str:
+    return "" if unit == "cost_usd" else f" --unit {unit.removeprefix('cost_')}"

@@ -1,0 +1,230 @@
+"""A budget as its lines say: what is spent, what is committed, what is left. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
+from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from
+from hpcflow.budgets.scope import Scope
+from hpcflow.clock import from_text
+
+
+class Standing(str, Enum):
+    """Where the amount of an attempt stands."""
+
+    COMMITTED = "committed"
+    RELEASED = "released"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One attempt.
+
+    Attributes:
+        at: when it was committed; of a settled one, when it ended.
+        is_final: no better bill is to be expected.
+        limit_s: its time limit.
+        began_at: since when it runs.
+        home: of whoever sent it.
+    """
+
+    run_id: str
+    attempt: int
+    by: str
+    standing: Standing
+    amounts: Amounts
+    at: datetime
+    is_final: bool = False
+    limit_s: int | None = None
+    began_at: datetime | None = None
+    home: str | None = None
+
+    def so_far(self, now: datetime) -> Amounts:
+        """What it has taken until now, of what was committed; nothing unless it is known to run."""
+        if self.standing is not Standing.COMMITTED or self.began_at is None or not self.limit_s:
+            return NOTHING
+        ran_s = Decimal(str(max(0.0, (now - self.began_at).total_seconds())))
+        return self.amounts * min(Decimal(1), ran_s / self.limit_s)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What is taken of one unit.
+
+    Attributes:
+        spent: by bills.
+        committed: may be taken by attempts that wait or run, in all of their time limits.
+        so_far: of what is committed, by those that are known to run.
+        unknown: of so many attempts nobody knows the amount.
+    """
+
+    spent: Decimal
+    committed: Decimal
+    so_far: Decimal
+    unknown: int
+
+    @property
+    def taken(self) -> Decimal:
+        """What nobody else can have any more."""
+        return self.spent + self.committed
+
+
+@dataclass
+class Budget:
+    """One budget.
+
+    Attributes:
+        terms: None while it is not set.
+        opened_at: when it began, and with what.
+        entries: run id and attempt -> what is known of it since then.
+        changes: what people said, oldest first; of a budget that is not read from its first line
+            the last ones.
+        carried: month -> what was settled for good in it before the line where reading began.
+        lines: how many were read.
+        skipped: how many of them say nothing: torn, damaged, of a newer version.
+    """
+
+    scope: Scope
+    terms: Terms | None = None
+    opening: Opening = field(default_factory=lambda: Opening(NOTHING))
+    opened_at: datetime | None = None
+    entries: dict[tuple[str, int], Entry] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    carried: dict[str, Opening] = field(default_factory=dict)
+    lines: int = 0
+    skipped: int = 0
+    _known: dict[tuple[str, datetime], Used] = field(default_factory=dict)
+
+    def limit(self, unit: str) -> Limit:
+        """The limits of one unit."""
+        return Limit() if self.terms is None else self.terms.limits.get(unit, Limit())
+
+    def used(self, unit: str, now: datetime) -> Used:
+        """What is taken of one unit."""
+        if (unit, now) not in self._known:
+            self._known[unit, now] = self._sum(unit, now)
+        return self._known[unit, now]
+
+    def _sum(self, unit: str, now: datetime) -> Used:
+        spent = committed = so_far = Decimal(0)
+        unknown = 0
+        if self._counts(self.opened_at, now):
+            spent += self.opening.amounts.of(unit) or 0
+            unknown += self.opening.unpriced.get(unit, 0)
+        is_all = self.terms is None or not self.terms.per_month
+        for month, settled in self.carried.items():
+            if is_all or month == f"{now:%Y-%m}":
+                spent += settled.amounts.of(unit) or 0
+                unknown += settled.unpriced.get(unit, 0)
+        for entry in self.entries.values():
+            if entry.standing is Standing.RELEASED:
+                continue
+            is_settled = entry.standing is Standing.SETTLED
+            if is_settled and not self._counts(entry.at, now):
+                continue
+            amount = entry.amounts.of(unit)
+            if amount is None:
+                unknown += 1
+            elif is_settled:
+                spent += amount
+            else:
+                committed += amount
+                so_far += entry.so_far(now).of(unit) or 0
+        return Used(spent, committed, so_far, unknown)
+
+    def _counts(self, at: datetime | None, now: datetime) -> bool:
+        """Whether what ended then counts now."""
+        if self.terms is None or not self.terms.per_month or at is None:
+            return True
+        return (at.year, at.month) == (now.year, now.month)
+
+    def commit(self, entry: Entry) -> None:
+        """Let an attempt count, too, that waits from now on; quickly, for there may be many."""
+        before = self.entries.get((entry.run_id, entry.attempt))
+        self.entries[entry.run_id, entry.attempt] = entry
+        for (unit, now), used in list(self._known.items()):
+            amount = entry.amounts.of(unit)
+            if before is not None or amount is None:
+                del self._known[unit, now]
+            else:
+                self._known[unit, now] = replace(used, committed=used.committed + amount)
+
+    def committed_to(self) -> list[Entry]:
+        """The attempts that wait or run, or whose bill is still to come."""
+        return [each for each in self.entries.values() if each.standing is Standing.COMMITTED]
+
+    def change(self, change: Change) -> None:
+        """Let what somebody said count."""
+        self._known.clear()
+        if change.opening is not None:
+            self.opening, self.opened_at = change.opening, change.at
+            self.entries, self.carried = {}, {}
+        self.terms = change.terms
+        self.changes.append(change)
+
+    def apply(self, said: dict[str, Any]) -> None:
+        """Let one line count.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is damaged, or of a newer version.
+        """
+        record = said["record"]
+        self._known.clear()
+        if record in ("set", "removed"):
+            self.change(change_from(said))
+            return
+        if record == "carried":  # all of it was read
+            return
+        key = (str(said["run_id"]), int(said["attempt"]))
+        before = self.entries.get(key)
+        if before is not None and before.standing is Standing.SETTLED and record != "settled":
+            return  # it has come to its end
+        if record == "began":
+            if before is not None:
+                self.entries[key] = replace(before, began_at=from_text(said["began_at"]))
+        elif record == "released":
+            if before is not None:
+                self.entries[key] = replace(before, standing=Standing.RELEASED)
+        else:
+            self.entries[key] = _entry(key, record, said)
+
+
+def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
+    is_settled = record == "settled"
+    limit_s = said.get("limit_s")
+    if limit_s is not None and int(limit_s) <= 0:
+        raise ValueError("no time limit")
+    return Entry(
+        *key,
+        by=str(said["by"]),
+        standing=Standing(record),
+        amounts=amounts_from(said["amounts"]),
+        at=from_text(said["ended_at"] if is_settled and "ended_at" in said else said["at"]),
+        is_final=is_settled and bool(said.get("is_final", True)),
+        limit_s=None if limit_s is None else int(limit_s),
+        home=said.get("home"),
+    )
+
+
+def fold(budget: Budget, lines: Iterable[bytes]) -> Budget:
+    """Let whole lines count, in their order."""
+    for line in lines:
+        budget.lines += 1
+        budget.skipped += not _is_applied(budget, line)
+    return budget
+
+
+def _is_applied(budget: Budget, line: bytes) -> bool:
+    try:
+        budget.apply(json.loads(line))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,232 @@
+"""``hpcflow budget``: what may be spent, what is, and what is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.output import print_json
+from hpcflow.cli.session import Session, warn
+
+if TYPE_CHECKING:
+    from hpcflow.budgets.folder import BudgetFolder
+    from hpcflow.budgets.scope import Scope
+
+#: What is typed -> what an amount is called.
+_UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
+
+scope_argument = click.argument("scope", metavar="SCOPE")
+why_option = click.option("--why", help="Why, for the history.")
+
+
+@click.group("budget", short_help="What may be spent, and what is left.")
+def command() -> None:
+    """What a project, a user, a sweep or a run may spend.
+
+    SCOPE is like project:vision, user:ada, sweep:ID or run:ID.
+    """
+
+
+@command.command("set")
+@scope_argument
+@click.option("--hard", metavar="AMOUNT", help="Nothing is sent that may lead beyond; or `none`.")
+@click.option("--soft", metavar="AMOUNT", help="Warn from here on; or `none`.")
+@click.option(
+    "--unit",
+    type=click.Choice(tuple(_UNITS)),
+    default="usd",
+    show_default=True,
+    help="Of what. A budget can limit several.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(("month", "ever")),
+    help="Count what ended in this month (UTC), or all. Default: as it was; `ever` for a new one.",
+)
+@click.option(
+    "--on-exceeded",
+    type=click.Choice(("finish", "save_and_stop")),
+    help="What becomes of jobs that run when a hard limit is reached. Default: as it was; "
+    "`finish` for a new one.",
+)
+@why_option
+@site_option
+@json_option
+def set_command(
+    scope: str,
+    hard: str | None,
+    soft: str | None,
+    unit: str,
+    per: str | None,
+    on_exceeded: str | None,
+    why: str | None,
+    site: str | None,
+    as_json: bool,
+) -> int:
+    """Set a budget, or change one. What is not named stays as it was.
+
+    \b
+    hpcflow budget set project:vision --hard 500 --soft 400
+    hpcflow budget set user:ada --hard 1000 --unit gpu_hours --per month
+    """
+    from hpcflow.budgets.records import Change
+    from hpcflow.budgets.scope import parse_scope
+    from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
+    from hpcflow.cli.budget_terms import changed_terms
+    from hpcflow.observe.opening import set_budget
+
+    session = Session()
+    wanted = parse_scope(scope)
+    folder = _folder(session, site)
+    before = folder.read(wanted).terms
+    terms = changed_terms(before, _UNITS[unit], hard, soft, per, on_exceeded)
+    session.refresh()
+    change = Change(session.clock.now(), session.settings.user, terms, why=why)
+    budget = set_budget(
+        session.ledger,
+        folder,
+        wanted,
+        change,
+        home=session.settings.home,
+        find_site=session.site,
+        clock=session.clock,
+    )
+    now = session.clock.now()
+    if as_json:
+        print_json(as_values(budget, now))
+    else:
+        print_budgets([budget], now)
+    warn_about([budget], now)
+    return 0
+
+
+@command.command("ls")
+@site_option
+@json_option
+def ls_command(site: str | None, as_json: bool) -> int:
+    """List the budgets, with what is spent and left.
+
+    Those of runs only while something is committed to them.
+    """
+    from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
+
+    session = Session()
+    folder = _folder(session, site)
+    _reconcile(session, folder, None)
+    budgets = [
+        each
+        for each in map(folder.read, folder.scopes())
+        if each.terms is not None and (each.scope.kind != "run" or each.committed_to())
+    ]
+    now = session.clock.now()
+    if as_json:
+        print_json([as_values(budget, now) for budget in budgets])
+    elif budgets:
+        print_budgets(budgets, now)
+        warn_about(budgets, now)
+    else:
+        click.echo(
+            "no budget is set; set one: hpcflow budget set project:NAME --hard 500 --soft 400"
+        )
+    return 0
+
+
+@command.command("show")
+@scope_argument
+@site_option
+@json_option
+def show_command(scope: str, site: str | None, as_json: bool) -> int:
+    """Show one budget: what takes it, and who changed it."""
+    from hpcflow.budgets.scope import parse_scope
+    from hpcflow.cli.budget_look import (
+        as_details,
+        as_values,
+        print_budgets,
+        print_details,
+        warn_about,
+    )
+
+    session = Session()
+    wanted = parse_scope(scope)
+    folder = _folder(session, site)
+    _require_set(folder, wanted, is_history_enough=True)
+    _reconcile(session, folder, wanted)
+    budget, now = folder.read(wanted, whole=True), session.clock.now()
+    if as_json:
+        print_json({**as_values(budget, now), **as_details(budget, now)})
+        return 0
+    if budget.terms is not None:
+        print_budgets([budget], now)
+    else:
+        click.echo(f"{budget.scope} was removed, and nothing is held against it")
+    print_details(budget, now)
+    warn_about([budget], now)
+    return 0
+
+
+@command.command("remove")
+@scope_argument
+@why_option
+@site_option
+@json_option
+def remove_command(scope: str, why: str | None, site: str | None, as_json: bool) -> int:
+    """Hold nothing against a budget any more. Its history stays."""
+    from hpcflow.budgets.records import Change
+    from hpcflow.budgets.scope import parse_scope
+
+    session = Session()
+    wanted = parse_scope(scope)
+    folder = _folder(session, site)
+    _require_set(folder, wanted)
+    with folder.lock(session.clock):
+        change = Change(session.clock.now(), session.settings.user, None, why=why)
+        folder.append(wanted, [change.to_line()])
+    if as_json:
+        print_json({"scope": str(wanted), "removed": True})
+    else:
+        click.echo(f"{wanted} is removed; its history: hpcflow budget show {wanted}")
+    return 0
+
+
+def _folder(session: Session, site: str | None) -> BudgetFolder:
+    from hpcflow.budgets.folder import budgets_of
+    from hpcflow.errors import Where
+
+    the_site = session.site(site or session.settings.site, named_in=Where(key="--site"))
+    return budgets_of(the_site, session.settings.home)
+
+
+def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> None:
+    """Bring them up to date; a ledger that is down keeps nobody from looking."""
+    from hpcflow.errors import LedgerError
+    from hpcflow.observe.reconciling import reconcile
+
+    try:
+        session.refresh()
+        problems = reconcile(
+            session.ledger,
+            home=session.settings.home,
+            user=session.settings.user,
+            folders=[folder],
+            find_site=session.site,
+            clock=session.clock,
+            scope=scope,
+        )
+    except LedgerError as error:
+        problems = [f"{error.message}; this is what the budgets say by themselves"]
+    for problem in problems:
+        warn(problem)
+
+
+def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool = False) -> None:
+    from hpcflow.errors import NotFoundError
+
+    budget = folder.read(scope)
+    if budget.terms is None and not (is_history_enough and budget.changes):
+        raise NotFoundError(
+            f"there is no budget of {scope}",
+            next_action=f"set one: hpcflow budget set {scope} --hard 500; those that are set: "
+            "hpcflow budget ls",
+        )

@@ -1,0 +1,166 @@
+"""How budgets look: for people, and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.budgets.amounts import UNITS, Amounts, shown
+from hpcflow.budgets.room import warnings_of
+from hpcflow.cli.output import safe
+from hpcflow.cli.session import warn
+
+if TYPE_CHECKING:
+    from hpcflow.budgets.records import Change
+    from hpcflow.budgets.state import Budget
+
+
+def as_values(budget: Budget, now: datetime) -> dict[str, Any]:
+    """A budget as scripts get it."""
+    terms = budget.terms
+    return {
+        "scope": str(budget.scope),
+        "per": None if terms is None else "month" if terms.per_month else "ever",
+        "on_exceeded": None if terms is None else terms.on_exceeded,
+        "amounts": {unit: _amount_values(budget, unit, now) for unit in UNITS},
+    }
+
+
+def _amount_values(budget: Budget, unit: str, now: datetime) -> dict[str, Any]:
+    limit, used = budget.limit(unit), budget.used(unit, now)
+    left = None if limit.hard is None else limit.hard - used.taken
+    return {
+        "hard": _text(limit.hard),
+        "soft": _text(limit.soft),
+        "spent": _text(used.spent),
+        "committed": _text(used.committed),
+        "running_so_far": _text(used.so_far),
+        "left": _text(left),
+        "unknown": used.unknown,
+    }
+
+
+def as_details(budget: Budget, now: datetime) -> dict[str, Any]:
+    """The rest of it: what it began with, what takes it, who changed it."""
+    return {
+        "opened_at": budget.opened_at,
+        "opening": budget.opening.amounts.to_json(),
+        "committed_to": [
+            {
+                "run_id": each.run_id,
+                "attempt": each.attempt,
+                "by": each.by,
+                "at": each.at,
+                "began_at": each.began_at,
+                "amounts": each.amounts.to_json(),
+                "so_far": each.so_far(now).to_json(),
+            }
+            for each in budget.committed_to()
+        ],
+        "changes": [
+            {
+                "at": each.at,
+                "by": each.by,
+                "how": each.how,
+                "why": each.why,
+                "set": None if each.terms is None else each.terms.to_json(),
+            }
+            for each in budget.changes
+        ],
+        "skipped_lines": budget.skipped,
+    }
+
+
+def _text(value: Decimal | None) -> str | None:
+    return None if value is None else f"{value:f}"
+
+
+def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
+    """As a table: a line for each unit that is limited."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("BUDGET", overflow="fold")
+    table.add_column("UNIT", no_wrap=True)
+    for title in ("SPENT", "COMMITTED", "LEFT", "SOFT", "HARD"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("PER", no_wrap=True)
+    for budget in budgets:
+        for unit, words in UNITS.items():
+            limit, used = budget.limit(unit), budget.used(unit, now)
+            if limit.hard is None and limit.soft is None:
+                continue
+            left = None if limit.hard is None else limit.hard - used.taken
+            is_soft = limit.soft is not None and used.taken > limit.soft
+            style = "red" if left is not None and left <= 0 else "yellow" if is_soft else ""
+            table.add_row(
+                Text(safe(str(budget.scope))),
+                words,
+                f"{used.spent:.2f}{'?' if used.unknown else ''}",
+                f"{used.committed:.2f}",
+                *("" if each is None else f"{each:.2f}" for each in (left, limit.soft, limit.hard)),
+                "month" if budget.terms is not None and budget.terms.per_month else "",
+                style=style,
+            )
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def print_details(budget: Budget, now: datetime) -> None:
+    """What takes it, and who changed it."""
+
+    def words(amounts: Amounts) -> str:
+        known = [(unit, amounts.of(unit)) for unit in UNITS]
+        said = [shown(value, unit) for unit, value in known if value]
+        return ", ".join(said) or "nothing"
+
+    if budget.opened_at is not None and any(map(budget.opening.amounts.of, UNITS)):
+        before = words(budget.opening.amounts)
+        click.echo(f"\nspent before it was set on {budget.opened_at:%Y-%m-%d}: {before}")
+    open_ones = budget.committed_to()
+    if open_ones:
+        count = "1 attempt" if len(open_ones) == 1 else f"{len(open_ones)} attempts"
+        click.echo(f"\ncommitted to {count} that wait or run:")
+    for entry in open_ones:
+        so_far = f", about {words(entry.so_far(now))} so far" if entry.began_at else ""
+        click.echo(
+            f"  {safe(entry.run_id)}, attempt {entry.attempt}, of {safe(entry.by)}: "
+            f"at most {words(entry.amounts)}{so_far}"
+        )
+    click.echo("\nchanges:")
+    for change in budget.changes:
+        click.echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {safe(change.by)}  {_said(change)}")
+    if budget.skipped:
+        warn(
+            f"{budget.skipped} lines of its file say nothing: torn, damaged, or of a newer version"
+        )
+
+
+def _said(change: Change) -> str:
+    """What somebody changed, in a line."""
+    why = f" ({safe(change.why)})" if change.why else ""
+    if change.terms is None:
+        return f"removed{why}"
+    parts = [
+        f"{name} {shown(value, unit)}"
+        for unit in UNITS
+        if (limit := change.terms.limits.get(unit)) is not None
+        for name, value in (("hard", limit.hard), ("soft", limit.soft))
+        if value is not None
+    ]
+    per = " per month" if change.terms.per_month else ""
+    on_exceeded = change.terms.on_exceeded.value.replace("_", " ")
+    how = ", by the run's config" if change.how == "config" else ""
+    return f"{', '.join(parts)}{per}; when exceeded: {on_exceeded}{how}{why}"
+
+
+def warn_about(budgets: Sequence[Budget], now: datetime) -> None:
+    """Soft limits that are passed, and what cannot be counted."""
+    for budget in budgets:
+        for text in warnings_of(budget, now):
+            warn(text)

@@ -1,0 +1,119 @@
+"""What an attempt may take, committed to its budgets before it is sent."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from datetime import datetime
+
+from hpcflow.budgets.amounts import NOTHING, Amounts, billed, total
+from hpcflow.budgets.commitments import commit, no_room_for, release
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.records import terms_of
+from hpcflow.budgets.room import Pledge, warnings_of
+from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.clock import Clock
+from hpcflow.errors import StorageError
+from hpcflow.launch.price import amounts_of
+from hpcflow.model.journal import Accounted
+from hpcflow.model.run import Run
+from hpcflow.sites.placement import Placement
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """What one attempt may take, and where that is written down."""
+
+    folder: BudgetFolder
+    pledge: Pledge
+
+    def make(self, run_dir: RunDir, clock: Clock) -> None:
+        """Commit it.
+
+        Raises:
+            BudgetError: a hard budget has no room.
+            StorageError: a budget cannot be read or written.
+        """
+        spent = NOTHING if self.pledge.own is None else spent_by(run_dir)
+        commit(self.folder, [self.pledge], clock, spent=spent)
+
+    def require_room(self, clock: Clock) -> None:
+        """Refuse as :meth:`make` would at this moment; nothing is written.
+
+        Raises:
+            BudgetError: a hard budget has no room.
+            StorageError: a budget cannot be read.
+        """
+        no_room = no_room_for(self.folder, self.pledge, clock.now())
+        if no_room is not None:
+            raise no_room.as_error()
+
+    def give_back(self, clock: Clock, why: str) -> None:
+        """Take it back: there is no job. Whoever cannot say so now is found out later."""
+        try:
+            release(self.folder, self.pledge, clock.now(), why=why)
+        except StorageError as error:
+            _log.warning("%s", error.message)
+
+
+def warnings_about(run: Run, site: Site, home: Home, now: datetime) -> list[str]:
+    """What people are told of the budgets that a run counts against: soft limits that are passed,
+    what cannot be counted.
+
+    Raises:
+        StorageError: a budget cannot be read.
+    """
+    folder = budgets_of(site, home)
+    return [
+        text
+        for scope in _scopes(run)
+        if folder.has(scope)
+        for text in warnings_of(folder.read(scope), now)
+    ]
+
+
+def _scopes(run: Run) -> tuple[Scope, ...]:
+    return scopes_of(
+        project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
+    )
+
+
+def commitment_of(
+    run: Run,
+    attempt: int,
+    placement: Placement,
+    *,
+    site: Site,
+    home: Home,
+    clock: Clock,
+) -> Commitment:
+    """What an attempt may take that is sent now."""
+    limit_min = placement.time_limit_min
+    pledge = Pledge(
+        run.run_id,
+        attempt,
+        run.user,
+        _scopes(run),
+        amounts_of(placement, clock.now()),
+        None if limit_min is None else limit_min * 60,
+        placement.partition,
+        own=None if run.spec.budget is None else terms_of(run.spec.budget),
+        home=os.path.realpath(home.path),
+    )
+    return Commitment(budgets_of(site, home), pledge)
+
+
+def spent_by(run_dir: RunDir) -> Amounts:
+    """What the attempts of a run came to, by their bills."""
+    bills = {
+        each.attempt: billed(each.cost_usd, each.cost_su, each.gpu_hours, each.elapsed_s)
+        for each in journal.read(run_dir)
+        if isinstance(each, Accounted)
+    }
+    return total(bills.values())

@@ -1,0 +1,75 @@
+"""What attempts take, as budgets ask for it: those of a scope, of some runs, or under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hpcflow.ledger.codec import decode_all
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.queries import among
+from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
+from hpcflow.model.state import AttemptState, RunState
+
+_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+_AT_WORK: Final = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
+_FINAL: Final = (RunState.COMPLETED.value, RunState.CANCELLED.value)
+_ATTEMPT: Final = (
+    *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
+    *("billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su", "bill_due_at"),
+)
+_RUN: Final = ("run_id", "project", "user_name", "site", "run_dir", "parent_sweep", "gpus")
+
+
+def of_runs_with(connection: Connection, filters: Mapping[str, str]) -> list[SpendingRow]:
+    """All attempts of the runs with these values.
+
+    Args:
+        filters: column of a run -> its value.
+    """
+    where = " AND ".join(f"{name} = ?" for name in filters) or "1 = 1"
+    return _found(connection, where, list(filters.values()))
+
+
+def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]:
+    """All attempts of these runs."""
+    return [
+        row
+        for is_one, ids in among(run_ids)
+        for row in _found(connection, f"run_id {is_one}", list(ids))
+    ]
+
+
+def sites_at_work(connection: Connection, user: str) -> list[str]:
+    """The sites of a user's runs that are under way."""
+    sql = "SELECT DISTINCT site FROM run WHERE user_name = ? AND state IN (?, ?, ?) ORDER BY site"
+    return [site for (site,) in connection.rows(sql, [user, *_AT_WORK])]
+
+
+def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
+    """All attempts of a user's runs that may go on, or of which one is under way or has a bill to
+    come."""
+    where = (
+        "user_name = ? AND (state NOT IN (?, ?) OR run_id IN "
+        "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) OR bill_due_at IS NOT NULL))"
+    )
+    return _found(connection, where, [user, *_FINAL, *_OVER])
+
+
+def _found(connection: Connection, where: str, values: Sequence[str]) -> list[SpendingRow]:
+    runs = f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
+    with connection.transaction(write=False):
+        attempts = connection.rows(
+            f"SELECT {', '.join(_ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608
+            "ORDER BY run_id, attempt",
+            list(values),
+        )
+        found = connection.rows(
+            f"SELECT {', '.join(_RUN)} FROM run WHERE {where}",  # noqa: S608
+            list(values),
+        )
+    by_id: dict[str, Sequence[Any]] = {
+        run[0]: run[1:] for run in decode_all(RunRow, _RUN, found, lambda *run: run)
+    }
+    rows = decode_all(AttemptRow, _ATTEMPT, attempts, lambda *row: row)
+    return [SpendingRow(*row, *by_id[row[0]]) for row in rows if row[0] in by_id]

@@ -1,0 +1,91 @@
+"""Setting a budget: a new one begins with what was spent before, by the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from hpcflow.budgets.amounts import total
+from hpcflow.budgets.folder import BudgetFolder
+from hpcflow.budgets.records import Change, Opening, Terms, entry_line
+from hpcflow.budgets.scope import COLUMNS, Scope
+from hpcflow.budgets.state import Budget
+from hpcflow.clock import Clock
+from hpcflow.ledger.rows import SpendingRow
+from hpcflow.ledger.store import Ledger
+from hpcflow.observe.reconciling import adopted, billed_amounts
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import Home
+
+
+def set_budget(
+    ledger: Ledger,
+    folder: BudgetFolder,
+    scope: Scope,
+    change: Change,
+    *,
+    home: Home,
+    find_site: Callable[[str], Site],
+    clock: Clock,
+) -> Budget:
+    """Set a budget, or change one; a new one begins with what was spent before.
+
+    What was billed for good is one sum; all else, what runs or has its bill to come, is put down
+    attempt by attempt, so that it is settled as if the budget had always been there.
+
+    Returns:
+        The budget as it is now.
+
+    Raises:
+        LedgerError: the database does not answer, and nobody knows what was spent before.
+        StorageError: the budget cannot be written.
+    """
+    lines: list[str] = []
+    if folder.read(scope).terms is None:
+        rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
+        change = replace(change, opening=_opening(rows, change.terms, clock.now()))
+        lines = [
+            line
+            for row in rows
+            if not row.is_billed_for_good
+            if (line := _opening_line(row, home, find_site, clock)) is not None
+        ]
+    with folder.lock(clock):
+        budget = folder.read(scope)
+        if budget.terms is not None:  # somebody was faster, and it has begun
+            change, lines = replace(change, opening=None), []
+        folder.append(scope, [change.to_line(), *lines])
+        return folder.read(scope)
+
+
+def _opening(rows: Iterable[SpendingRow], terms: Terms | None, now: datetime) -> Opening:
+    counted = [
+        billed_amounts(row)
+        for row in rows
+        if row.is_billed_for_good and _is_of_period(row.ended_at, terms, now)
+    ]
+    unpriced = {
+        unit: count
+        for unit in ("cost_usd", "cost_su", "gpu_hours")
+        if (count := sum(each.of(unit) is None for each in counted))
+    }
+    return Opening(total(counted), unpriced)
+
+
+def _is_of_period(ended_at: datetime | None, terms: Terms | None, now: datetime) -> bool:
+    if terms is None or not terms.per_month or ended_at is None:
+        return True
+    return (ended_at.year, ended_at.month) == (now.year, now.month)
+
+
+def _opening_line(
+    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
+) -> str | None:
+    if row.billed_by is not None:
+        return entry_line(
+            "settled", clock.now(), row.user, row.run_id, row.attempt, amounts=billed_amounts(row),
+            ended_at=row.ended_at, is_final=False,
+        )  # fmt: skip
+    is_to_come = not row.is_over or row.bill_due_at is not None
+    return adopted(row, home, find_site, clock) if is_to_come else None

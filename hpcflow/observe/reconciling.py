@@ -1,0 +1,269 @@
+"""Budgets, brought up to what became of the attempts that they have committed something to.
+
+As a rule the bill of an attempt settles its commitment in the moment in which it is journaled. This
+finds what was left behind: somebody was killed in between, a standby was given up, Slurm restarted
+a job or somebody sent one by hand, a budget was set while jobs ran. The ledger says where to look,
+after it has been brought up to date; what is released is released by the journal alone, under the
+run's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+from hpcflow.budgets.amounts import NOTHING, Amounts, billed
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.records import entry_line
+from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.launch.committing import commitment_of
+from hpcflow.launch.submission import SENDING_TAKES
+from hpcflow.ledger.rows import SpendingRow
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone, linked
+
+#: Kinds of which there are few: all of them are looked at. Of the others there may be one for each
+#: run that ever was.
+_FEW: Final = ("project", "user")
+#: Of an array what all take is committed before the first run is made; scratch may be slow.
+_MAKING_TAKES: Final = timedelta(hours=1)
+
+
+def reconcile(
+    ledger: Ledger,
+    *,
+    home: Home,
+    user: str,
+    folders: Iterable[BudgetFolder],
+    find_site: Callable[[str], Site],
+    clock: Clock,
+    scope: Scope | None = None,
+) -> list[str]:
+    """Bring the budgets up to date, of the caller's own attempts.
+
+    Args:
+        user: the caller.
+        folders: where the budgets are.
+        find_site: site name -> site, for its prices.
+        scope: this budget, too, whatever the ledger says.
+
+    Returns:
+        What went wrong, for people; it is tried again at the next look.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    different = {each.path: each for each in folders}.values()
+    looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
+    return [problem for look in looks if (problem := look.problem(scope)) is not None]
+
+
+@dataclass
+class _Look:
+    """One look at the budgets of one folder."""
+
+    _ledger: Ledger
+    _folder: BudgetFolder
+    _home: Home
+    _user: str
+    _find_site: Callable[[str], Site]
+    _clock: Clock
+    _sites: dict[str, bool] = field(default_factory=dict)
+    _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def problem(self, scope: Scope | None) -> str | None:
+        """Do it; what went wrong."""
+        try:
+            self._go(scope)
+        except StorageError as error:
+            return f"budgets: {error.message}"
+        return None
+
+    def _go(self, scope: Scope | None) -> None:
+        there = self._folder.scopes()
+        if not there:
+            return
+        found = self._ledger.spending_unsettled(user=self._user)
+        rows = [row for row in found if self._is_here(row)]
+        wanted = {each for each in there if each.kind in _FEW or each == scope}
+        moving = [row for row in rows if not row.is_billed_for_good]
+        wanted |= {each for row in moving for each in _scopes(row)} & set(there)
+        sizes = {each: self._folder.size(each) for each in wanted}
+        budgets = [
+            budget
+            for each in sorted(wanted)
+            if (budget := self._folder.read(each)).terms is not None
+        ]
+        by_scope = {budget.scope: budget for budget in budgets}
+        by_key = {(row.run_id, row.attempt): row for row in rows}
+        for budget in budgets:
+            own = [each for each in budget.entries.values() if self._is_open(each)]
+            unknown = {each.run_id for each in own if (each.run_id, each.attempt) not in by_key}
+            for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
+                by_key[row.run_id, row.attempt] = row
+            for entry in own:
+                self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
+        for row in rows:
+            if not row.is_over:
+                self._adopt(row, [by_scope[each] for each in _scopes(row) if each in by_scope])
+        if not self._lines:
+            return
+        with self._folder.lock(self._clock):
+            for where, lines in self._lines.items():
+                # What has grown since says more than this knows of; there is a next look.
+                if self._folder.size(where) == sizes[where]:
+                    self._folder.append(where, lines)
+
+    def _is_here(self, row: SpendingRow) -> bool:
+        """Whether the run's site has its budgets in this folder."""
+        if row.site not in self._sites:
+            try:
+                folder = budgets_of(self._find_site(row.site), self._home)
+                self._sites[row.site] = folder.path == self._folder.path
+            except HpcflowError:  # its file is gone, and the round has said so
+                self._sites[row.site] = False
+        return self._sites[row.site]
+
+    def _is_open(self, entry: Entry) -> bool:
+        """Whether more is to come of it, and whoever sent it is the caller."""
+        if entry.by != self._user or entry.standing is Standing.RELEASED:
+            return False
+        if entry.home not in (None, os.path.realpath(self._home.path)):
+            return False
+        return entry.standing is Standing.COMMITTED or not entry.is_final
+
+    def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
+        is_committed = entry.standing is Standing.COMMITTED
+        now = self._clock.now()
+        if row is not None and row.is_over and row.job_id is not None:
+            if row.billed_by is not None and (is_committed or row.is_billed_for_good):
+                self._settle(
+                    budget, entry, row, billed_amounts(row), is_final=row.is_billed_for_good
+                )
+            elif is_committed and row.billed_by is None:
+                # Its run directory is gone, and with it its bill: at most all that it might take.
+                # Or its bill is to come: until then by its times, for the next attempt waits.
+                is_to_come = row.bill_due_at is not None
+                amounts = _by_times(entry, row) if is_to_come else entry.amounts
+                self._settle(budget, entry, row, amounts, is_final=False)
+        elif is_committed and row is not None and not row.is_over:
+            if row.started_at is not None and entry.began_at is None:
+                self._say(budget, "began", entry, began_at=row.started_at)
+        elif (
+            is_committed
+            and (row is not None or now - entry.at > SENDING_TAKES)
+            and self._is_void(entry)
+        ):
+            self._say(budget, "released", entry, why="it never became a job")
+
+    def _settle(
+        self, budget: Budget, entry: Entry, row: SpendingRow, amounts: Amounts, *, is_final: bool
+    ) -> None:
+        ended_at = row.ended_at or self._clock.now()
+        self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
+
+    def _is_void(self, entry: Entry) -> bool:
+        """Whether there certainly is no job of an attempt, nor is anybody sending it."""
+        is_old = self._clock.now() - entry.at > _MAKING_TAKES
+        run_dirs = linked(self._home, [entry.run_id])
+        if not run_dirs:  # whoever was to make the run was killed; or it is another home's
+            return is_old and entry.home is not None
+        (run_dir,) = run_dirs
+        if is_gone(run_dir):
+            return False
+        try:
+            with submit_lock(run_dir, wait_s=0):
+                last = _last_word(journal.read(run_dir), entry.attempt)
+        except StorageError:  # somebody is at it
+            return False
+        # A refused number is used again: what was refused before may be on its way now.
+        if last is None or last.at < entry.at:
+            return is_old
+        return isinstance(last, (Refused, Withdrawn))
+
+    def _say(
+        self, budget: Budget, record: str, entry: Entry, *, amounts: Amounts | None = None,
+        **more: object,
+    ) -> None:  # fmt: skip
+        line = entry_line(
+            record, self._clock.now(), entry.by, entry.run_id, entry.attempt, amounts=amounts,
+            **more,
+        )  # fmt: skip
+        self._lines[budget.scope].append(line)
+
+    def _adopt(self, row: SpendingRow, budgets: Sequence[Budget]) -> None:
+        """Commit something to what is under way, and was not committed to: whether there is room
+        or not."""
+        for budget in budgets:
+            entry = budget.entries.get((row.run_id, row.attempt))
+            if entry is not None and entry.standing is not Standing.RELEASED:
+                continue
+            key = (row.run_id, row.attempt)
+            if entry is None and key in self._folder.read(budget.scope, whole=True).entries:
+                continue  # settled long ago, and the ledger has not heard of its end
+            found = adopted(row, self._home, self._find_site, self._clock)
+            if found is None:
+                return
+            self._lines[budget.scope].append(found)
+
+
+def adopted(
+    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
+) -> str | None:
+    """The line that commits something to an attempt that is under way; None where its run cannot
+    be read: it is another user's, or gone."""
+    run_dir = RunDir(Path(row.run_dir))
+    try:
+        run, site = read_run(run_dir), find_site(row.site)
+        placement = place(run.spec, site, is_granted=True)
+    except HpcflowError:
+        return None
+    pledge = commitment_of(run, row.attempt, placement, site=site, home=home, clock=clock).pledge
+    return pledge.to_line(clock.now())
+
+
+def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
+    """What an attempt took that has ended: its share of what was committed for all of its time."""
+    if row.started_at is None:
+        return NOTHING
+    if row.ended_at is None or not entry.limit_s:
+        return entry.amounts
+    ran_s = max(0.0, (row.ended_at - row.started_at).total_seconds())
+    return entry.amounts * (Decimal(str(ran_s)) / entry.limit_s)
+
+
+def billed_amounts(row: SpendingRow) -> Amounts:
+    """What the bill of an attempt says."""
+    return billed(row.cost_usd, row.cost_su, row.gpu_hours, row.elapsed_s)
+
+
+def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
+    return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
+
+
+def _last_word(
+    records: Iterable[JournalRecord], attempt: int
+) -> Intended | Submitted | Refused | Withdrawn | None:
+    """What the journal says last of the sending of an attempt, or of a standby."""
+    last = None
+    for record in records:
+        said = record.says if isinstance(record, Standby) else record
+        if isinstance(said, (Intended, Submitted, Refused, Withdrawn)) and said.attempt == attempt:
+            last = said
+    return last

@@ -1,0 +1,156 @@
+"""Attempts that run while a hard budget is reached, told to save and leave, where it asks for that.
+
+As a rule no budget is passed while its jobs run, for they were committed to with all of their time.
+But somebody may lower it, or set one while jobs run; Slurm may restart a job; a bill may come to
+more. By default what runs may finish. With ``on_exceeded: save_and_stop`` it is given the notice:
+first the record is journaled, then the attempt's notice file is written, and whoever is killed in
+between does both again. What becomes of the run is the policy's: there is no room for its next
+attempt, so it waits until there is.
+
+A program that does not look for its notice runs on until its time limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.records import OnExceeded
+from hpcflow.budgets.room import reached
+from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.errors import HpcflowError
+from hpcflow.launch import submission
+from hpcflow.launch.standby import discard
+from hpcflow.ledger.rows import SpendingRow
+from hpcflow.model.journal import Overspent
+from hpcflow.model.state import AttemptState
+from hpcflow.projection import catch_up
+from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.troubles import Troubles
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage import journal
+from hpcflow.storage.files import size_of, storage_error, write_new
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.own_runs import OwnRuns
+
+#: What the notice says, so that people find out why.
+NOTICE_WORD: Final = "budget"
+
+
+def end_overspent(
+    around: Surroundings,
+    queue: Callable[[str], Sequence[JobInfo]],
+    own: OwnRuns,
+    troubles: Troubles,
+) -> dict[str, str]:
+    """Give the notice to what runs although a budget is reached; run id -> why, of those told now.
+
+    Args:
+        queue: site name -> what is in its queue; asked only for a run that has a standby.
+
+    Raises:
+        LedgerError: the database does not answer.
+        OustedError: another process has taken over.
+    """
+    return _Round(around, queue, own, troubles).go()
+
+
+@dataclass
+class _Round:
+    _around: Surroundings
+    _queue: Callable[[str], Sequence[JobInfo]]
+    _own: OwnRuns
+    _troubles: Troubles
+    _read: dict[tuple[Path, Scope], str | None] = field(default_factory=dict)
+
+    def go(self) -> dict[str, str]:
+        around = self._around
+        folders = self._folders()
+        told: dict[str, str] = {}
+        changed: list[RunDir] = []
+        for row in self._running() if folders else ():
+            folder = folders.get(row.site)
+            if folder is None:
+                continue
+            run_dir = RunDir(Path(row.run_dir))
+            with self._troubles.of(row.run_id, row.site):
+                found = self._reached(row, folder)
+                if found is not None and self._tell(row, run_dir, *found):
+                    told[row.run_id] = found[1]
+                    changed.append(run_dir)
+        catch_up(around.ledger, changed)
+        return told
+
+    def _folders(self) -> dict[str, BudgetFolder]:
+        """Site -> where its budgets are, where there are any."""
+        around = self._around
+        found = {}
+        for name in around.ledger.sites_at_work(user=around.settings.user):
+            with suppress(HpcflowError):  # its site file is gone, which the round has said
+                folder = budgets_of(around.find_site(name), around.settings.home)
+                if folder.path.is_dir():
+                    found[name] = folder
+        return found
+
+    def _running(self) -> list[SpendingRow]:
+        rows = self._around.ledger.spending_unsettled(user=self._around.settings.user)
+        return [
+            row
+            for row in rows
+            if row.state == AttemptState.RUNNING.value and self._own.has(row.run_id, row.run_dir)
+        ]
+
+    def _reached(self, row: SpendingRow, folder: BudgetFolder) -> tuple[Scope, str] | None:
+        """The budget that is reached and wants this attempt to end, and in which words."""
+        scopes = scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
+        for scope in scopes:
+            key = (folder.path, scope)
+            if key not in self._read:
+                self._read[key] = self._words(folder, scope)
+            if (words := self._read[key]) is not None:
+                return scope, words
+        return None
+
+    def _words(self, folder: BudgetFolder, scope: Scope) -> str | None:
+        if not folder.has(scope):
+            return None
+        budget = folder.read(scope)
+        if budget.terms is None or budget.terms.on_exceeded is not OnExceeded.SAVE_AND_STOP:
+            return None
+        return reached(budget, self._around.clock.now())
+
+    def _tell(self, row: SpendingRow, run_dir: RunDir, scope: Scope, why: str) -> bool:
+        """Give the notice to one attempt, if that was not done; whether it was done now."""
+        notice = run_dir.attempt(row.attempt).notice
+        if size_of(notice) is not None or run_dir.cancel.exists():
+            return False
+        with submit_lock(run_dir, wait_s=0) as lock:
+            self._around.require_lease()
+            last = submission.last_attempt(journal.read(run_dir))
+            if last.number != row.attempt or not last.is_live:
+                return False
+            if last.has_standby:  # it would go on
+                discard(
+                    run_dir,
+                    self._queue(row.site),
+                    scheduler=self._around.connect(row.site),
+                    clock=self._around.clock,
+                    lock=lock,
+                    why=why,
+                )
+            record = Overspent(
+                at=self._around.clock.now(), attempt=row.attempt, budget=str(scope), why=why
+            )
+            journal.append(run_dir, record)
+            try:
+                write_new(notice, f"{NOTICE_WORD}\n".encode())
+            except FileExistsError:  # it has just been told something else
+                pass
+            except OSError as error:
+                raise storage_error("write", notice, error) from error
+        return True

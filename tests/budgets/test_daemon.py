@@ -1,0 +1,138 @@
+"""A daemon whose runs a budget has no room for: they wait, and go on by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcflow.model.journal import Decided
+from hpcflow.model.state import RunState
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from tests.budgets.desk import BudgetDesk
+from tests.requeue.standbys import begins
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> BudgetDesk:
+    return BudgetDesk(tmp_path)
+
+
+def decided(run_dir: Path) -> list[tuple[str, str]]:
+    records = journal.read(RunDir(run_dir))
+    return [(each.action, each.rule) for each in records if isinstance(each, Decided)]
+
+
+def test_a_preempted_run_waits_for_its_budget_and_goes_on_once_it_is_raised(
+    desk: BudgetDesk,
+) -> None:
+    desk.set(hard="5")
+    launched = desk.launch()
+    desk.tick()
+    desk.set("project:vision", hard="3.50")
+    desk.clock.advance(900)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    for _ in range(5):
+        desk.clock.advance(60)
+        desk.tick()
+    assert desk.alive() == []
+    assert desk.usd() == ("1.50", "0.00")
+    seen = desk.seen(launched.run_id)
+    assert seen.run.state is RunState.WAITING
+    words = "wait: budget project:vision of 3.50 USD has no room for 3.00 USD"
+    assert seen.run.next_action == words
+    assert decided(launched.run_dir) == [("wait", "over_budget")], "said once"
+    desk.set("project:vision", hard="4.50")
+    desk.clock.advance(60)
+    report = desk.tick()
+    assert list(report.sent) == [launched.run_id]
+    assert desk.usd() == ("1.50", "3.00")
+    assert desk.seen(launched.run_id).run.next_action is None
+    desk.assert_rebuilt_alike(launched.run_id)
+
+
+def test_a_run_that_waits_goes_on_when_other_jobs_left_money(desk: BudgetDesk) -> None:
+    desk.set(hard="6")
+    first, second = desk.launch(), desk.launch()
+    desk.tick()
+    desk.clock.advance(60)
+    desk.slurm.end(first.job_id, "PREEMPTED")
+    desk.tick()
+    desk.set(hard="5")
+    desk.clock.advance(60)
+    assert desk.tick().sent == {}
+    desk.slurm.end(second.job_id, "COMPLETED")
+    desk.tick()
+    desk.clock.advance(60)
+    desk.tick()
+    desk.tick()
+    assert len(desk.alive()) == 1
+
+
+def test_of_two_that_wait_only_one_gets_what_is_left(desk: BudgetDesk) -> None:
+    desk.set(hard="6")
+    runs = [desk.launch(), desk.launch()]
+    desk.tick()
+    desk.set(hard="3")
+    for each in runs:
+        desk.slurm.end(each.job_id, "PREEMPTED")
+    for _ in range(3):
+        desk.clock.advance(60)
+        report = desk.tick()
+        assert report.problems == {}
+    assert len(desk.alive()) == 1
+    assert sorted(desk.usd()) == ["0.00", "3.00"]
+
+
+def test_a_standby_has_room_of_its_own_or_there_is_none(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="5")
+    launched = desk.launch()
+    begins(desk, launched, 1, launched.job_id)
+    report = desk.tick()
+    assert (report.standbys, report.problems) == ({}, {})
+    assert desk.usd() == ("0.00", "3.00")
+    desk.set(hard="6")
+    assert list(desk.tick().standbys) == [launched.run_id]
+    assert desk.usd() == ("0.00", "6.00")
+    desk.slurm.end(launched.job_id, "COMPLETED")
+    desk.clock.advance(400)
+    desk.tick()
+    desk.clock.advance(400)
+    desk.tick()
+    assert desk.alive() == []
+    assert desk.usd()[1] == "0.00", "what was committed to the standby is free again"
+
+
+def test_a_standby_that_goes_on_asks_for_nothing_more(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="6")
+    desk.slurm._starts_at_once = False
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    standby = desk.tick().standbys[launched.run_id]
+    desk.clock.advance(1200)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.tick()
+    assert desk.tick().problems == {}
+    assert desk.alive() == [standby]
+    desk.clock.advance(60)
+    desk.tick()
+    assert desk.usd() == ("2.00", "3.00")
+
+
+def test_a_life_that_slurm_began_anew_is_counted_too(desk: BudgetDesk) -> None:
+    desk.set(hard="3")
+    launched = desk.launch()
+    begins(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.slurm.requeue(launched.job_id)
+    desk.tick()
+    desk.clock.advance(200)
+    desk.tick()
+    desk.tick()
+    assert len(desk.seen(launched.run_id).attempts) == 2
+    assert desk.usd() == ("1.00", "3.00"), "it runs, whether there is room or not"

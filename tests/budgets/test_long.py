@@ -1,0 +1,144 @@
+"""A budget with a long story is read from a line in its midst, and says the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from hpcflow.budgets import carrying
+from hpcflow.budgets.amounts import UNITS, Amounts
+from hpcflow.budgets.commitments import commit, release
+from hpcflow.budgets.folder import BudgetFolder
+from hpcflow.budgets.records import Change, Limit, Opening, Terms
+from hpcflow.budgets.room import Pledge
+from hpcflow.budgets.scope import Scope
+from hpcflow.budgets.settlements import Settlement, settle
+from hpcflow.errors import BudgetError
+from hpcflow.testing.clock import FakeClock
+
+SCOPE = Scope("project", "vision")
+BEGIN = datetime(2026, 1, 20, tzinfo=timezone.utc)
+
+
+def pledge(run_id: str, usd: str | None = "3", by: str = "ada") -> Pledge:
+    amounts = Amounts(None if usd is None else Decimal(usd), None, Decimal(1))
+    return Pledge(run_id, 1, by, (SCOPE,), amounts, 1800, "gpu")
+
+
+def settlement(run_id: str, usd: str | None, at: datetime, *, is_final: bool) -> Settlement:
+    amounts = Amounts(None if usd is None else Decimal(usd), None, Decimal("0.25"))
+    return Settlement(run_id, 1, "ada", (SCOPE,), amounts, at, is_final)
+
+
+def begun(path: Path, hard: str = "1000000", *, per_month: bool = False) -> BudgetFolder:
+    folder = BudgetFolder(path)
+    terms = Terms({"cost_usd": Limit(Decimal(hard)), "gpu_hours": Limit(Decimal(10**6))}, per_month)
+    opening = Opening(Amounts(Decimal(5), None, Decimal(2)), {"cost_su": 3})
+    with folder.lock():
+        folder.append(SCOPE, [Change(BEGIN, "ada", terms, opening=opening).to_line()])
+    return folder
+
+
+@pytest.mark.parametrize("per_month", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_says_the_same_as_all_of_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, per_month: bool
+) -> None:
+    monkeypatch.setattr(carrying, "AFTER_LINES", 20)
+    dice, clock = random.Random(seed), FakeClock(BEGIN)
+    folder = begun(tmp_path, per_month=per_month)
+    open_ones: list[str] = []
+    for number in range(400):
+        clock.advance(dice.choice([10, 3600, 40_000]))
+        act, now = dice.random(), clock.now()
+        if act < 0.4 or not open_ones:
+            open_ones.append(f"run-{number}")
+            commit(folder, [pledge(open_ones[-1], dice.choice(["3", "0.5", None]))], clock)
+        elif act < 0.5:
+            release(folder, pledge(open_ones.pop(dice.randrange(len(open_ones)))), now, why="no")
+        else:
+            is_final = dice.random() < 0.8
+            place = dice.randrange(len(open_ones))
+            run_id = open_ones.pop(place) if is_final else open_ones[place]
+            done = settlement(run_id, dice.choice(["1.25", None]), now, is_final=is_final)
+            settle(folder, done, now)
+            if dice.random() < 0.1:
+                settle(folder, done, now + timedelta(seconds=5))  # whoever was killed does it again
+        quick, whole = folder.read(SCOPE), folder.read(SCOPE, whole=True)
+        for unit in UNITS:
+            assert quick.used(unit, now) == whole.used(unit, now), number
+        assert quick.terms == whole.terms
+    assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 3
+    assert folder.read(SCOPE).lines < 100 < folder.read(SCOPE, whole=True).lines
+
+
+def test_what_was_settled_long_ago_is_not_settled_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    folder, clock = begun(tmp_path), FakeClock(BEGIN)
+    for number in range(10):
+        commit(folder, [pledge(f"run-{number}")], clock)
+        settle(folder, settlement(f"run-{number}", "1", clock.now(), is_final=True), clock.now())
+    assert ("run-0", 1) not in folder.read(SCOPE).entries
+    before = folder.size(SCOPE)
+    settle(folder, settlement("run-0", "1", clock.now(), is_final=True), clock.now())
+    assert folder.size(SCOPE) == before
+
+
+@pytest.mark.parametrize("how", ["torn", "moved"])
+def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    folder, clock = begun(tmp_path), FakeClock(BEGIN)
+    for number in range(6):
+        commit(folder, [pledge(f"run-{number}")], clock)
+        settle(folder, settlement(f"run-{number}", "1", clock.now(), is_final=True), clock.now())
+    file = folder.file(SCOPE)
+    lines = file.read_bytes().splitlines(keepends=True)
+    place = next(index for index, line in enumerate(lines) if line.startswith(carrying.MARK))
+    if how == "torn":
+        lines[place] = lines[place][:50] + b"\n"
+    else:
+        with folder.lock():
+            commit_line = lines[1].replace(b"run-0", b"other")
+        lines.insert(place, commit_line)
+    file.write_bytes(b"".join(lines))
+    clock.advance(60)
+    quick, whole = folder.read(SCOPE), folder.read(SCOPE, whole=True)
+    assert quick.used("cost_usd", clock.now()) == whole.used("cost_usd", clock.now())
+
+
+def test_without_locks_the_order_of_the_lines_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two login nodes, whose locks hold on their own node only, or not at all."""
+    folder, clock = begun(tmp_path, hard="11"), FakeClock(BEGIN)
+
+    @contextmanager
+    def no_lock(*_: object) -> Iterator[bool]:
+        folder.path.mkdir(exist_ok=True)
+        yield False
+
+    monkeypatch.setattr(BudgetFolder, "lock", no_lock)
+    append = BudgetFolder.append
+    others = [pledge("other", by="grace")]
+
+    def after_another(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
+        if others:  # who has looked at the same moment, and writes first
+            commit(folder, [others.pop()], clock)
+        append(self, scope, lines)
+
+    monkeypatch.setattr(BudgetFolder, "append", after_another)
+    with pytest.raises(BudgetError, match=r"3\.00 USD committed to jobs that are queued"):
+        commit(folder, [pledge("ours", "4")], clock)
+    budget = folder.read(SCOPE)
+    assert [each.run_id for each in budget.committed_to()] == ["other"]
+    commit(folder, [pledge("small", "2.5")], clock)

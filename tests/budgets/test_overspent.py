@@ -1,0 +1,108 @@
+"""What runs when a hard budget is reached: it may finish, or is told to save and leave."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from hpcflow.budgets.records import OnExceeded
+from hpcflow.launch import standby
+from hpcflow.model.journal import Overspent
+from hpcflow.model.state import Cause
+from hpcflow.requeue import overspent
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from tests.budgets.desk import BudgetDesk
+from tests.requeue.killing import Killer
+from tests.requeue.standbys import begins
+
+SAVE = OnExceeded.SAVE_AND_STOP
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> BudgetDesk:
+    return BudgetDesk(tmp_path)
+
+
+def notices(run_dir: Path) -> list[str]:
+    records = journal.read(RunDir(run_dir))
+    return [each.why for each in records if isinstance(each, Overspent)]
+
+
+def test_by_default_what_runs_may_finish(desk: BudgetDesk) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.clock.advance(900)
+    desk.set(hard="1")
+    assert desk.tick().overspent == {}
+    assert not RunDir(launched.run_dir).attempt(1).notice.exists()
+
+
+def test_it_saves_and_leaves_and_goes_on_once_the_budget_was_raised(desk: BudgetDesk) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.clock.advance(300)
+    desk.set(hard="1", on_exceeded=SAVE)
+    assert desk.tick().overspent == {}, "half a dollar so far"
+    desk.clock.advance(300)
+    why = "budget project:vision of 1.00 USD is reached"
+    assert desk.tick().overspent == {launched.run_id: why}
+    assert RunDir(launched.run_dir).attempt(1).notice.read_text() == "budget\n"
+    assert desk.seen(launched.run_id).run.next_action == f"notice: {why}"
+    desk.clock.advance(10)
+    assert desk.tick().overspent == {}, "once"
+    desk.end(launched.job_id, "FAILED", checkpoint=100, exit_code=75)
+    desk.tick()
+    desk.clock.advance(60)
+    desk.tick()
+    seen = desk.seen(launched.run_id)
+    assert seen.attempts[0].cause is Cause.CHECKPOINTED
+    assert (
+        seen.run.next_action == "wait: budget project:vision of 1.00 USD has no room for 3.00 USD"
+    )
+    assert notices(launched.run_dir) == [why]
+    desk.set(hard="10")
+    desk.clock.advance(60)
+    assert list(desk.tick().sent) == [launched.run_id]
+    desk.assert_rebuilt_alike(launched.run_id)
+
+
+def test_the_standby_of_such_a_run_does_not_go_on(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.slurm._starts_at_once = False
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    waiting = desk.tick().standbys[launched.run_id]
+    desk.clock.advance(900)
+    desk.set(hard="1", on_exceeded=SAVE)
+    assert list(desk.tick().overspent) == [launched.run_id]
+    assert desk.alive() == [launched.job_id]
+    assert RunDir(launched.run_dir).attempt(2).claim.read_text() != waiting
+    assert desk.tick().standbys == {}
+
+
+def test_whoever_is_killed_over_a_notice_has_it_given_by_the_next(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killer = Killer(monkeypatch)
+    killer.watch(journal, "append")
+    killer.watch(overspent, "write_new")
+    killer.watch(standby, "discard")
+    for moment in count(1):
+        launched = desk.launch()
+        desk.tick()
+        desk.clock.advance(900)
+        desk.set(f"run:{launched.run_id}", hard="1", on_exceeded=SAVE)
+        killer.aim_at(moment)
+        with killer.armed():
+            desk.tick()
+        desk.tick()
+        assert RunDir(launched.run_dir).attempt(1).notice.exists(), f"killed at {moment}"
+        assert notices(launched.run_dir)
+        desk.cancel(RunDir(launched.run_dir))
+        if not killer.has_struck:
+            break
+    assert moment > 4
