@@ -65,13 +65,13 @@ def refusal_from(answer: Answer) -> SchedulerError:
     text = answer.stderr
     if any(message in text for message in (*UNAVAILABLE, *DOUBTS)):
         return SchedulerUnavailable(
-            f"Slurm does not answer now: {_said(answer)}", next_action="try again later"
+            f"Slurm does not take the job now: {_said(answer)}", next_action="try again later"
         )
     if POLICY in text:
         return _limit(answer)
     if any(message in text for message in DELAYS):
         return SubmissionDelayed(
-            f"Slurm would not take the job now: {_said(answer)}", next_action="try again later"
+            f"Slurm does not take the job now: {_said(answer)}", next_action="try again later"
         )
     known = (refusal for refusal in REFUSALS if refusal.text in text)
     return _refused(answer, next(known, Refusal("", None, "correct what sbatch complains of")))
