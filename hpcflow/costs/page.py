@@ -11,11 +11,10 @@ from typing import Any
 
 from hpcflow.costs import words
 from hpcflow.costs.keeping import Keeping
+from hpcflow.costs.page_tables import all_table, kept_table, shares_table, worst_table
 from hpcflow.costs.pictures import pictures
 from hpcflow.costs.plots import require_matplotlib
 from hpcflow.costs.report import Line, Report
-from hpcflow.costs.showback import showback
-from hpcflow.costs.storage import StorageLine
 from hpcflow.costs.wasted import WastedRun
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.rows import BilledRow
@@ -53,24 +52,6 @@ class _Card:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class _Row:
-    texts: Sequence[str]
-    numbers: Sequence[str]
-    remarks: Sequence[str] = ()
-    is_sum: bool = False
-
-
-@dataclass(frozen=True)
-class _Table:
-    title: str
-    caption: str
-    texts: Sequence[str]
-    numbers: Sequence[str]
-    rows: Sequence[_Row]
-    remarks: Sequence[str] = ()
-
-
 def page(content: Content) -> str:
     """The page as HTML.
 
@@ -97,10 +78,10 @@ def page(content: Content) -> str:
         tables=[
             each
             for each in (
-                _worst(content.worst),
-                _shares(content.rows),
-                _kept(content.kept),
-                _all(found, said),
+                worst_table(content.worst),
+                shares_table(content.rows),
+                kept_table(content.kept),
+                all_table(found, said),
             )
             if each.rows
         ],
@@ -172,116 +153,3 @@ def _cards_of_keeping(kept: Keeping) -> list[_Card]:
         return []
     note = f"{float(total.gb_months):,.2f} GB-months kept, {float(total.gb):,.2f} GB fetched"
     return [_Card("Checkpoints", f"{float(total.cost_usd):,.2f}", "USD", note)]
-
-
-def _kept(kept: Keeping) -> _Table:
-    found = kept.report
-
-    def row(line: StorageLine, names: Sequence[str]) -> _Row:
-        numbers = (line.gb_months, line.storage_usd, line.gb, line.egress_usd, line.cost_usd)
-        texts = [f"{float(number):,.2f}" for number in numbers]
-        return _Row(names, texts, is_sum=line is found.total)
-
-    lines = [row(line, [*(name or "-" for name in line.by), line.place]) for line in found.lines]
-    total = row(found.total, ["all", *[""] * len(found.keys)])
-    return _Table(
-        "Checkpoints that were kept and fetched",
-        "Beside the bills of jobs, and not in them.",
-        [*_titles(found.keys), "In"],
-        ("GB-months", "Keeping USD", "GB fetched", "Fetching USD", "USD"),
-        [*lines, total] if lines else [],
-    )
-
-
-def _titles(keys: Sequence[str]) -> list[str]:
-    return [key.replace("_", " ").capitalize() for key in keys]
-
-
-def _worst(worst: Sequence[WastedRun]) -> _Table:
-    return _Table(
-        "What wasted the most",
-        "Runs, the worst first: by money or, where not all of it has a price, by GPU hours.",
-        ("Run", "Project", "User"),
-        ("Wasted USD", "GPU hours", "Hours", "Of its hours"),
-        [
-            _Row(
-                (each.run_id, each.project, each.user),
-                (
-                    "?" if each.wasted_usd is None else f"{each.wasted_usd:,.2f}",
-                    f"{each.wasted_gpu_hours:,.2f}",
-                    f"{each.wasted_hours:,.2f}",
-                    words.percent(each.share, 1),
-                ),
-                (f"{each.why}: {each.next_action}",),
-            )
-            for each in worst
-        ],
-        ("Why, and what to do",),
-    )
-
-
-def _shares(rows: Sequence[BilledRow]) -> _Table:
-    """Who used how much of each project; nothing where there is one user alone."""
-    if len({row.user for row in rows}) < 2:
-        return _Table("", "", (), (), ())
-    lines = []
-    for team in showback(rows):
-        of = "" if team.unit.name == "USD" else f" of the {team.unit.name}"
-        members = [(each.user, each.line, each.share) for each in team.members]
-        lines += [
-            _Row(
-                (team.name or "-", user),
-                (
-                    f"{line.runs:,}",
-                    f"{line.gpu_hours:,.2f}",
-                    words.usd(line),
-                    "" if share is None else words.percent(share, 1) + of,
-                ),
-                is_sum=line is team.total,
-            )
-            for user, line, share in [*members, ("all", team.total, None)]
-        ]
-    return _Table(
-        "Who used how much of each project",
-        "Shares of the money; of the hours where not all of a project has a price.",
-        ("Project", "User"),
-        ("Runs", "GPU hours", "USD", "Share"),
-        lines,
-    )
-
-
-def _all(found: Report, said: str) -> _Table:
-    has_su = found.total.cost_su is not None
-    numbers = (
-        *("Runs", "Attempts", "GPU hours", "Hours", "USD", *(["SU"] if has_su else [])),
-        *("Wasted USD", "Saved USD", "No price", "Estimated"),
-    )
-
-    def row(line: Line, names: Sequence[str], *, is_sum: bool = False) -> _Row:
-        has_usd = line.cost_usd is not None
-        return _Row(
-            names,
-            (
-                f"{line.runs:,}",
-                f"{line.attempts:,}",
-                f"{line.gpu_hours:,.2f}",
-                f"{line.hours:,.2f}",
-                words.usd(line),
-                *([words.su(line)] if has_su else []),
-                f"{line.wasted_usd:,.2f}" if has_usd else "",
-                f"{line.saved_usd:,.2f}" if line.saved_usd else "",
-                f"{line.unpriced:,}" if line.unpriced else "",
-                f"{line.unsure:,}" if line.unsure else "",
-            ),
-            is_sum=is_sum,
-        )
-
-    lines = [row(line, [name or "-" for name in line.by]) for line in found.lines]
-    total = row(found.total, ["all", *[""] * (len(found.keys) - 1)], is_sum=True)
-    return _Table(
-        f"All, by {said}",
-        "The dearest first.",
-        _titles(found.keys),
-        numbers,
-        [*lines, total] if lines else [],
-    )

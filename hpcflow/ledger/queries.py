@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
-from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import to_text
@@ -15,16 +14,13 @@ from hpcflow.ledger.codec import DamagedError, columns, decode_all
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import (
     AttemptRow,
-    BilledRow,
     CheckpointRow,
     DueBill,
     HowFar,
-    JobRow,
     MirroredRow,
     MirrorLagRow,
     RunningRow,
     RunRow,
-    StoringRow,
 )
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, MirrorLag, RunDetail, RunView
@@ -346,85 +342,6 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
         for row in decode_all(AttemptRow, names, rows, AttemptRow)
         for site, run_dir, partition in [of_run(by_id, row.run_id)]
     ]
-
-
-def bills(
-    connection: Connection, since: datetime, until: datetime, filters: Mapping[str, str]
-) -> list[BilledRow]:
-    """All attempts that were jobs and ended between two times, with what they belong to.
-
-    Args:
-        filters: column of a run -> the value that it must have.
-    """
-    of_run_names = ("run_id", "project", "user_name", "site", "parent_sweep", "gpu_type")
-    where = "".join(f" AND {name} = ?" for name in filters)
-    with connection.transaction(write=False):
-        # In no order: that of a key would mean to look for each row by itself.
-        rows = _select(
-            connection,
-            "attempt",
-            _BILLED,
-            "state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?",
-            [AttemptState.ENDED.value, to_text(since), to_text(until)],
-        )
-        found = _select(connection, "run", of_run_names, f"1 = 1{where}", [*filters.values()])
-    by_id = {run_id: said for run_id, *said in found}
-
-    def billed(run_id: str, number: int, partition: str | None, *bill: Any) -> BilledRow | None:
-        said = by_id.get(run_id)
-        if said is None:
-            return None
-        project, user, site, sweep, gpu_type = said
-        return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
-
-    made = decode_all(AttemptRow, _BILLED, rows, billed)
-    kept = [row for row in made if row is not None]
-    kept.sort(key=_RUN_AND_ATTEMPT)
-    return kept
-
-
-_RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
-_BILLED: Final = (
-    *("run_id", "attempt", "partition", "cause", "ended_at", "billed_by", "elapsed_s"),
-    *("gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s"),
-)
-
-
-def jobs(connection: Connection, user: str) -> list[JobRow]:
-    """All attempts of a user that are, or were, jobs."""
-    names = ("run_id", "attempt", "job_id", "job_name", "submitted_at")
-    where = f"job_id IS NOT NULL AND {_OF_USER} ORDER BY run_id, attempt"
-    with connection.transaction(write=False):
-        rows = _select(connection, "attempt", names, where, [user])
-        found = connection.rows("SELECT run_id, site FROM run WHERE user_name = ?", [user])
-    site_of = dict(found)
-    attempts = decode_all(AttemptRow, names, rows, lambda *attempt: attempt)
-    return [
-        JobRow(run_id, number, job_id, job_name, of_run(site_of, run_id), at)
-        for run_id, number, job_id, job_name, at in attempts
-    ]
-
-
-def sites(connection: Connection, filters: Mapping[str, str]) -> list[str]:
-    """The sites of all runs that fit; filters as those of :func:`bills`."""
-    where = "".join(f" AND {name} = ?" for name in filters)
-    sql = f"SELECT DISTINCT site FROM run WHERE 1 = 1{where} ORDER BY site"  # noqa: S608 - our names
-    return [site for (site,) in connection.rows(sql, [*filters.values()])]
-
-
-def storing(
-    connection: Connection, sites: Sequence[str], filters: Mapping[str, str]
-) -> list[StoringRow]:
-    """The runs of these sites, and where their checkpoints are kept.
-
-    Args:
-        filters: as those of :func:`bills`.
-    """
-    names = ("run_id", "project", "user_name", "site", "parent_sweep", "run_dir", "mirror_url")
-    where = "".join(f" AND {name} = ?" for name in filters)
-    where = f"site IN ({_marks(sites)}){where} ORDER BY run_id"
-    found = _select(connection, "run", names, where, [*sites, *filters.values()])
-    return decode_all(RunRow, names, found, StoringRow)
 
 
 def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:

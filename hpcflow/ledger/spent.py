@@ -1,0 +1,107 @@
+"""What reports of costs ask the ledger: bills, the jobs that they are of, who keeps checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final
+
+from hpcflow.clock import to_text
+from hpcflow.ledger.codec import decode_all
+from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.queries import of_run
+from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
+from hpcflow.model.state import AttemptState
+
+
+def bills(
+    connection: Connection, since: datetime, until: datetime, filters: Mapping[str, str]
+) -> list[BilledRow]:
+    """All attempts that were jobs and ended between two times, with what they belong to.
+
+    Args:
+        filters: column of a run -> the value that it must have.
+    """
+    # In no order: that of a key would mean to look for each row by itself.
+    of_attempts = (
+        f"SELECT {', '.join(_BILLED)} FROM attempt "  # noqa: S608 - our names
+        "WHERE state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?"
+    )
+    of_runs = (
+        "SELECT run_id, project, user_name, site, parent_sweep, gpu_type FROM run "  # noqa: S608 - our names
+        f"WHERE 1 = 1{_fits(filters)}"
+    )
+    times = [AttemptState.ENDED.value, to_text(since), to_text(until)]
+    with connection.transaction(write=False):
+        rows = connection.rows(of_attempts, times)
+        found = connection.rows(of_runs, [*filters.values()])
+    by_id = {run_id: said for run_id, *said in found}
+
+    def billed(run_id: str, number: int, partition: str | None, *bill: Any) -> BilledRow | None:
+        said = by_id.get(run_id)
+        if said is None:
+            return None
+        project, user, site, sweep, gpu_type = said
+        return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
+
+    made = decode_all(AttemptRow, _BILLED, rows, billed)
+    kept = [row for row in made if row is not None]
+    kept.sort(key=_RUN_AND_ATTEMPT)
+    return kept
+
+
+_RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
+_BILLED: Final = (
+    *("run_id", "attempt", "partition", "cause", "ended_at", "billed_by", "elapsed_s"),
+    *("gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s"),
+)
+_JOB: Final = ("run_id", "attempt", "job_id", "job_name", "submitted_at")
+_STORING: Final = (
+    *("run_id", "project", "user_name", "site", "parent_sweep", "run_dir", "mirror_url"),
+)
+
+
+def jobs(connection: Connection, user: str) -> list[JobRow]:
+    """All attempts of a user that are, or were, jobs."""
+    own = "SELECT run_id FROM run WHERE user_name = ?"
+    of_attempts = (
+        f"SELECT {', '.join(_JOB)} FROM attempt "  # noqa: S608 - our names
+        f"WHERE job_id IS NOT NULL AND run_id IN ({own}) ORDER BY run_id, attempt"
+    )
+    with connection.transaction(write=False):
+        rows = connection.rows(of_attempts, [user])
+        found = connection.rows("SELECT run_id, site FROM run WHERE user_name = ?", [user])
+    site_of = dict(found)
+    attempts = decode_all(AttemptRow, _JOB, rows, lambda *attempt: attempt)
+    return [
+        JobRow(run_id, number, job_id, job_name, of_run(site_of, run_id), at)
+        for run_id, number, job_id, job_name, at in attempts
+    ]
+
+
+def sites(connection: Connection, filters: Mapping[str, str]) -> list[str]:
+    """The sites of all runs that fit; filters as those of :func:`bills`."""
+    sql = f"SELECT DISTINCT site FROM run WHERE 1 = 1{_fits(filters)} ORDER BY site"  # noqa: S608 - our names
+    return [site for (site,) in connection.rows(sql, [*filters.values()])]
+
+
+def storing(
+    connection: Connection, sites: Sequence[str], filters: Mapping[str, str]
+) -> list[StoringRow]:
+    """The runs of these sites, and where their checkpoints are kept.
+
+    Args:
+        filters: as those of :func:`bills`.
+    """
+    marks = ", ".join("?" * len(sites))
+    sql = (
+        f"SELECT {', '.join(_STORING)} FROM run "  # noqa: S608 - our names, and marks
+        f"WHERE site IN ({marks}){_fits(filters)} ORDER BY run_id"
+    )
+    found = connection.rows(sql, [*sites, *filters.values()])
+    return decode_all(RunRow, _STORING, found, StoringRow)
+
+
+def _fits(filters: Mapping[str, str]) -> str:
+    return "".join(f" AND {name} = ?" for name in filters)
