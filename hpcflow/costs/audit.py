@@ -13,7 +13,8 @@ from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.ledger.rows import BilledRow, DueBill
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
-from hpcflow.observe.billing import accounted, bill_of_job, components_of, record_of
+from hpcflow.observe.bill_words import bill_of_job
+from hpcflow.observe.billing import accounted, components_of, record_of
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 

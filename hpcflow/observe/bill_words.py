@@ -1,0 +1,155 @@
+"""What a job was given, and for how long -> the part of an attempt's record that is its bill."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from hpcflow.model.journal import ChargeLine
+from hpcflow.model.usage import Usage
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.sites.bill import Bill, bill_of
+from hpcflow.sites.schema import Partition, Site
+
+
+def bill_of_job(job: JobInfo, site: Site, now: datetime) -> Bill:
+    """What a job costs that is no attempt of any run."""
+    begin, end, elapsed_s = _times(job, now)
+    partition = site.partitions.get(key_of(site, job.partition) or "")
+    return _bill(job.usage or Usage(), partition, site, begin, end, elapsed_s)
+
+
+def bill_of_record(job: JobInfo, key: str | None, site: Site, until: datetime) -> dict[str, Any]:
+    """The part of an attempt's record that is the bill, by a record of accounting.
+
+    Args:
+        key: what the site file calls the partition.
+        until: its end, where accounting has none.
+    """
+    begin, end, elapsed_s = _times(job, until)
+    return bill_words(key, site, job.usage or Usage(), begin, end, elapsed_s)
+
+
+def _times(job: JobInfo, until: datetime) -> tuple[datetime, datetime, Decimal]:
+    """When it ran, and for how long it is charged; ``until`` where accounting has no end."""
+    end = job.ended_at or until
+    begin = job.started_at or end  # what never ran has no start
+    return begin, max(begin, end), Decimal(job.elapsed_s or 0)
+
+
+def key_of(site: Site, slurm_partition: str | None) -> str | None:
+    """What the site file calls a partition of Slurm's."""
+    keys = (key for key in site.partitions if site.slurm_partition(key) == slurm_partition)
+    return next(keys, slurm_partition)
+
+
+def together(bills: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several bills as one; what one of them does not know, nobody does."""
+    if len(bills) == 1:
+        return bills[0]
+    gpus: Counter[str] = Counter()
+    for bill in bills:
+        gpus.update(bill["gpus"])
+    found = {
+        name: sum(bill[name] for bill in bills) for name in ("nodes", "cpus", "mem_mb", "gpu_hours")
+    }
+    for name in ("cost_usd", "cost_su"):
+        amounts = [bill[name] for bill in bills]
+        found[name] = None if None in amounts else sum(amounts, Decimal(0))
+    others = [bill["on_demand_usd"] for bill in bills]
+    if any(each is not None for each in others):
+        paid = [bill["cost_usd"] for bill in bills]
+        instead = [one if one is not None else two for one, two in zip(others, paid, strict=True)]
+        others = [None if None in instead else sum(instead, Decimal(0))]
+    return {
+        **found,
+        "elapsed_s": bills[0]["elapsed_s"],
+        "gpus": dict(gpus),
+        "on_demand_usd": others[0],
+        "charges": [line for bill in bills for line in bill["charges"]],
+    }
+
+
+def bill_words(
+    key: str | None,
+    site: Site,
+    usage: Usage,
+    begin: datetime,
+    end: datetime,
+    elapsed_s: Decimal,
+) -> dict[str, Any]:
+    """The part of a record that is the bill.
+
+    Args:
+        key: what the site file calls the partition.
+    """
+    partition = site.partitions.get(key or "")
+    bill = _bill(usage, partition, site, begin, end, elapsed_s)
+    on_demand = None
+    if partition is not None and partition.preemptible:
+        other = on_demand_of(site, partition)
+        if other is not None:
+            on_demand = _bill(usage, other, site, begin, end, elapsed_s).cost_usd
+    return {
+        "elapsed_s": elapsed_s,
+        "nodes": usage.nodes,
+        "cpus": usage.cpus,
+        "mem_mb": usage.mem_mb,
+        "gpus": dict(usage.gpus),
+        "gpu_hours": bill.gpu_hours,
+        "cost_usd": bill.cost_usd,
+        "cost_su": bill.cost_su,
+        "on_demand_usd": on_demand,
+        "charges": [
+            ChargeLine(
+                kind=line.kind,
+                begin=line.begin,
+                end=line.end,
+                hours=line.hours,
+                cost_usd=line.cost_usd,
+                cost_su=line.cost_su,
+            )
+            for line in bill.charges
+        ],
+    }
+
+
+def on_demand_of(site: Site, partition: Partition) -> Partition | None:
+    """The partition that a job would be in if it could not be preempted: the first of the site with
+    the same GPUs and a price in money."""
+    return next(
+        (
+            other
+            for other in site.partitions.values()
+            if not other.preemptible
+            and other.gpu_type == partition.gpu_type
+            and bool(other.gpus_per_node) == bool(partition.gpus_per_node)
+            and other.price is not None
+            and other.price.is_said(in_money=True)
+        ),
+        None,
+    )
+
+
+def _bill(
+    usage: Usage,
+    partition: Partition | None,
+    site: Site,
+    begin: datetime,
+    end: datetime,
+    elapsed_s: Decimal,
+) -> Bill:
+    names = {each.gres_name or key: key for key, each in site.gpu_types.items()}
+    if partition is not None and partition.gpu_type is not None:
+        names[""] = partition.gpu_type  # Slurm was not told to track types, and there is only one
+    return bill_of(
+        usage,
+        partition.price if partition is not None else None,
+        begin=begin,
+        end=end,
+        elapsed_s=elapsed_s,
+        gpu_types=names,
+    )

@@ -1,0 +1,73 @@
+"""What reports of costs ask the ledger, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import Accounted
+from hpcflow.model.run import Mirror
+from hpcflow.model.state import AttemptState, Cause
+from tests.ledger.lines import at, ended, intended, observed, submitted, text
+from tests.ledger.test_store import change_of
+from tests.storage.runs import make_run
+
+
+def accounted(attempt: int, usd: str) -> bytes:
+    times = {"started_at": at(0), "ended_at": at(60), "elapsed_s": Decimal(3600)}
+    facts = {"attempt": attempt, "job_id": f"10{attempt}", "source": "accounting", **times}
+    return text(Accounted(at=at(61), gpu_hours=Decimal(8), cost_usd=Decimal(usd), **facts))
+
+
+def lived(attempt: int, end: float) -> list[bytes]:
+    begin = end - 60
+    return [
+        intended(attempt, begin),
+        submitted(attempt, begin),
+        observed(attempt, AttemptState.RUNNING, begin, started_at=at(begin)),
+        ended(attempt, Cause.PREEMPTED, end, ended_at=at(end)),
+    ]
+
+
+def fill(ledger: Ledger, tmp_path: Path) -> tuple[str, str]:
+    """One run with two attempts that are over, and one that runs; and one of another project."""
+    mirror = Mirror(url="s3://lab/ada/")
+    one = make_run(tmp_path).model_copy(update={"mirror": mirror})
+    other = make_run(tmp_path, project="speech").model_copy(update={"site": "elsewhere"})
+    runs = intended(3, 200), submitted(3, 200), observed(3, AttemptState.RUNNING, 201)
+    lines = [*lived(2, 120), accounted(2, "1.50000001"), *lived(1, 60), *runs]
+    ledger.apply([change_of(one, lines, []), change_of(other, lived(1, 60), [])])
+    return one.run_id, other.run_id
+
+
+def test_bills_are_of_what_has_ended_in_this_time(ledger: Ledger, tmp_path: Path) -> None:
+    one, other = fill(ledger, tmp_path)
+    found = ledger.bills(since=at(0), until=at(1000), filters={})
+    assert [(row.run_id, row.attempt) for row in found] == sorted([(one, 1), (one, 2), (other, 1)])
+    (row,) = ledger.bills(since=at(61), until=at(1000), filters={"project": "vision"})
+    assert (row.attempt, row.project, row.user, row.site) == (2, "vision", "ada", "devcluster")
+    assert (row.cause, row.ended_at, row.billed_by) == ("preempted", at(120), "accounting")
+    assert (Decimal(row.cost_usd or 0), row.cost_su) == (Decimal("1.50000001"), None)
+    assert (row.elapsed_s, row.gpu_hours, row.gpu_type) == (3600, 8, "a100")
+    assert ledger.bills(since=at(0), until=at(60), filters={}) == []
+    assert ledger.bills(since=at(0), until=at(99), filters={"user_name": "grace"}) == []
+
+
+def test_jobs_are_those_that_run_too(ledger: Ledger, tmp_path: Path) -> None:
+    one, other = fill(ledger, tmp_path)
+    found = ledger.jobs(user="ada")
+    assert {(row.run_id, row.attempt, row.job_id, row.site) for row in found} == {
+        *((one, number, f"10{number}", "devcluster") for number in (1, 2, 3)),
+        (other, 1, "101", "elsewhere"),
+    }
+    assert ledger.jobs(user="grace") == []
+
+
+def test_who_keeps_checkpoints_where(ledger: Ledger, tmp_path: Path) -> None:
+    one, _ = fill(ledger, tmp_path)
+    assert ledger.sites(filters={}) == ["devcluster", "elsewhere"]
+    assert ledger.sites(filters={"project": "speech"}) == ["elsewhere"]
+    (row,) = ledger.storing(["devcluster"], filters={"user_name": "ada"})
+    assert (row.run_id, row.mirror_url, row.sweep) == (one, "s3://lab/ada", None)
+    assert ledger.storing([], filters={}) == []
