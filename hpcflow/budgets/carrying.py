@@ -72,6 +72,7 @@ def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
         opening_from(said["opening"]),
         None if said["opened_at"] is None else from_text(said["opened_at"]),
         changes=[change_from(each) for each in said["changes"]],
+        is_whole=False,
         carried={str(month): opening_from(each) for month, each in said["months"].items()},
     )
     for each in said["entries"]:

@@ -48,7 +48,8 @@ def commit(
     with folder.lock(clock):
         now = clock.now()
         sizes = {scope: folder.size(scope) for scope in scopes}
-        budgets = {scope: folder.read(scope) for scope in sorted(scopes) if folder.has(scope)}
+        there = [scope for scope in sorted(scopes) if folder.has(scope)]
+        budgets = {scope: folder.look(scope).copy() for scope in there}
         lines: dict[Scope, list[str]] = defaultdict(list)
         for pledge in pledges:
             scope = Scope("run", pledge.run_id)
@@ -191,5 +192,5 @@ def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, 
 
 def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:
     if scope not in read:
-        read[scope] = folder.read(scope)
+        read[scope] = folder.look(scope)
     return read[scope]

@@ -21,6 +21,7 @@ from hpcflow.storage.files import (
     append_line_durably,
     fsync_folder,
     read_file,
+    read_from,
     size_of,
     storage_error,
 )
@@ -33,6 +34,19 @@ if TYPE_CHECKING:
 
 #: It is held for as long as it takes to read and write a few lines.
 _WAIT_S: Final = 60.0
+_MOST_LOOKED: Final = 20_000
+
+
+@dataclass
+class _Looked:
+    """What this process knows of a file, up to a byte of it."""
+
+    inode: int
+    offset: int
+    budget: Budget
+
+
+_LOOKED: Final[dict[Path, _Looked]] = {}
 
 
 @dataclass(frozen=True)
@@ -106,17 +120,48 @@ class BudgetFolder:
         Raises:
             StorageError: its file cannot be read.
         """
+        return self._load(scope, whole=whole)[0]
+
+    def look(self, scope: Scope) -> Budget:
+        """The same for whoever looks again and again, and changes nothing of it: this process reads
+        only what was added since it last looked.
+
+        Raises:
+            StorageError: its file cannot be read.
+        """
+        path = self.file(scope)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return Budget(scope)
+        except OSError as error:
+            raise storage_error("look at", path, error) from error
+        known = _LOOKED.get(path)
+        if known is None or known.inode != status.st_ino or known.offset > status.st_size:
+            if len(_LOOKED) >= _MOST_LOOKED:
+                _LOOKED.clear()
+            budget, offset = self._load(scope, whole=False)
+            known = _LOOKED[path] = _Looked(status.st_ino, offset, budget)
+        elif known.offset < status.st_size:
+            data = read_from(path, known.offset, status.st_size - known.offset)
+            end = data.rfind(b"\n") + 1
+            fold(known.budget, (line for line in data[:end].split(b"\n") if line))
+            known.offset += end
+        return known.budget
+
+    def _load(self, scope: Scope, *, whole: bool) -> tuple[Budget, int]:
+        """One budget, and how far its file was read."""
         path = self.file(scope)
         try:
             data = read_file(path)
         except FileNotFoundError:
-            return Budget(scope)
+            return Budget(scope), 0
         except OSError as error:
             raise storage_error("read", path, error) from error
         # A last line without its end is torn, or being written: it is not there yet.
         data = data[: data.rfind(b"\n") + 1]
         budget, begin = (Budget(scope), 0) if whole else _begin(scope, data)
-        return fold(budget, (line for line in data[begin:].split(b"\n") if line))
+        return fold(budget, (line for line in data[begin:].split(b"\n") if line)), len(data)
 
     def size(self, scope: Scope) -> int:
         """How long its file is, in bytes; 0 without one.

@@ -152,9 +152,11 @@ def reached(budget: Budget, now: datetime) -> str | None:
     """In which words a hard limit is reached, by what is spent and by what runs until now; None
     where none is."""
     for unit in UNITS:
-        limit, used = budget.limit(unit).hard, budget.used(unit, now)
-        so_far = used.spent + used.so_far
-        if limit is not None and so_far >= limit and so_far > 0:
+        limit = budget.limit(unit).hard
+        if limit is None:
+            continue
+        so_far = budget.used(unit, now).spent + budget.so_far(unit, now)
+        if so_far >= limit and so_far > 0:
             return f"budget {budget.scope} of {shown(limit, unit)} is reached"
     return None
 
@@ -164,14 +166,17 @@ def warnings_of(budget: Budget, now: datetime) -> list[str]:
     count."""
     found = []
     for unit in UNITS:
-        limit, used = budget.limit(unit), budget.used(unit, now)
+        limit = budget.limit(unit)
+        if limit.soft is None and limit.hard is None:
+            continue
+        used = budget.used(unit, now)
         if limit.soft is not None and used.taken > limit.soft:
             of = f" of {shown(limit.hard, unit)}" if limit.hard is not None else ""
             found.append(
                 f"budget {budget.scope}: {shown(used.taken, unit)}{of} are spent or committed, "
                 f"more than {shown(limit.soft, unit)}: hpcflow budget show {budget.scope}"
             )
-        if used.unknown and (limit.soft is not None or limit.hard is not None):
+        if used.unknown:
             hours = budget.used("gpu_hours", now).taken
             found.append(
                 f"budget {budget.scope}: {used.unknown} attempts have no price in {UNITS[unit]} "

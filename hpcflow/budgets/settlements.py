@@ -9,7 +9,7 @@ from hpcflow.budgets.amounts import Amounts
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import entry_line
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.state import Budget, Standing, fold
+from hpcflow.budgets.state import Standing
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,11 @@ class Settlement:
     is_final: bool
 
 
-def settle(
-    folder: BudgetFolder,
-    settlement: Settlement,
-    now: datetime,
-    read: dict[Scope, tuple[int, Budget]] | None = None,
-) -> None:
+def settle(folder: BudgetFolder, settlement: Settlement, now: datetime) -> None:
     """Put an attempt's bill in the place of what was committed to it, or correct the one before.
 
     Also of one to which nothing was committed: a job that Slurm has restarted, or that somebody
     sent by hand.
-
-    Args:
-        read: budgets that were read a moment ago, and the sizes of their files; gets those that
-            are read now. Whose file has grown since is read again.
 
     Raises:
         StorageError: it could not be written.
@@ -50,27 +41,19 @@ def settle(
     scopes = [scope for scope in settlement.scopes if folder.has(scope)]
     if not scopes:
         return
-    known = {} if read is None else read
     with folder.lock():
         for scope in scopes:
-            _settle(folder, scope, settlement, now, known)
+            _settle(folder, scope, settlement, now)
 
 
-def _settle(
-    folder: BudgetFolder,
-    scope: Scope,
-    settlement: Settlement,
-    now: datetime,
-    known: dict[Scope, tuple[int, Budget]],
-) -> None:
+def _settle(folder: BudgetFolder, scope: Scope, settlement: Settlement, now: datetime) -> None:
     key = (settlement.run_id, settlement.attempt)
-    size, budget = known.get(scope, (-1, None))
-    if budget is None or size != folder.size(scope):
-        budget = folder.read(scope)
+    budget = folder.look(scope)
     if budget.terms is None:
         return
-    # What is not known may have been settled long ago.
-    before = budget.entries.get(key) or folder.read(scope, whole=True).entries.get(key)
+    before = budget.entries.get(key)
+    if before is None and not budget.is_whole:  # it may have been settled long ago
+        before = folder.read(scope, whole=True).entries.get(key)
     if before is not None and before.standing is Standing.SETTLED:
         same = before.amounts == settlement.amounts and before.at == settlement.ended_at
         if before.is_final or (same and not settlement.is_final):
@@ -85,4 +68,3 @@ def _settle(
         is_final=settlement.is_final,
     )
     folder.append(scope, [line])
-    known[scope] = (folder.size(scope), fold(budget, [line.encode()]))

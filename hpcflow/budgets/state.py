@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
 from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import from_text
+
+#: Sums are kept for so many units and moments: a daemon looks at the same budget for weeks.
+_MOST_MOMENTS: Final = 16
 
 
 class Standing(str, Enum):
@@ -62,13 +65,11 @@ class Used:
     Attributes:
         spent: by bills.
         committed: may be taken by attempts that wait or run, in all of their time limits.
-        so_far: of what is committed, by those that are known to run.
         unknown: of so many attempts nobody knows the amount.
     """
 
     spent: Decimal
     committed: Decimal
-    so_far: Decimal
     unknown: int
 
     @property
@@ -88,7 +89,8 @@ class Budget:
         changes: what people said, oldest first; of a budget that is not read from its first line
             the last ones.
         carried: month -> what was settled for good in it before the line where reading began.
-        lines: how many were read.
+        is_whole: False where reading began at such a line.
+        lines: how many were read since the last such line.
         skipped: how many of them say nothing: torn, damaged, of a newer version.
     """
 
@@ -99,6 +101,7 @@ class Budget:
     entries: dict[tuple[str, int], Entry] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     carried: dict[str, Opening] = field(default_factory=dict)
+    is_whole: bool = True
     lines: int = 0
     skipped: int = 0
     _known: dict[tuple[str, datetime], Used] = field(default_factory=dict)
@@ -110,11 +113,13 @@ class Budget:
     def used(self, unit: str, now: datetime) -> Used:
         """What is taken of one unit."""
         if (unit, now) not in self._known:
+            if len(self._known) > _MOST_MOMENTS:
+                self._known.clear()
             self._known[unit, now] = self._sum(unit, now)
         return self._known[unit, now]
 
     def _sum(self, unit: str, now: datetime) -> Used:
-        spent = committed = so_far = Decimal(0)
+        spent = committed = Decimal(0)
         unknown = 0
         if self._counts(self.opened_at, now):
             spent += self.opening.amounts.of(unit) or 0
@@ -137,8 +142,12 @@ class Budget:
                 spent += amount
             else:
                 committed += amount
-                so_far += entry.so_far(now).of(unit) or 0
-        return Used(spent, committed, so_far, unknown)
+        return Used(spent, committed, unknown)
+
+    def so_far(self, unit: str, now: datetime) -> Decimal:
+        """Of what is committed, what those have taken that are known to run."""
+        amounts = (each.so_far(now).of(unit) for each in self.entries.values() if each.began_at)
+        return sum((each for each in amounts if each is not None), Decimal(0))
 
     def _counts(self, at: datetime | None, now: datetime) -> bool:
         """Whether what ended then counts now."""
@@ -161,6 +170,16 @@ class Budget:
         """The attempts that wait or run, or whose bill is still to come."""
         return [each for each in self.entries.values() if each.standing is Standing.COMMITTED]
 
+    def copy(self) -> Budget:
+        """Another one that says the same, and can be changed."""
+        return replace(
+            self,
+            entries=dict(self.entries),
+            changes=list(self.changes),
+            carried=dict(self.carried),
+            _known=dict(self._known),
+        )
+
     def change(self, change: Change) -> None:
         """Let what somebody said count."""
         self._known.clear()
@@ -181,7 +200,8 @@ class Budget:
         if record in ("set", "removed"):
             self.change(change_from(said))
             return
-        if record == "carried":  # all of it was read
+        if record == "carried":  # all that it says is known here
+            self.lines = 0
             return
         key = (str(said["run_id"]), int(said["attempt"]))
         before = self.entries.get(key)

@@ -38,7 +38,7 @@ def _amount_values(budget: Budget, unit: str, now: datetime) -> dict[str, Any]:
         "soft": _text(limit.soft),
         "spent": _text(used.spent),
         "committed": _text(used.committed),
-        "running_so_far": _text(used.so_far),
+        "running_so_far": _text(budget.so_far(unit, now)),
         "left": _text(left),
         "unknown": used.unknown,
     }

@@ -225,7 +225,7 @@ class Session:
         from hpcflow.launch.committing import warnings_about
 
         try:
-            found = warnings_about(run, site, self.settings.home, self.clock.now())
+            found = warnings_about([(run, site)], self.settings.home, self.clock.now())
         except StorageError as error:
             found = [error.message]
         for text in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -62,19 +63,24 @@ class Commitment:
             _log.warning("%s", error.message)
 
 
-def warnings_about(run: Run, site: Site, home: Home, now: datetime) -> list[str]:
-    """What people are told of the budgets that a run counts against: soft limits that are passed,
-    what cannot be counted.
+def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) -> list[str]:
+    """What people are told of the budgets that these runs count against: soft limits that are
+    passed, what cannot be counted.
 
     Raises:
         StorageError: a budget cannot be read.
     """
-    folder = budgets_of(site, home)
+    concerned = {
+        (folder, scope): None
+        for run, site in runs
+        for folder in [budgets_of(site, home)]
+        for scope in _scopes(run)
+    }
     return [
         text
-        for scope in _scopes(run)
+        for folder, scope in concerned
         if folder.has(scope)
-        for text in warnings_of(folder.read(scope), now)
+        for text in warnings_of(folder.look(scope), now)
     ]
 
 

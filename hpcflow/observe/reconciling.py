@@ -108,7 +108,7 @@ class _Look:
         budgets = [
             budget
             for each in sorted(wanted)
-            if (budget := self._folder.read(each)).terms is not None
+            if (budget := self._folder.look(each)).terms is not None
         ]
         by_scope = {budget.scope: budget for budget in budgets}
         by_key = {(row.run_id, row.attempt): row for row in rows}
@@ -215,7 +215,11 @@ class _Look:
             if entry is not None and entry.standing is not Standing.RELEASED:
                 continue
             key = (row.run_id, row.attempt)
-            if entry is None and key in self._folder.read(budget.scope, whole=True).entries:
+            if (
+                entry is None
+                and not budget.is_whole
+                and key in self._folder.read(budget.scope, whole=True).entries
+            ):
                 continue  # settled long ago, and the ledger has not heard of its end
             found = adopted(row, self._home, self._find_site, self._clock)
             if found is None:

@@ -7,9 +7,8 @@ from functools import cached_property
 
 from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
-from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.scope import scopes_of
 from hpcflow.budgets.settlements import Settlement, settle
-from hpcflow.budgets.state import Budget
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
@@ -18,11 +17,10 @@ from hpcflow.storage.rundir import read_run
 
 
 class Settling:
-    """Settles the bills of one look; reads each budget once."""
+    """Settles the bills of one look."""
 
     def __init__(self, find_site: Callable[[], Site], home: Home) -> None:
         self._find_site, self._home = find_site, home
-        self._budgets: dict[Scope, tuple[int, Budget]] = {}
 
     @cached_property
     def _folder(self) -> BudgetFolder:
@@ -48,4 +46,4 @@ class Settling:
             record.ended_at or record.at,
             is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
         )
-        settle(self._folder, settlement, record.at, self._budgets)
+        settle(self._folder, settlement, record.at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import suppress
 from pathlib import Path
 
 from hpcflow.budgets.commitments import no_room_for
@@ -71,8 +70,7 @@ class BudgetsNow:
 
     def warnings(self) -> list[str]:
         """What people are told of the budgets that something was committed to in this round."""
-        found: dict[str, None] = {}
-        with suppress(StorageError):  # as above, and it was said there
-            for run, site in self._sent:
-                found |= dict.fromkeys(warnings_about(run, site, self._home, self._now))
-        return list(found)
+        try:
+            return warnings_about(self._sent, self._home, self._now)
+        except StorageError as error:
+            return [error.message]

@@ -22,6 +22,7 @@ from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import OnExceeded
 from hpcflow.budgets.room import reached
 from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.state import Budget
 from hpcflow.errors import HpcflowError
 from hpcflow.launch import submission
 from hpcflow.launch.standby import discard
@@ -93,7 +94,7 @@ class _Round:
         for name in around.ledger.sites_at_work(user=around.settings.user):
             with suppress(HpcflowError):  # its site file is gone, which the round has said
                 folder = budgets_of(around.find_site(name), around.settings.home)
-                if folder.path.is_dir():
+                if folder.path.is_dir() and _may_want_notice(folder):
                     found[name] = folder
         return found
 
@@ -119,10 +120,8 @@ class _Round:
     def _words(self, folder: BudgetFolder, scope: Scope) -> str | None:
         if not folder.has(scope):
             return None
-        budget = folder.read(scope)
-        if budget.terms is None or budget.terms.on_exceeded is not OnExceeded.SAVE_AND_STOP:
-            return None
-        return reached(budget, self._around.clock.now())
+        budget = folder.look(scope)
+        return reached(budget, self._around.clock.now()) if _wants_notice(budget) else None
 
     def _tell(self, row: SpendingRow, run_dir: RunDir, scope: Scope, why: str) -> bool:
         """Give the notice to one attempt, if that was not done; whether it was done now."""
@@ -154,3 +153,15 @@ class _Round:
             except OSError as error:
                 raise storage_error("write", notice, error) from error
         return True
+
+
+def _wants_notice(budget: Budget) -> bool:
+    return budget.terms is not None and budget.terms.on_exceeded is OnExceeded.SAVE_AND_STOP
+
+
+def _may_want_notice(folder: BudgetFolder) -> bool:
+    """Whether any budget may ask for that. There may be one of each run: those are not opened."""
+    return any(
+        scope.kind in ("sweep", "run") or _wants_notice(folder.look(scope))
+        for scope in folder.scopes()
+    )
