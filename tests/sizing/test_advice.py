@@ -142,6 +142,48 @@ def test_the_most_of_all_attempts_counts() -> None:
     assert value("memory", seen(mem_peak_mb=100 * GIB), USE) == ("resources.mem", "128G")
 
 
+@pytest.mark.parametrize("cause", ["failed", "preempted", "node_failed"])
+def test_what_a_short_attempt_was_seen_to_need_is_needed_all_the_same(cause: str) -> None:
+    """The one that completed was restarted near its end."""
+    short = replace(
+        seen(seconds=600.0, mem_peak_mb=100 * GIB, cores_p95=7.0), cause=cause, elapsed_s=600.0
+    )
+    assert value("memory", short, USE) == ("resources.mem", "128G")
+    assert value("CPU cores", short, replace(USE, cpus=64)) == ("resources.cpus_per_task", "3")
+
+
+def test_cores_are_not_doubled_for_a_short_attempt() -> None:
+    short = replace(
+        seen(seconds=60.0, cores_p50=16.0, cores_p95=16.0, gpu_busy_mean=20.0), cause="failed"
+    )
+    advice, why = told(short, USE)
+    assert "CPU cores" not in advice
+    assert why["CPU cores"] == "all 16 cores of a node were at work, in a short attempt"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "elapsed_s", "is_running", "is_enough"),
+    [
+        (6500.0, 7200.0, False, True),
+        (6400.0, 7200.0, False, False),  # of the last 13 minutes, nobody knows anything
+        (20.0, 130.0, False, True),
+        (5500.0, 7200.0, True, True),  # the next time it tells is still to come
+        (3600.0, 7200.0, True, False),
+        (6500.0, None, False, False),
+    ],
+)
+def test_memory_is_advised_only_where_the_end_was_watched(
+    seconds: float, elapsed_s: float | None, is_running: bool, is_enough: bool
+) -> None:
+    use = replace(seen(seconds=seconds), elapsed_s=elapsed_s, is_running=is_running)
+    advice, why = told(use)
+    assert ("memory" in advice) is is_enough
+    if not is_enough:
+        assert why["memory"] == (
+            "no attempt was watched to its end, where the most is often needed"
+        )
+
+
 def test_a_run_in_several_attempts_needs_the_time_of_all() -> None:
     first = replace(USE, cause="preempted")
     assert value("time limit", first, USE) == ("resources.time_limit", "5h")
@@ -165,6 +207,13 @@ def test_memory_is_rounded_up_and_too_little_is_told_too(use: Use, better: str) 
 def test_an_attempt_that_had_more_since_it_ran_out_of_memory_counts() -> None:
     died = replace(USE, cause="out_of_memory", mem_mb=20 * GIB, measured=None)
     assert value("memory", died, USE) == ("resources.mem", "40G")
+    died = replace(died, mem_mb=64 * GIB)
+    assert value("memory", died, USE) == ("resources.mem", "96G")
+    assert "32.0 GiB (but an attempt ran out of 64G)" in told(died, USE)[0]["memory"]
+    assert told(died, replace(USE, mem_mb=100 * GIB))[1]["memory"].startswith("100G fits")
+    less = replace(USE, mem_mb=40 * GIB)
+    assert value("memory", died, less) == ("resources.mem", "96G")
+    assert "ran out of 64G (half as much again)" in told(died, less)[0]["memory"]
 
 
 def test_where_nodes_come_whole_nothing_of_a_node_is_advised() -> None:
