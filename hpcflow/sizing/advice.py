@@ -23,6 +23,8 @@ from hpcflow.sizing.words import Advice, Nothing
 MARGIN: Final = 1.25
 #: What saves less is not worth a change.
 _WORTH: Final = 0.75
+#: Slurm sends a notice so much early; see ``--signal`` in sbatch(1).
+_EARLY_S: Final = 60.0
 #: Of the memory: more is a risk.
 _NEARLY_FULL: Final = 0.95
 #: All cores are at work when as many are, half of the time.
@@ -42,6 +44,7 @@ def advise(
     *,
     whole_nodes: bool = False,
     gpu_mem_mb: Mapping[str, int] | None = None,
+    notice_s: int | None = None,
 ) -> Advised:
     """Advice for the next runs like this one.
 
@@ -49,8 +52,9 @@ def advise(
         uses: the attempts of a run, in their order.
         whole_nodes: whether the partition gives whole nodes only.
         gpu_mem_mb: types of GPUs that the site has -> memory of one.
+        notice_s: ``checkpoint.notice`` of the run; None where nobody knows it.
     """
-    found: list[Advice | Nothing] = [_time_limit(uses)]
+    found: list[Advice | Nothing] = [_time_limit(uses, notice_s)]
     if whole_nodes:
         why = "this partition gives whole nodes only"
         found += [Nothing("memory", why), Nothing("CPU cores", why)]
@@ -103,7 +107,7 @@ def _memory(uses: Sequence[Use]) -> Advice | Nothing:
     return Advice(what, "resources.mem", write_memory(better), text)
 
 
-def _time_limit(uses: Sequence[Use]) -> Advice | Nothing:
+def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
     what = "time limit"
     asked = uses[-1].time_limit_min if uses else None
     if asked is None:
@@ -113,10 +117,11 @@ def _time_limit(uses: Sequence[Use]) -> Advice | Nothing:
             return Nothing(what, "it was reached, and the run goes on from its checkpoint")
         return Nothing(what, "the run has not completed")
     # An attempt that was interrupted has done a part of it: alone, the last would be too short.
-    took_s = sum(use.elapsed_s or 0.0 for use in uses)
-    if took_s <= 0:
+    known_s = [use.elapsed_s for use in uses if use.elapsed_s is not None]
+    took_s = sum(known_s)
+    if took_s <= 0 or len(known_s) < len(uses):
         return Nothing(what, "nobody knows how long it took")
-    better = round_up.minutes(took_s / 60 * MARGIN)
+    better = round_up.minutes(_limit_s(took_s * MARGIN, notice_s) / 60)
     if better > _WORTH * asked:
         return Nothing(
             what, f"{write_duration(asked * 60)} fits: it took {format_duration(took_s)}"
@@ -127,8 +132,17 @@ def _time_limit(uses: Sequence[Use]) -> Advice | Nothing:
         "resources.time_limit",
         write_duration(better * 60),
         f"ask for {write_duration(better * 60)}, not {write_duration(asked * 60)}: it took "
-        f"{format_duration(took_s)}{attempts} (and a quarter more); shorter jobs start sooner",
+        f"{format_duration(took_s)}{attempts} (and a quarter more, and time for the notice); "
+        "shorter jobs start sooner",
     )
+
+
+def _limit_s(needed_s: float, notice_s: int | None) -> float:
+    """The shortest time limit that gives a program so long until its notice, which comes at most
+    a quarter of the limit before it (:func:`hpcflow.rendering.directives.notice_before_s`)."""
+    until_s = needed_s + _EARLY_S
+    of_quarter_s = until_s / 0.75
+    return of_quarter_s if notice_s is None else min(until_s + notice_s, of_quarter_s)
 
 
 def _cpus(uses: Sequence[Use]) -> Advice | Nothing:

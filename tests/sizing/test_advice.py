@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from hpcflow.model.measured import Measured
+from hpcflow.model.units import parse_duration_min
+from hpcflow.rendering.directives import notice_before_s
 from hpcflow.sizing.advice import advise
 from hpcflow.sizing.use import Use
 
@@ -50,7 +52,7 @@ def seen(use: Use = USE, **changes: Any) -> Use:
 
 def told(*uses: Use, **site: Any) -> tuple[dict[str, str], dict[str, str]]:
     """What is advised and what is not: its subject -> the words."""
-    found = advise(uses, **site)
+    found = advise(uses, **{"notice_s": 120, **site})
     return {each.what: each.text for each in found.advice}, {
         each.what: each.why for each in found.nothing
     }
@@ -58,7 +60,8 @@ def told(*uses: Use, **site: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 def value(what: str, *uses: Use, **site: Any) -> tuple[str | None, str | None]:
     """Key and value that are advised."""
-    (found,) = [each for each in advise(uses, **site).advice if each.what == what]
+    advised = advise(uses, **{"notice_s": 120, **site}).advice
+    (found,) = [each for each in advised if each.what == what]
     return found.key, found.value
 
 
@@ -66,13 +69,13 @@ def test_a_run_that_asked_for_too_much_is_told_so_in_numbers() -> None:
     advice, _ = told(USE)
     assert advice == {
         "memory": "ask for 40G, not 200G: the most on a node was 32.0 GiB (and a quarter more)",
-        "time limit": "ask for 150m, not 1d: it took 2h 00m (and a quarter more); shorter jobs "
-        "start sooner",
+        "time limit": "ask for 165m, not 1d: it took 2h 00m (and a quarter more, and time for the "
+        "notice); shorter jobs start sooner",
         "CPU cores": "ask for 1 for each rank, not 4: 95 % of the time no more than 3.0 of 16 "
         "cores of a node were at work (and a quarter more)",
     }
     assert value("memory", USE) == ("resources.mem", "40G")
-    assert value("time limit", USE) == ("resources.time_limit", "150m")
+    assert value("time limit", USE) == ("resources.time_limit", "165m")
     assert value("CPU cores", USE) == ("resources.cpus_per_task", "1")
 
 
@@ -99,6 +102,11 @@ def test_a_run_that_fits_is_left_alone_and_told_why() -> None:
         ([replace(USE, measured=None)], "GPUs", "it was not measured"),
         ([replace(USE, mem_mb=None)], "memory", "no amount was asked for"),
         ([replace(USE, time_limit_min=None)], "time limit", "none was asked for"),
+        (
+            [replace(USE, elapsed_s=None, cause="preempted"), USE],
+            "time limit",
+            "nobody knows how long it took",
+        ),
         (
             [replace(seen(seconds=600.0), cause="failed")],
             "memory",
@@ -186,9 +194,22 @@ def test_memory_is_advised_only_where_the_end_was_watched(
 
 def test_a_run_in_several_attempts_needs_the_time_of_all() -> None:
     first = replace(USE, cause="preempted")
-    assert value("time limit", first, USE) == ("resources.time_limit", "5h")
+    assert value("time limit", first, USE) == ("resources.time_limit", "315m")
     advice, _ = told(first, USE)
     assert "4h 00m in 2 attempts" in advice["time limit"]
+
+
+@pytest.mark.parametrize("notice_s", [1, 120, 600, 7200, None])
+@pytest.mark.parametrize("took_s", [30.0, 200.0, 500.0, 3000.0, 7200.0, 60_000.0])
+def test_the_time_limit_that_is_advised_is_long_enough_until_its_notice(
+    took_s: float, notice_s: int | None
+) -> None:
+    use = replace(USE, elapsed_s=took_s, time_limit_min=14_400)
+    _, better = value("time limit", use, notice_s=notice_s)
+    limit_min = parse_duration_min(better or "")
+    early_s = 60
+    notice_at_s = limit_min * 60 - notice_before_s(notice_s or 14_400, limit_min) - early_s
+    assert notice_at_s >= took_s * 1.25
 
 
 @pytest.mark.parametrize(
