@@ -217,6 +217,11 @@ def test_how_long_data_was_waited_for_is_known() -> None:
     story.events(1, started(1), event("train_started", 1, train_step=0, loader_workers=2), waited)
     report = story.fold.attempts[1].report
     assert (report["data_wait_s"], report["loader_workers"]) == (7.5, 2)
+    reached_at = report["progress_at"]
+    story.events(1, event("usage", 8, seconds=480), event("finished", 9, train_step=5))
+    assert report["progress_at"] == reached_at, "the end of an evaluation is no train step"
+    story.events(1, event("progress", 10, train_step=6, metrics={}))
+    assert report["progress_at"] > reached_at
 
 
 def test_a_loss_that_is_no_number_hides_the_old_one() -> None:
