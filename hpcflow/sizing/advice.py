@@ -14,7 +14,7 @@ from typing import Final
 from hpcflow.model.state import Cause
 from hpcflow.model.units import format_bytes, format_duration, write_duration, write_memory
 from hpcflow.sizing import round_up
-from hpcflow.sizing.evidence import is_covered, is_proven, uncovered, unproven
+from hpcflow.sizing.evidence import has_trained, is_covered, is_proven, uncovered, unproven
 from hpcflow.sizing.gpu_advice import advise_gpus
 from hpcflow.sizing.use import Use
 from hpcflow.sizing.words import Advice, Nothing
@@ -177,7 +177,7 @@ def _all_cores(use: Use, per_task: int) -> Advice | Nothing:
     if not use.gpus or (busy is not None and busy >= 80):
         return Nothing("CPU cores", f"all {use.cpus} cores of a node are at work")
     workers = ""
-    if use.loader_workers is not None:
+    if use.loader_workers is not None and has_trained(use):
         workers = f"; {use.loader_workers} loader workers starve the GPU"
     idle = "" if busy is None else f", and the GPUs {busy:.0f} % of the time"
     return Advice(

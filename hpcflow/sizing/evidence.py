@@ -19,6 +19,8 @@ _COVERED: Final = 0.9
 _COVERED_SO_FAR: Final = 0.75
 #: What is missing of a short one: between two looks, and what the job script does itself.
 _MISSING_S: Final = 120.0
+#: Training that was told of for so long is past its first batches and caches.
+_TRAINED_S: Final = 600.0
 
 
 def is_proven(use: Use) -> bool:
@@ -37,6 +39,11 @@ def is_covered(use: Use) -> bool:
         return False
     share = _COVERED_SO_FAR if use.is_running else _COVERED
     return use.measured.seconds >= min(share * use.elapsed_s, use.elapsed_s - _MISSING_S)
+
+
+def has_trained(use: Use) -> bool:
+    """Whether training was told of for long enough to say what it waits for."""
+    return (use.trained_s or 0.0) >= _TRAINED_S
 
 
 def unproven(uses: Sequence[Use], what: str) -> Nothing:

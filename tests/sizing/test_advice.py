@@ -296,7 +296,7 @@ def test_gpus_that_were_never_used_are_named(
 
 
 def test_a_loop_that_waits_for_data_is_told_how_long_and_by_how_many_workers() -> None:
-    use = replace(seen(gpu_busy_mean=40.0), data_wait=0.43, loader_workers=2)
+    use = replace(seen(gpu_busy_mean=40.0), data_wait=0.43, loader_workers=2, trained_s=7000.0)
     advice, why = told(use)
     assert advice["loader"] == (
         "2 loader workers starve the GPU: training waited 43 % of its time for data; "
@@ -313,13 +313,57 @@ def test_a_loop_that_waits_for_data_is_told_how_long_and_by_how_many_workers() -
     assert "loader" not in told(replace(use, measured=SEEN))[0], "the GPUs are busy all the same"
 
 
+def test_the_first_minutes_of_a_training_starve_nobody() -> None:
+    """Until the data set is in the memory of the node, every loop waits."""
+    begun = replace(seen(gpu_busy_mean=40.0), data_wait=0.8, loader_workers=2, trained_s=500.0)
+    advice, why = told(begun)
+    assert "loader" not in advice
+    assert why["loader"] == "no attempt has trained for ten minutes"
+    advice, _ = told(replace(begun, data_wait=0.3, trained_s=7000.0), begun)
+    assert "training waited 30 % of its time" in advice["loader"]
+
+
+NEVER = {"gpus_unused": 4, "gpus_unused_names": ("n1:0", "n1:1", "n1:2", "n1:3")}
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (
+            replace(seen(seconds=301.0, **NEVER), is_running=True, cause=None, elapsed_s=310.0),
+            "no attempt has completed, or run for half an hour",
+        ),
+        (
+            replace(seen(**NEVER), is_running=True, cause=None),
+            "none was used so far: it may still prepare",
+        ),
+    ],
+)
+def test_gpus_of_a_job_that_still_prepares_are_not_taken_from_it(use: Use, why: str) -> None:
+    advice, nothing = told(use)
+    assert "GPUs" not in advice
+    assert nothing["GPUs"] == why
+
+
+def test_gpus_that_a_training_does_not_use_are_told_while_it_runs() -> None:
+    use = replace(seen(**NEVER), is_running=True, cause=None, trained_s=7000.0)
+    assert value("GPUs", use) == ("resources.gpus_per_node", "0")
+
+
+def test_a_smaller_gpu_is_advised_only_where_the_end_was_watched() -> None:
+    use = replace(seen(gpu_mem_peak_mb=10 * GIB), elapsed_s=10_000.0)
+    advice, why = told(use)
+    assert "GPU memory" not in advice
+    assert "no attempt was watched to its end" in why["GPU memory"]
+
+
 def test_a_program_that_says_nothing_is_judged_by_its_cores_and_gpus() -> None:
     use = seen(gpu_busy_mean=30.0, cores_p50=15.8, cores_p95=16.0)
     advice, _ = told(use)
     assert advice["CPU cores"] == (
         "ask for 8 for each rank, not 4: all cores are at work, and the GPUs 30 % of the time"
     )
-    starved = replace(use, loader_workers=2)
+    starved = replace(use, loader_workers=2, trained_s=7000.0)
     assert told(starved)[0]["CPU cores"].endswith("; 2 loader workers starve the GPU")
     assert "CPU cores" in told(replace(use, measured=replace(SEEN, cores_p50=15.8)))[1]
 
