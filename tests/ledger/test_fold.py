@@ -204,10 +204,11 @@ def test_of_what_was_used_the_last_word_counts_and_it_is_no_sign_of_life() -> No
     story.events(
         1, event("usage", 9, seconds=540, mem_peak_mb=300), event("usage", 10, seconds="x")
     )
+    story.events(1, event("usage", 11, seconds=1e300, mem_peak_mb=1))
     report = story.fold.attempts[1].report
     assert report["usage"] == {"seconds": 540.0, "mem_peak_mb": 300}
     assert "signs" not in report.get("rhythm", {})
-    assert story.skipped == 1
+    assert story.skipped == 2
 
 
 def test_how_long_data_was_waited_for_is_known() -> None:
