@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcflow.sizing.advice import Advised
     from hpcflow.sizing.report import Line
     from hpcflow.sizing.use import Use
-    from hpcflow.storage.rundir import RunDir
+    from hpcflow.storage.layout import RunDir
 
 _BY: Final = ("user", "project", "partition")
 _WIDEST: Final = 200

@@ -323,7 +323,7 @@ def test_the_first_minutes_of_a_training_starve_nobody() -> None:
     assert "training waited 30 % of its time" in advice["loader"]
 
 
-NEVER = {"gpus_unused": 4, "gpus_unused_names": ("n1:0", "n1:1", "n1:2", "n1:3")}
+NEVER: dict[str, Any] = {"gpus_unused": 4, "gpus_unused_names": ("n1:0", "n1:1", "n1:2", "n1:3")}
 
 
 @pytest.mark.parametrize(
