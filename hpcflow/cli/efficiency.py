@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpcflow.sizing.advice import Advised
     from hpcflow.sizing.report import Line
     from hpcflow.sizing.use import Use
+    from hpcflow.storage.layout import RunDir
 
 _BY: Final = ("user", "project", "partition")
 _WIDEST: Final = 200
@@ -66,12 +67,13 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     from hpcflow.sizing.advice import advise
     from hpcflow.sizing.use import use_of
 
-    run_id = session.run_dir(run, newest=True).path.name
+    run_dir = session.run_dir(run, newest=True)
+    run_id = run_dir.path.name
     session.refresh()
     rows = session.ledger.used(run_id=run_id)
     now = session.clock.now()
     uses = [use_of(row, now) for row in rows]
-    found = advise(uses, **_offer(session, rows))
+    found = advise(uses, **_offer(session, rows), notice_s=_notice_s(run_dir))
     idle = [use for use in uses if use.is_running and use.measured and use.measured.gpus_idle]
     if as_json:
         print_json(_values(run_id, uses, found))
@@ -113,6 +115,15 @@ def _offer(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
         "whole_nodes": partition is not None and partition.whole_nodes,
         "gpu_mem_mb": types,
     }
+
+
+def _notice_s(run_dir: RunDir) -> int | None:
+    from hpcflow.storage.rundir import read_run
+
+    try:
+        return read_run(run_dir).spec.checkpoint.notice_s
+    except HpcflowError:  # purged
+        return None
 
 
 def _values(run_id: str, uses: list[Use], found: Advised) -> dict[str, Any]:

@@ -231,10 +231,12 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
 
 
 def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
-    """The latest values; by far the most frequent event."""
+    """The latest values, and when the train step was reached; by far the most frequent event."""
     for name in ("train_step", "total_train_steps"):
         value = _count(event.get(name))
         if value is not None:
+            if name == "train_step" and value != report.get(name):
+                report["progress_at"] = clean(event["at"])
             report[name] = value
     epoch = finite(event.get("epoch"))
     if epoch is not None:

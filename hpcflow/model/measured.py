@@ -87,9 +87,8 @@ def kept_of(said: object) -> dict[str, Any] | None:
     """What is kept of an event, as JSON values: what can be right, in a bounded size."""
     if not isinstance(said, Mapping):
         return None
-    seconds = finite(said.get("seconds"))
-    if seconds is None or seconds <= 0:
-        return None
+    if not _value("float", said.get("seconds")):
+        return None  # nobody knows of which time it speaks
     asked = said.get("asked")
     if isinstance(asked, Mapping):
         said = {**said, **{_ASKED[name]: asked[name] for name in _ASKED if name in asked}}

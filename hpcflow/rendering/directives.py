@@ -71,15 +71,20 @@ def directives(
 
 
 def notice_s(run: Run, placement: Placement) -> int:
-    """Seconds before the time limit at which the job gets its notice.
+    """Seconds before the time limit at which the job gets its notice."""
+    return notice_before_s(run.spec.checkpoint.notice_s, placement.time_limit_min)
+
+
+def notice_before_s(asked_s: int, time_limit_min: int | None) -> int:
+    """Seconds before a time limit at which the notice comes that was asked for.
 
     At most a quarter of the limit: Slurm sends it up to a minute early, and in a short job the
     default would come right at the start, so that no attempt would ever get anywhere.
     """
-    asked = min(run.spec.checkpoint.notice_s, _NOTICE_MAX_S)
-    if placement.time_limit_min is None:
-        return max(1, asked)
-    return max(1, min(asked, placement.time_limit_min * 60 // 4))
+    asked_s = min(asked_s, _NOTICE_MAX_S)
+    if time_limit_min is None:
+        return max(1, asked_s)
+    return max(1, min(asked_s, time_limit_min * 60 // 4))
 
 
 def kept_variables(site: Site, options: list[str]) -> list[str]:

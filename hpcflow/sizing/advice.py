@@ -14,6 +14,7 @@ from typing import Final
 from hpcflow.model.state import Cause
 from hpcflow.model.units import format_bytes, format_duration, write_duration, write_memory
 from hpcflow.sizing import round_up
+from hpcflow.sizing.evidence import has_trained, is_covered, is_proven, uncovered, unproven
 from hpcflow.sizing.gpu_advice import advise_gpus
 from hpcflow.sizing.use import Use
 from hpcflow.sizing.words import Advice, Nothing
@@ -22,10 +23,8 @@ from hpcflow.sizing.words import Advice, Nothing
 MARGIN: Final = 1.25
 #: What saves less is not worth a change.
 _WORTH: Final = 0.75
-#: Watched so long, an attempt has shown what it needs, even if it did not complete.
-_LONG_S: Final = 1800.0
-#: A completed one has, if it was looked at so often.
-_FEW_SAMPLES: Final = 5
+#: Slurm sends a notice so much early; see ``--signal`` in sbatch(1).
+_EARLY_S: Final = 60.0
 #: Of the memory: more is a risk.
 _NEARLY_FULL: Final = 0.95
 #: All cores are at work when as many are, half of the time.
@@ -45,6 +44,7 @@ def advise(
     *,
     whole_nodes: bool = False,
     gpu_mem_mb: Mapping[str, int] | None = None,
+    notice_s: int | None = None,
 ) -> Advised:
     """Advice for the next runs like this one.
 
@@ -52,8 +52,9 @@ def advise(
         uses: the attempts of a run, in their order.
         whole_nodes: whether the partition gives whole nodes only.
         gpu_mem_mb: types of GPUs that the site has -> memory of one.
+        notice_s: ``checkpoint.notice`` of the run; None where nobody knows it.
     """
-    found: list[Advice | Nothing] = [_time_limit(uses)]
+    found: list[Advice | Nothing] = [_time_limit(uses, notice_s)]
     if whole_nodes:
         why = "this partition gives whole nodes only"
         found += [Nothing("memory", why), Nothing("CPU cores", why)]
@@ -66,43 +67,31 @@ def advise(
     )
 
 
-def is_proven(use: Use) -> bool:
-    """Whether an attempt has shown what it needs."""
-    if use.measured is None:
-        return False
-    if use.cause == Cause.COMPLETED.value and use.measured.samples >= _FEW_SAMPLES:
-        return True
-    return use.measured.seconds >= _LONG_S
-
-
-def _unproven(uses: Sequence[Use], what: str) -> Nothing:
-    if not any(use.measured for use in uses):
-        return Nothing(what, "it was not measured")
-    return Nothing(what, "no attempt has completed, or run for half an hour")
-
-
 def _memory(uses: Sequence[Use]) -> Advice | Nothing:
     what = "memory"
     asked = uses[-1].mem_mb if uses else None
     if asked is None:
         return Nothing(what, "no amount was asked for")
-    if any(use.cause == Cause.OUT_OF_MEMORY.value and use.mem_mb == asked for use in uses):
-        better = round_up.memory_mb(asked * 1.5)
+    ran_out = [use.mem_mb or 0 for use in uses if use.cause == Cause.OUT_OF_MEMORY.value]
+    too_little = max(ran_out, default=0)
+    # A peak is a lower bound of what is needed, whichever attempt had it.
+    most = max((use.measured.mem_peak_mb or 0 for use in uses if use.measured), default=0)
+    better = round_up.memory_mb(max(most * MARGIN, too_little * 1.5))
+    if too_little >= asked:
         return Advice(
             what,
             "resources.mem",
             write_memory(better),
             f"ask for {write_memory(better)}, not {write_memory(asked)}: an attempt ran out of "
-            "memory (half as much again)",
+            f"{write_memory(too_little)} (half as much again)",
         )
-    known = [use for use in uses if use.measured and use.measured.mem_peak_mb]
-    proven = [use for use in known if is_proven(use)]
-    if not known:
+    if not most:
         return Nothing(what, "it was not measured")
+    proven = [use for use in uses if is_proven(use)]
     if not proven:
-        return _unproven(uses, what)
-    most = max(use.measured.mem_peak_mb or 0 for use in proven if use.measured)
-    better = round_up.memory_mb(most * MARGIN)
+        return unproven(uses, what)
+    if not any(map(is_covered, proven)):
+        return uncovered(what)
     peak = f"the most on a node was {format_bytes(most << 20)}"
     if most >= _NEARLY_FULL * asked:
         text = (
@@ -111,11 +100,14 @@ def _memory(uses: Sequence[Use]) -> Advice | Nothing:
         return Advice(what, "resources.mem", write_memory(better), text)
     if better > _WORTH * asked:
         return Nothing(what, f"{write_memory(asked)} fits: {peak}")
-    text = f"ask for {write_memory(better)}, not {write_memory(asked)}: {peak} (and a quarter more)"
+    why = "and a quarter more"
+    if too_little * 1.5 > most * MARGIN:
+        why = f"but an attempt ran out of {write_memory(too_little)}"
+    text = f"ask for {write_memory(better)}, not {write_memory(asked)}: {peak} ({why})"
     return Advice(what, "resources.mem", write_memory(better), text)
 
 
-def _time_limit(uses: Sequence[Use]) -> Advice | Nothing:
+def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
     what = "time limit"
     asked = uses[-1].time_limit_min if uses else None
     if asked is None:
@@ -125,10 +117,11 @@ def _time_limit(uses: Sequence[Use]) -> Advice | Nothing:
             return Nothing(what, "it was reached, and the run goes on from its checkpoint")
         return Nothing(what, "the run has not completed")
     # An attempt that was interrupted has done a part of it: alone, the last would be too short.
-    took_s = sum(use.elapsed_s or 0.0 for use in uses)
-    if took_s <= 0:
+    known_s = [use.elapsed_s for use in uses if use.elapsed_s is not None]
+    took_s = sum(known_s)
+    if took_s <= 0 or len(known_s) < len(uses):
         return Nothing(what, "nobody knows how long it took")
-    better = round_up.minutes(took_s / 60 * MARGIN)
+    better = round_up.minutes(_limit_s(took_s * MARGIN, notice_s) / 60)
     if better > _WORTH * asked:
         return Nothing(
             what, f"{write_duration(asked * 60)} fits: it took {format_duration(took_s)}"
@@ -139,21 +132,32 @@ def _time_limit(uses: Sequence[Use]) -> Advice | Nothing:
         "resources.time_limit",
         write_duration(better * 60),
         f"ask for {write_duration(better * 60)}, not {write_duration(asked * 60)}: it took "
-        f"{format_duration(took_s)}{attempts} (and a quarter more); shorter jobs start sooner",
+        f"{format_duration(took_s)}{attempts} (and a quarter more, and time for the notice); "
+        "shorter jobs start sooner",
     )
+
+
+def _limit_s(needed_s: float, notice_s: int | None) -> float:
+    """The shortest time limit that gives a program so long until its notice, which comes at most
+    a quarter of the limit before it (:func:`hpcflow.rendering.directives.notice_before_s`)."""
+    until_s = needed_s + _EARLY_S
+    of_quarter_s = until_s / 0.75
+    return of_quarter_s if notice_s is None else min(until_s + notice_s, of_quarter_s)
 
 
 def _cpus(uses: Sequence[Use]) -> Advice | Nothing:
     what = "CPU cores"
-    proven = [use for use in uses if is_proven(use)]
-    if not proven:
-        return _unproven(uses, what)
-    use = max(proven, key=lambda each: each.measured.cores_p95 or 0.0 if each.measured else 0.0)
+    if not any(map(is_proven, uses)):
+        return unproven(uses, what)
+    # Cores that were at work are a lower bound, whichever attempt had them.
+    use = max(uses, key=lambda each: each.measured.cores_p95 or 0.0 if each.measured else 0.0)
     seen, cpus = use.measured, use.cpus
     if seen is None or seen.cores_p95 is None or not cpus:
         return Nothing(what, "it was not measured")
     per_task = max(1, cpus // use.tasks)
     if (seen.cores_p50 or 0.0) >= _ALL_CORES * cpus:
+        if not is_proven(use):
+            return Nothing(what, f"all {cpus} cores of a node were at work, in a short attempt")
         return _all_cores(use, per_task)
     better = max(1, math.ceil(seen.cores_p95 * MARGIN / use.tasks))
     used = (
@@ -173,7 +177,7 @@ def _all_cores(use: Use, per_task: int) -> Advice | Nothing:
     if not use.gpus or (busy is not None and busy >= 80):
         return Nothing("CPU cores", f"all {use.cpus} cores of a node are at work")
     workers = ""
-    if use.loader_workers is not None:
+    if use.loader_workers is not None and has_trained(use):
         workers = f"; {use.loader_workers} loader workers starve the GPU"
     idle = "" if busy is None else f", and the GPUs {busy:.0f} % of the time"
     return Advice(

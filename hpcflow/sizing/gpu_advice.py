@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hpcflow.model.measured import Measured
+from hpcflow.sizing.evidence import has_trained, is_covered, is_proven, uncovered, unproven
 from hpcflow.sizing.use import Use
 from hpcflow.sizing.words import Advice, Nothing
 
@@ -31,11 +32,14 @@ def advise_gpus(uses: Sequence[Use], gpu_mem_mb: Mapping[str, int]) -> list[Advi
     if not any(each.gpus for _, each in seen):
         why = "nothing could be seen of them: the nodes' NVIDIA driver did not answer"
         return [*found, Nothing("GPUs", why if seen else "it was not measured")]
-    use, longest = max(seen, key=lambda each: each[1].seconds if each[1].gpus else 0.0)
+    proven = [each for each in seen if is_proven(each[0])]
+    if not proven:
+        return [*found, unproven(uses, "GPUs")]
+    use, longest = max(proven, key=lambda each: each[1].seconds if each[1].gpus else 0.0)
     if longest.seconds < _ENOUGH_S:
         return [*found, Nothing("GPUs", "no attempt has run for five minutes")]
     found.append(_count(use, longest))
-    if not found[:-1] and isinstance(found[-1], Nothing):
+    if not any(isinstance(each, Advice) for each in found):
         found.append(_busy(longest))
     found.append(_memory(seen, gpu_mem_mb))
     return found
@@ -46,10 +50,12 @@ def _waiting(uses: Sequence[Use]) -> list[Advice | Nothing]:
     told = [use for use in uses if use.data_wait is not None]
     if not told:
         return []
-    use = told[-1]
+    use = next((each for each in reversed(told) if has_trained(each)), told[-1])
     busy = use.measured.gpu_busy_mean if use.measured else None
     if (use.data_wait or 0.0) < _WAITS or (busy is not None and busy >= 80):
         return []
+    if not has_trained(use):
+        return [Nothing("loader", "no attempt has trained for ten minutes")]
     told_s = f"training waited {100 * (use.data_wait or 0):.0f} % of its time for data"
     workers, cpus = use.loader_workers, use.cpus
     if workers is None:
@@ -69,6 +75,8 @@ def _count(use: Use, seen: Measured) -> Advice | Nothing:
     if not unused:
         return Nothing(what, f"each of {all_of_them} was used")
     names = ", ".join(seen.gpus_unused_names)
+    if unused >= all_of_them and use.is_running and use.trained_s is None:
+        return Nothing(what, "none was used so far: it may still prepare")
     if unused >= all_of_them:
         text = f"no GPU was ever used ({names}): ask for none"
         return Advice(what, "resources.gpus_per_node", "0", text)
@@ -111,6 +119,8 @@ def _memory(
     known = [each for _, each in seen if each.gpu_mem_peak_mb and each.gpu_mem_total_mb]
     if not known:
         return Nothing(what, "the driver does not say it")
+    if not any(is_proven(use) and is_covered(use) for use, _ in seen):
+        return uncovered(what)
     most = max(known, key=lambda each: each.gpu_mem_peak_mb or 0)
     peak, total = most.gpu_mem_peak_mb or 0, most.gpu_mem_total_mb or 1
     share = f"{peak / 1024:.1f} of {total / 1024:.0f} GiB"

@@ -112,7 +112,7 @@ def shaped(
     if hidden is None and layers is None:
         hidden = round((_ASPECT * parameters / 12) ** (1 / 3))
     if hidden is None:
-        hidden = round((parameters / (12 * (layers or 1))) ** 0.5)
+        hidden = max(1, round((parameters / (12 * (layers or 1))) ** 0.5))
     layers = layers or max(1, round(parameters / (12 * hidden**2)))
     return Model(parameters, layers, hidden, heads or max(1, round(hidden / _HEAD)), vocabulary)
 

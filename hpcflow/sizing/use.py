@@ -23,7 +23,9 @@ class Use:
     Attributes:
         elapsed_s: as accounting says it; until then, by the times of start and end, or until now.
         tasks: ranks on every node.
-        steps_per_s: train steps, since the training began.
+        trained_s: from when the training began until the last train step that it told; None where
+            it never began, as far as anybody told.
+        steps_per_s: train steps in that time.
         data_wait: share of that time that rank 0 waited for its next batch.
         measured: what was seen; None where nothing was.
         measured_at: when last.
@@ -39,6 +41,7 @@ class Use:
     cpus: int | None
     mem_mb: int | None
     time_limit_min: int | None
+    trained_s: float | None = None
     steps_per_s: float | None = None
     data_wait: float | None = None
     loader_workers: int | None = None
@@ -102,16 +105,18 @@ def _elapsed_s(row: UsedRow, now: datetime | None) -> float | None:
 
 
 def _progress(report: dict[str, Any]) -> dict[str, float | None]:
-    """Of the time from the first train step to the last moment of which anything is known."""
-    begin = _moment(report.get("trained_at"))
-    last = report.get("finished_at") or report.get("exited_at") or report.get("usage_at")
-    end = _moment(last)
-    nothing: dict[str, float | None] = {"steps_per_s": None, "data_wait": None}
-    if begin is None or end is None or (trained_s := (end - begin).total_seconds()) <= 0:
-        return nothing
+    """Of the time from the first train step to the last one that was told: what is known of the
+    one is not divided by the time of another."""
+    begin, end = _moment(report.get("trained_at")), _moment(report.get("progress_at"))
+    if begin is None:
+        return {"trained_s": None}
+    trained_s = 0.0 if end is None else max(0.0, (end - begin).total_seconds())
+    if not trained_s:
+        return {"trained_s": 0.0}
     steps = report.get("train_step", 0) - report.get("began_at", 0)
     wait_s = report.get("data_wait_s")
     return {
+        "trained_s": trained_s,
         "steps_per_s": steps / trained_s if steps > 0 else None,
         "data_wait": None if wait_s is None else min(1.0, wait_s / trained_s),
     }

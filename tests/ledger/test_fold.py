@@ -204,10 +204,11 @@ def test_of_what_was_used_the_last_word_counts_and_it_is_no_sign_of_life() -> No
     story.events(
         1, event("usage", 9, seconds=540, mem_peak_mb=300), event("usage", 10, seconds="x")
     )
+    story.events(1, event("usage", 11, seconds=1e300, mem_peak_mb=1))
     report = story.fold.attempts[1].report
     assert report["usage"] == {"seconds": 540.0, "mem_peak_mb": 300}
     assert "signs" not in report.get("rhythm", {})
-    assert story.skipped == 1
+    assert story.skipped == 2
 
 
 def test_how_long_data_was_waited_for_is_known() -> None:
@@ -217,6 +218,11 @@ def test_how_long_data_was_waited_for_is_known() -> None:
     story.events(1, started(1), event("train_started", 1, train_step=0, loader_workers=2), waited)
     report = story.fold.attempts[1].report
     assert (report["data_wait_s"], report["loader_workers"]) == (7.5, 2)
+    reached_at = report["progress_at"]
+    story.events(1, event("usage", 8, seconds=480), event("finished", 9, train_step=5))
+    assert report["progress_at"] == reached_at, "the end of an evaluation is no train step"
+    story.events(1, event("progress", 10, train_step=6, metrics={}))
+    assert report["progress_at"] > reached_at
 
 
 def test_a_loss_that_is_no_number_hides_the_old_one() -> None:

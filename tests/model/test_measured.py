@@ -40,7 +40,20 @@ def test_what_was_kept_says_the_same_once_more() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [None, [], "x", {}, {"seconds": 0}, {"seconds": -1}, {"seconds": "1"}, {"seconds": True}],
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"seconds": 0},
+        {"seconds": -1},
+        {"seconds": "1"},
+        {"seconds": True},
+        {"seconds": 1e300},
+        {"seconds": 2**53},
+        {"seconds": 10**400},
+        {"seconds": float("nan")},
+    ],
 )
 def test_what_says_nothing_is_nothing(said: object) -> None:
     assert measured(said) is None

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from hpcflow.model.measured import Measured
+from hpcflow.model.units import parse_duration_min
+from hpcflow.rendering.directives import notice_before_s
 from hpcflow.sizing.advice import advise
 from hpcflow.sizing.use import Use
 
@@ -50,7 +52,7 @@ def seen(use: Use = USE, **changes: Any) -> Use:
 
 def told(*uses: Use, **site: Any) -> tuple[dict[str, str], dict[str, str]]:
     """What is advised and what is not: its subject -> the words."""
-    found = advise(uses, **site)
+    found = advise(uses, **{"notice_s": 120, **site})
     return {each.what: each.text for each in found.advice}, {
         each.what: each.why for each in found.nothing
     }
@@ -58,7 +60,8 @@ def told(*uses: Use, **site: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 def value(what: str, *uses: Use, **site: Any) -> tuple[str | None, str | None]:
     """Key and value that are advised."""
-    (found,) = [each for each in advise(uses, **site).advice if each.what == what]
+    advised = advise(uses, **{"notice_s": 120, **site}).advice
+    (found,) = [each for each in advised if each.what == what]
     return found.key, found.value
 
 
@@ -66,13 +69,13 @@ def test_a_run_that_asked_for_too_much_is_told_so_in_numbers() -> None:
     advice, _ = told(USE)
     assert advice == {
         "memory": "ask for 40G, not 200G: the most on a node was 32.0 GiB (and a quarter more)",
-        "time limit": "ask for 150m, not 1d: it took 2h 00m (and a quarter more); shorter jobs "
-        "start sooner",
+        "time limit": "ask for 165m, not 1d: it took 2h 00m (and a quarter more, and time for the "
+        "notice); shorter jobs start sooner",
         "CPU cores": "ask for 1 for each rank, not 4: 95 % of the time no more than 3.0 of 16 "
         "cores of a node were at work (and a quarter more)",
     }
     assert value("memory", USE) == ("resources.mem", "40G")
-    assert value("time limit", USE) == ("resources.time_limit", "150m")
+    assert value("time limit", USE) == ("resources.time_limit", "165m")
     assert value("CPU cores", USE) == ("resources.cpus_per_task", "1")
 
 
@@ -99,6 +102,11 @@ def test_a_run_that_fits_is_left_alone_and_told_why() -> None:
         ([replace(USE, measured=None)], "GPUs", "it was not measured"),
         ([replace(USE, mem_mb=None)], "memory", "no amount was asked for"),
         ([replace(USE, time_limit_min=None)], "time limit", "none was asked for"),
+        (
+            [replace(USE, elapsed_s=None, cause="preempted"), USE],
+            "time limit",
+            "nobody knows how long it took",
+        ),
         (
             [replace(seen(seconds=600.0), cause="failed")],
             "memory",
@@ -142,11 +150,66 @@ def test_the_most_of_all_attempts_counts() -> None:
     assert value("memory", seen(mem_peak_mb=100 * GIB), USE) == ("resources.mem", "128G")
 
 
+@pytest.mark.parametrize("cause", ["failed", "preempted", "node_failed"])
+def test_what_a_short_attempt_was_seen_to_need_is_needed_all_the_same(cause: str) -> None:
+    """The one that completed was restarted near its end."""
+    short = replace(
+        seen(seconds=600.0, mem_peak_mb=100 * GIB, cores_p95=7.0), cause=cause, elapsed_s=600.0
+    )
+    assert value("memory", short, USE) == ("resources.mem", "128G")
+    assert value("CPU cores", short, replace(USE, cpus=64)) == ("resources.cpus_per_task", "3")
+
+
+def test_cores_are_not_doubled_for_a_short_attempt() -> None:
+    short = replace(
+        seen(seconds=60.0, cores_p50=16.0, cores_p95=16.0, gpu_busy_mean=20.0), cause="failed"
+    )
+    advice, why = told(short, USE)
+    assert "CPU cores" not in advice
+    assert why["CPU cores"] == "all 16 cores of a node were at work, in a short attempt"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "elapsed_s", "is_running", "is_enough"),
+    [
+        (6500.0, 7200.0, False, True),
+        (6400.0, 7200.0, False, False),  # of the last 13 minutes, nobody knows anything
+        (20.0, 130.0, False, True),
+        (5500.0, 7200.0, True, True),  # the next time it tells is still to come
+        (3600.0, 7200.0, True, False),
+        (6500.0, None, False, False),
+    ],
+)
+def test_memory_is_advised_only_where_the_end_was_watched(
+    seconds: float, elapsed_s: float | None, is_running: bool, is_enough: bool
+) -> None:
+    use = replace(seen(seconds=seconds), elapsed_s=elapsed_s, is_running=is_running)
+    advice, why = told(use)
+    assert ("memory" in advice) is is_enough
+    if not is_enough:
+        assert why["memory"] == (
+            "no attempt was watched to its end, where the most is often needed"
+        )
+
+
 def test_a_run_in_several_attempts_needs_the_time_of_all() -> None:
     first = replace(USE, cause="preempted")
-    assert value("time limit", first, USE) == ("resources.time_limit", "5h")
+    assert value("time limit", first, USE) == ("resources.time_limit", "315m")
     advice, _ = told(first, USE)
     assert "4h 00m in 2 attempts" in advice["time limit"]
+
+
+@pytest.mark.parametrize("notice_s", [1, 120, 600, 7200, None])
+@pytest.mark.parametrize("took_s", [30.0, 200.0, 500.0, 3000.0, 7200.0, 60_000.0])
+def test_the_time_limit_that_is_advised_is_long_enough_until_its_notice(
+    took_s: float, notice_s: int | None
+) -> None:
+    use = replace(USE, elapsed_s=took_s, time_limit_min=14_400)
+    _, better = value("time limit", use, notice_s=notice_s)
+    limit_min = parse_duration_min(better or "")
+    early_s = 60
+    notice_at_s = limit_min * 60 - notice_before_s(notice_s or 14_400, limit_min) - early_s
+    assert notice_at_s >= took_s * 1.25
 
 
 @pytest.mark.parametrize(
@@ -165,6 +228,13 @@ def test_memory_is_rounded_up_and_too_little_is_told_too(use: Use, better: str) 
 def test_an_attempt_that_had_more_since_it_ran_out_of_memory_counts() -> None:
     died = replace(USE, cause="out_of_memory", mem_mb=20 * GIB, measured=None)
     assert value("memory", died, USE) == ("resources.mem", "40G")
+    died = replace(died, mem_mb=64 * GIB)
+    assert value("memory", died, USE) == ("resources.mem", "96G")
+    assert "32.0 GiB (but an attempt ran out of 64G)" in told(died, USE)[0]["memory"]
+    assert told(died, replace(USE, mem_mb=100 * GIB))[1]["memory"].startswith("100G fits")
+    less = replace(USE, mem_mb=40 * GIB)
+    assert value("memory", died, less) == ("resources.mem", "96G")
+    assert "ran out of 64G (half as much again)" in told(died, less)[0]["memory"]
 
 
 def test_where_nodes_come_whole_nothing_of_a_node_is_advised() -> None:
@@ -226,7 +296,7 @@ def test_gpus_that_were_never_used_are_named(
 
 
 def test_a_loop_that_waits_for_data_is_told_how_long_and_by_how_many_workers() -> None:
-    use = replace(seen(gpu_busy_mean=40.0), data_wait=0.43, loader_workers=2)
+    use = replace(seen(gpu_busy_mean=40.0), data_wait=0.43, loader_workers=2, trained_s=7000.0)
     advice, why = told(use)
     assert advice["loader"] == (
         "2 loader workers starve the GPU: training waited 43 % of its time for data; "
@@ -243,13 +313,57 @@ def test_a_loop_that_waits_for_data_is_told_how_long_and_by_how_many_workers() -
     assert "loader" not in told(replace(use, measured=SEEN))[0], "the GPUs are busy all the same"
 
 
+def test_the_first_minutes_of_a_training_starve_nobody() -> None:
+    """Until the data set is in the memory of the node, every loop waits."""
+    begun = replace(seen(gpu_busy_mean=40.0), data_wait=0.8, loader_workers=2, trained_s=500.0)
+    advice, why = told(begun)
+    assert "loader" not in advice
+    assert why["loader"] == "no attempt has trained for ten minutes"
+    advice, _ = told(replace(begun, data_wait=0.3, trained_s=7000.0), begun)
+    assert "training waited 30 % of its time" in advice["loader"]
+
+
+NEVER: dict[str, Any] = {"gpus_unused": 4, "gpus_unused_names": ("n1:0", "n1:1", "n1:2", "n1:3")}
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (
+            replace(seen(seconds=301.0, **NEVER), is_running=True, cause=None, elapsed_s=310.0),
+            "no attempt has completed, or run for half an hour",
+        ),
+        (
+            replace(seen(**NEVER), is_running=True, cause=None),
+            "none was used so far: it may still prepare",
+        ),
+    ],
+)
+def test_gpus_of_a_job_that_still_prepares_are_not_taken_from_it(use: Use, why: str) -> None:
+    advice, nothing = told(use)
+    assert "GPUs" not in advice
+    assert nothing["GPUs"] == why
+
+
+def test_gpus_that_a_training_does_not_use_are_told_while_it_runs() -> None:
+    use = replace(seen(**NEVER), is_running=True, cause=None, trained_s=7000.0)
+    assert value("GPUs", use) == ("resources.gpus_per_node", "0")
+
+
+def test_a_smaller_gpu_is_advised_only_where_the_end_was_watched() -> None:
+    use = replace(seen(gpu_mem_peak_mb=10 * GIB), elapsed_s=10_000.0)
+    advice, why = told(use)
+    assert "GPU memory" not in advice
+    assert "no attempt was watched to its end" in why["GPU memory"]
+
+
 def test_a_program_that_says_nothing_is_judged_by_its_cores_and_gpus() -> None:
     use = seen(gpu_busy_mean=30.0, cores_p50=15.8, cores_p95=16.0)
     advice, _ = told(use)
     assert advice["CPU cores"] == (
         "ask for 8 for each rank, not 4: all cores are at work, and the GPUs 30 % of the time"
     )
-    starved = replace(use, loader_workers=2)
+    starved = replace(use, loader_workers=2, trained_s=7000.0)
     assert told(starved)[0]["CPU cores"].endswith("; 2 loader workers starve the GPU")
     assert "CPU cores" in told(replace(use, measured=replace(SEEN, cores_p50=15.8)))[1]
 

@@ -104,6 +104,13 @@ def test_a_shape_that_is_not_given_is_about_that_of_real_models(
     assert shaped(parameters, hidden=hidden).layers == pytest.approx(layers, rel=0.05)
 
 
+@pytest.mark.parametrize("given", [{}, {"layers": 100}, {"hidden": 10**7}, {"layers": 10**7}])
+def test_the_smallest_of_models_has_a_shape_too(given: dict[str, int]) -> None:
+    found = shaped(1, **given)
+    assert min(found.layers, found.hidden, found.heads) >= 1
+    assert estimate(found, batch=1, sequence=1).total > 0
+
+
 @pytest.mark.parametrize("sharding", SHARDINGS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_more_gpus_never_take_more_each(sharding: str, optimizer: str) -> None:

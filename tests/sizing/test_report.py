@@ -89,10 +89,12 @@ def test_an_attempt_that_runs_has_run_until_now() -> None:
     assert (use.is_running, use.elapsed_s) == (True, 1800)
 
 
-def test_train_steps_and_waiting_are_shares_of_the_time_since_the_training_began() -> None:
+def test_train_steps_and_waiting_are_shares_of_the_time_until_the_last_one_that_was_told() -> None:
     told = {
         "trained_at": "2026-07-01T12:00:00Z",
-        "finished_at": "2026-07-01T12:10:00Z",
+        "progress_at": "2026-07-01T12:10:00Z",
+        "usage_at": "2026-07-01T12:09:00Z",
+        "exited_at": "2026-07-01T12:40:00Z",
         "began_at": 100,
         "train_step": 400,
         "data_wait_s": 150.0,
@@ -100,4 +102,12 @@ def test_train_steps_and_waiting_are_shares_of_the_time_since_the_training_began
     }
     use = use_of(replace(ROW, report=told), NOON)
     assert (use.steps_per_s, use.data_wait, use.loader_workers) == (0.5, 0.25, 2)
-    assert use_of(replace(ROW, report={"trained_at": "nonsense"}), NOON).steps_per_s is None
+    assert use.trained_s == 600
+    for facts, trained_s in (
+        ({"trained_at": "nonsense"}, None),
+        ({"usage_at": "2026-07-01T12:09:00Z"}, None),
+        ({**told, "progress_at": told["trained_at"]}, 0),
+        ({"trained_at": told["trained_at"], "exited_at": told["exited_at"]}, 0),
+    ):
+        use = use_of(replace(ROW, report=facts), NOON)
+        assert (use.trained_s, use.steps_per_s, use.data_wait) == (trained_s, None, None)

@@ -28,6 +28,7 @@ from hpcflow.runtime.sampling.processes import ProcessTree, began_at
 from hpcflow.runtime.sampling.report import usage_event
 from hpcflow.runtime.sampling.schedule import (
     FIRST_FILE_S,
+    has_grown,
     is_event_due,
     is_file_due,
     next_sample_s,
@@ -83,6 +84,7 @@ class Sampler:
         self._tally = Tally()
         self._mem_by = "processes"
         self._file_s: float | None = None
+        self._file_mb: tuple[int, ...] = ()
         self._event_s: float | None = None
 
     def watch(self) -> None:
@@ -95,7 +97,7 @@ class Sampler:
             if not has_ended:
                 self._look(elapsed_s)
             is_last = has_ended and elapsed_s >= FIRST_FILE_S
-            if is_last or is_file_due(elapsed_s, self._file_s):
+            if is_last or self._is_due(elapsed_s):
                 self._write(elapsed_s, is_last=is_last)
             if has_ended:
                 return
@@ -122,9 +124,14 @@ class Sampler:
             gpus=self._gpus.look(),
         )
 
+    def _is_due(self, elapsed_s: float) -> bool:
+        if is_file_due(elapsed_s, self._file_s):
+            return True
+        return self._file_s is not None and has_grown(self._tally.peaks_mb, self._file_mb)
+
     def _write(self, elapsed_s: float, *, is_last: bool) -> None:
         """The node's file; on the first node, also what all nodes have seen."""
-        self._file_s = elapsed_s
+        self._file_s, self._file_mb = elapsed_s, self._tally.peaks_mb
         mine = {"node": self._node, "mem_by": self._mem_by, **self._tally.facts()}
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)

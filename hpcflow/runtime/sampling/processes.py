@@ -22,7 +22,7 @@ class Processes:
         rss_bytes: their resident memory. What several share counts for each: so Slurm counts, too,
             where it has no cgroups.
         spike_bytes: how much more than now the one had that had the most more: memory that was
-            there between two looks only.
+            there between this look and the one before only.
     """
 
     cpu_s: float
@@ -52,6 +52,7 @@ class ProcessTree:
     def __init__(self, root: int, *, with_root: bool, proc: str = "/proc") -> None:
         self._root, self._with_root, self._proc = root, with_root, proc
         self._known: dict[int, int] = {}  # process id -> when it began: ids are given again
+        self._highest: dict[int, int] = {}  # process id -> the most bytes that it ever had
         self._uid = os.getuid()
 
     def read(self) -> Processes:
@@ -62,9 +63,15 @@ class ProcessTree:
         """
         stats = self._own()
         below = self._below(stats)
-        self._known = {pid: stats[pid].began for pid in below}
+        known, self._known = self._known, {pid: stats[pid].began for pid in below}
+        before = {
+            pid: most for pid, most in self._highest.items() if known[pid] == self._known.get(pid)
+        }
+        self._highest = {pid: self._highest_bytes(pid) for pid in below}
         rss = {pid: stats[pid].rss_pages * _PAGE_BYTES for pid in below}
-        spikes = [self._highest_bytes(pid) - rss[pid] for pid in below]
+        # The system says the most since a process began: what it had long ago, it has not had now.
+        risen = [pid for pid in below if self._highest[pid] > before.get(pid, 0)]
+        spikes = [self._highest[pid] - rss[pid] for pid in risen]
         return Processes(
             cpu_s=sum(stats[pid].cpu_ticks for pid in below) / _TICKS_S,
             rss_bytes=sum(rss.values()),

@@ -6,11 +6,15 @@ events of some hundred bytes, 4 KiB at most: its event file does not grow by mor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: Longest time between two samples: what is shorter than this can be missed.
 EVERY_S = 30.0
 #: Nothing is written of a program that ended sooner: nobody can learn from it what a job needs.
 FIRST_FILE_S = 10.0
 _FILE_EVERY_S = 60.0
+#: A peak that grew by less is told with the next file: advice leaves a quarter of room.
+_GROWTH = 1.05
 _FIRST_EVENT_S = 60.0
 _EVENT_GROWTH = 0.25
 _EVENT_EVERY_S = 1800.0
@@ -30,6 +34,18 @@ def is_file_due(elapsed_s: float, written_s: float | None) -> bool:
     if written_s is None:
         return elapsed_s >= FIRST_FILE_S
     return elapsed_s - written_s >= min(_FILE_EVERY_S, written_s)
+
+
+def has_grown(peaks_mb: Sequence[int], written_mb: Sequence[int]) -> bool:
+    """Whether a peak is so much higher than when the node's file was written that it is to be
+    written now: the job script reads it at the end of the program, and waits for nobody.
+
+    Args:
+        peaks_mb: of the same things, in the same order; those at the end may be new.
+        written_mb: what they were then.
+    """
+    before = [*written_mb, *[0] * len(peaks_mb)]
+    return any(now > _GROWTH * then for now, then in zip(peaks_mb, before, strict=False))
 
 
 def is_event_due(elapsed_s: float, written_s: float | None) -> bool:

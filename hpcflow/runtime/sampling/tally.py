@@ -120,6 +120,11 @@ class Tally:
         for name, seen in (gpus or {}).items():
             self._gpus.setdefault(name, _Gpu()).add(seen, elapsed_s, max(passed_s, 1e-3))
 
+    @property
+    def peaks_mb(self) -> tuple[int, ...]:
+        """The most of the node's memory, and of that of each GPU, in the order of their coming."""
+        return (self._mem_peak_mb, *[each.mem_peak_mb for each in self._gpus.values()])
+
     def facts(self) -> dict[str, Any]:
         """All of it as JSON values."""
         facts: dict[str, Any] = {

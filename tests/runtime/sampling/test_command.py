@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -180,6 +183,40 @@ def test_where_there_is_a_cgroup_it_counts_from_when_the_program_began(
     assert (facts["cpu_s"], facts["cores_mean"]) == (40.0, 2.0)
     assert 200 <= facts["mem_peak_mb"] < 300
     assert sampler._mem_by == "cgroup"
+
+
+class Ends:
+    """A program that ends after so many seconds of a clock of its own."""
+
+    def __init__(self, at_s: float, event: Path) -> None:
+        self.now_s, self.at_s, self.event = 0.0, at_s, event
+        self.told: dict[str, Any] = {}
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s = min(self.now_s + seconds, self.at_s)
+        if self.now_s < self.at_s:
+            return False
+        self.told = json.loads(f"{{{self.event.read_text()}}}")  # as the job script does, at once
+        return True
+
+
+def test_a_peak_shortly_before_the_end_is_there_when_the_job_script_looks(
+    tmp_path: Path, program: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short run that saves at its end, when the node's file was just written."""
+    mib = 1 << 20
+    end = Ends(19.0, tmp_path / ".usage" / "event")
+
+    class Saves(JobCgroup):
+        def read(self) -> CgroupUse:
+            return CgroupUse(0.0, (710 if end.now_s > 14 else 100) * mib, None)
+
+    monkeypatch.setattr(command, "find_cgroup", lambda _job_id: Saves(None, None, None))
+    sampler = a_sampler(tmp_path, program)
+    monkeypatch.setattr(sampler, "_end", end)
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: end.now_s))
+    sampler.watch()
+    assert end.told["mem_peak_mb"] >= 710
 
 
 def test_a_folder_that_takes_nothing_is_no_error(

@@ -83,6 +83,25 @@ def test_memory_that_was_there_between_two_looks_is_a_spike(start: Start) -> Non
     assert 190 * MIB < seen.spike_bytes < 220 * MIB
 
 
+def test_memory_that_was_given_back_before_the_last_look_is_no_spike_any_more(
+    start: Start,
+) -> None:
+    program = start(
+        "import sys\nfor mib in (200, 100, 300):\n"
+        "    held = bytearray(mib << 20); del held; print('ready', flush=True)\n"
+        "    sys.stdin.readline()"
+    )
+    tree = ProcessTree(program.pid, with_root=True)
+    spikes = []
+    for _ in range(3):
+        assert said(program) == "ready"
+        spikes.append(tree.read().spike_bytes // MIB)
+        assert program.stdin is not None
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    assert spikes == [pytest.approx(200, abs=20), 0, pytest.approx(300, abs=20)]
+
+
 def test_cpu_time_of_children_counts_also_when_they_have_ended(start: Start) -> None:
     program = start(BURNS)
     assert said(program) == "ready"

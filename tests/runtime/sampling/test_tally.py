@@ -125,6 +125,23 @@ def test_a_file_of_ten_seconds_is_there_and_then_one_each_minute() -> None:
     assert max(gaps) <= 90
 
 
+@pytest.mark.parametrize(
+    ("now", "written", "is_more"),
+    [
+        ((710,), (100,), True),
+        ((104,), (100,), False),
+        ((100, 106), (100, 100), True),
+        ((100, 5), (100,), True),
+        ((100,), (100,), False),
+        ((90,), (100, 100), False),
+    ],
+)
+def test_a_peak_that_grew_is_worth_a_file(
+    now: tuple[int, ...], written: tuple[int, ...], is_more: bool
+) -> None:
+    assert schedule.has_grown(now, written) is is_more
+
+
 def test_the_login_side_takes_it_for_an_event() -> None:
     event = {"at": "2026-01-01T00:00:00Z", "event": "usage", **usage_event([a_node("n1")], {})}
     assert parse_event(json.dumps(event).encode()) == event
