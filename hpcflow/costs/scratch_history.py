@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,7 +11,6 @@ from typing import Any
 from hpcflow.clock import from_text
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
-from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
 
@@ -55,8 +55,21 @@ def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
     A path that is written again holds the new checkpoint alone. One that a purge took, and that
     came back from a store, was there from then on; how long it was before, nobody knows.
     """
-    if not run_dir.journal.exists():
+    try:
+        return _history(run_dir) if is_readable(run_dir) else None
+    except PermissionError:
         return None
+
+
+def is_readable(run_dir: RunDir) -> bool:
+    """Whether it is there, and open to us: a run directory is its owner's alone."""
+    try:
+        return run_dir.journal.exists()
+    except OSError:
+        return False
+
+
+def _history(run_dir: RunDir) -> ScratchHistory:
     said = sorted(_said(run_dir), key=lambda each: each.at)
     found, there = ScratchHistory(), dict[str, KeptHere]()
     for each in said:
@@ -69,11 +82,21 @@ def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
             size_bytes = each.size_bytes if each.size_bytes is not None else _size(old)
             there[each.path] = KeptHere(each.path, size_bytes, each.at)
     for kept in there.values():
-        if is_complete(run_dir, kept.path):
+        if _is_complete(run_dir, kept.path):
             found.kept.append(kept)
         else:
             found.lost += 1
     return found
+
+
+def _is_complete(run_dir: RunDir, path: str) -> bool:
+    """What is closed to us is not known to be gone: that is a PermissionError."""
+    try:
+        return stat.S_ISREG((run_dir.path / path / "manifest.json").stat().st_mode)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # not there, or no path at all
+        return False
 
 
 def _size(old: KeptHere | None) -> int:
@@ -112,5 +135,7 @@ def _of_event(event: dict[str, Any]) -> Iterator[_Said]:
 def _lines(path: Any) -> list[bytes]:
     try:
         return read_file(path).split(b"\n")[:-1]
+    except PermissionError:
+        raise
     except OSError:
         return []
