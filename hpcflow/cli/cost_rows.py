@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
@@ -25,10 +26,8 @@ def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> o
     if value is None:
         return None
     day: datetime | None = None
-    try:
+    with suppress(ValueError):
         day = datetime.fromisoformat(value)
-    except ValueError:
-        pass
     try:
         if day is not None:
             return day.astimezone(timezone.utc) if day.tzinfo else day.replace(tzinfo=timezone.utc)
