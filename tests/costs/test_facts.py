@@ -166,6 +166,15 @@ def test_scratch_has_checkpoints_from_their_making_to_their_removal(records: Rec
     assert found.lost_checkpoints == 0
 
 
+def test_lines_are_read_however_another_program_spaces_them(records: Records) -> None:
+    at_one, path = to_text(at(1)), "checkpoints/000000400"
+    with records.events.open("a") as file:
+        file.write(f'{{"event":"checkpoint","at":"{at_one}","path":"{path}","size_bytes":7}}\n')
+        file.write(f'{{"at": "{at_one}", "event": "checkpoint", "path": "x", "torn')
+    records.make()
+    assert [each.size_bytes for each in records.on_scratch().stored] == [7]
+
+
 def test_what_a_purge_took_went_nobody_knows_when(records: Records) -> None:
     records.event("checkpoint", 1)
     found = records.on_scratch()
