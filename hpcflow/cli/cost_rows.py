@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
@@ -24,15 +25,14 @@ def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> o
     """``30d`` for so long ago, or a day in UTC: ``2026-07-01``."""
     if value is None:
         return None
-    try:
+    day: datetime | None = None
+    with suppress(ValueError):
         day = datetime.fromisoformat(value)
-    except ValueError:
-        pass
-    else:
-        return day if day.tzinfo is not None else day.replace(tzinfo=timezone.utc)
     try:
+        if day is not None:
+            return day.astimezone(timezone.utc) if day.tzinfo else day.replace(tzinfo=timezone.utc)
         return timedelta(seconds=parse_duration_s(value))
-    except ValueError:
+    except (ValueError, OverflowError):  # its zone puts it before the first year, or after the last
         said = f"expected so long ago, like 30d, or a day, like 2026-07-01; got {value!r}"
         raise click.BadParameter(said, param=param) from None
 
@@ -60,6 +60,7 @@ def window(
     """What ``--since`` and ``--until`` mean now."""
     now = session.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
+    begin = None if begin is None else max(begin, _LONG_AGO)
     end = now - until if isinstance(until, timedelta) else until or now + timedelta(days=1)
     return Window(begin, end, now)
 

@@ -105,6 +105,7 @@ def audit(
     known = ledger.known(sorted({row.run_id for row in rows}))
     of_late = since or now - _WITHOUT_ROWS
     late = (job.site for job in jobs if job.submitted_at and job.submitted_at >= of_late)
+    seen: set[tuple[str, str, datetime | None]] = set()
     for name in dict.fromkeys([*by_site, *late]):
         numbers = {(row.run_id, row.attempt) for row in by_site[name]}
         dues = [
@@ -125,9 +126,12 @@ def audit(
             continue
         _compare(found, dues, told, site, now)
         for stray in strays(told, jobs):
+            job = stray.job
+            key = (job.job_id, job.job_name, job.submitted_at)
             unknown = _unknown(stray, site, now)
             ended_at = unknown.ended_at or now
-            if begin <= ended_at < until:
+            if key not in seen and begin <= ended_at < until:
+                seen.add(key)  # there may be another site file of this cluster
                 (found.helpers if stray.is_helper else found.unknown).append(unknown)
     return found
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from hpcflow.costs.scratch_history import scratch_history
+from hpcflow.costs.scratch_history import is_readable, scratch_history
 from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.mirror.history import history_of
 from hpcflow.mirror.records import MIRRORED
@@ -78,7 +78,7 @@ def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
         lines = read_file(run_dir.mirror).split(b"\n")[:-1]
     except FileNotFoundError:
         lines = []
-        if not run_dir.journal.exists():
+        if not is_readable(run_dir):
             _add_known(facts, run, known)
             return
     except OSError:

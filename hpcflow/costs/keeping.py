@@ -58,14 +58,19 @@ def keeping(
             sites[name] = site
     facts = Facts()
     runs = ledger.storing(list(sites), filters=filters)
-    in_stores = [run for run in runs if _price(sites, run, run.mirror_url) is not None]
+    left_store, left_scratch = ledger.left(list(sites), since)  # their files need not be read
+    in_stores = [
+        run
+        for run in runs
+        if run.run_id not in left_store and _price(sites, run, run.mirror_url) is not None
+    ]
     known: dict[str, list[MirroredRow]] = {}
     for row in ledger.mirrored([run.run_id for run in in_stores]):
         known.setdefault(row.run_id, []).append(row)
     for run in in_stores:
         add_store(facts, run, known.get(run.run_id, ()))
     for run in runs:
-        if sites[run.site].scratch.price is not None:
+        if run.run_id not in left_scratch and sites[run.site].scratch.price is not None:
             add_scratch(facts, run)
     found = storage_report(
         facts.stored,

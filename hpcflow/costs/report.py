@@ -40,6 +40,8 @@ class Line:
         saved_usd: by being preemptible, against the price of the partition where nobody is.
         unpriced, estimated, unbilled: attempts of the line without a price in money or service
             units; whose bill is an estimate; that have ended and have no bill yet.
+        unpriced_usd, unpriced_su: attempts without a price in money, in service units: they may
+            have the other.
         running: those that run, and are counted by their time so far.
     """
 
@@ -55,6 +57,8 @@ class Line:
     wasted_hours: float = 0.0
     saved_usd: Decimal = _NOTHING
     unpriced: int = 0
+    unpriced_usd: int = 0
+    unpriced_su: int = 0
     estimated: int = 0
     unbilled: int = 0
     running: int = 0
@@ -113,7 +117,10 @@ def add(line: Line, row: BilledRow) -> None:
     line.hours += elapsed_s / 3600
     line.gpu_hours += gpu_hours
     # An attempt that never ran costs nothing, whatever the price.
-    line.unpriced += row.cost_usd is None and row.cost_su is None and elapsed_s > 0
+    if elapsed_s > 0:
+        line.unpriced += row.cost_usd is None and row.cost_su is None
+        line.unpriced_usd += row.cost_usd is None
+        line.unpriced_su += row.cost_su is None
     usd = None if row.cost_usd is None else Decimal(row.cost_usd)
     su = None if row.cost_su is None else Decimal(row.cost_su)
     if usd is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
-from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
 
-#: Lines with anything else are not parsed: a training reports its progress all the time.
-_MADE, _REMOVED = b'"checkpoint"', b'"checkpoint_removed"'
+#: Other lines are not even cut out: a training reports its progress all the time.
+_OF_JOB: Final = re.compile(rb'"event"[ \t]*:[ \t]*"checkpoint')
+_OF_PERSON: Final = re.compile(rb'"(?:checkpoint_removed|restored)"')
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,21 @@ def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
     A path that is written again holds the new checkpoint alone. One that a purge took, and that
     came back from a store, was there from then on; how long it was before, nobody knows.
     """
-    if not run_dir.journal.exists():
+    try:
+        return _history(run_dir) if is_readable(run_dir) else None
+    except PermissionError:
         return None
+
+
+def is_readable(run_dir: RunDir) -> bool:
+    """Whether it is there, and open to us: a run directory is its owner's alone."""
+    try:
+        return run_dir.journal.exists()
+    except OSError:
+        return False
+
+
+def _history(run_dir: RunDir) -> ScratchHistory:
     said = sorted(_said(run_dir), key=lambda each: each.at)
     found, there = ScratchHistory(), dict[str, KeptHere]()
     for each in said:
@@ -69,11 +85,21 @@ def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
             size_bytes = each.size_bytes if each.size_bytes is not None else _size(old)
             there[each.path] = KeptHere(each.path, size_bytes, each.at)
     for kept in there.values():
-        if is_complete(run_dir, kept.path):
+        if _is_complete(run_dir, kept.path):
             found.kept.append(kept)
         else:
             found.lost += 1
     return found
+
+
+def _is_complete(run_dir: RunDir, path: str) -> bool:
+    """What is closed to us is not known to be gone: that is a PermissionError."""
+    try:
+        return stat.S_ISREG((run_dir.path / path / "manifest.json").stat().st_mode)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # not there, or no path at all
+        return False
 
 
 def _size(old: KeptHere | None) -> int:
@@ -82,35 +108,42 @@ def _size(old: KeptHere | None) -> int:
 
 def _said(run_dir: RunDir) -> Iterator[_Said]:
     for number in run_dir.attempt_numbers():
-        for line in _lines(run_dir.attempt(number).events):
-            if _MADE in line or _REMOVED in line:
-                try:
-                    yield from _of_event(parse_event(line) or {})
-                except (ValueError, KeyError, TypeError):
-                    continue
-    for line in _lines(run_dir.journal):
-        if _REMOVED in line or b'"restored"' in line:
-            record = parse_record_or_none(line)
-            if isinstance(record, CheckpointRemoved):
-                yield _Said(record.at, record.path, record.size_bytes, is_made=False)
-            elif isinstance(record, Restored):
-                for step in record.checkpoints:
-                    path = f"checkpoints/{step:09d}"
-                    yield _Said(record.at, path, None, is_made=True, was_lost=True)
+        for line in _lines(run_dir.attempt(number).events, _OF_JOB):
+            said = _of_event(parse_event(line) or {})
+            if said is not None:
+                yield said
+    for line in _lines(run_dir.journal, _OF_PERSON):
+        record = parse_record_or_none(line)
+        if isinstance(record, CheckpointRemoved):
+            yield _Said(record.at, record.path, record.size_bytes, is_made=False)
+        elif isinstance(record, Restored):
+            for step in record.checkpoints:
+                path = f"checkpoints/{step:09d}"
+                yield _Said(record.at, path, None, is_made=True, was_lost=True)
 
 
-def _of_event(event: dict[str, Any]) -> Iterator[_Said]:
+def _of_event(event: dict[str, Any]) -> _Said | None:
     if event.get("event") not in ("checkpoint", "checkpoint_removed"):
-        return
-    path, size_bytes = event["path"], event.get("size_bytes", 0)
+        return None
+    path, size_bytes = event.get("path"), event.get("size_bytes", 0)
     if not isinstance(path, str) or type(size_bytes) is not int or size_bytes < 0:
-        raise ValueError("no checkpoint")
-    is_made = event["event"] == "checkpoint"
-    yield _Said(from_text(event["at"]), path, size_bytes, is_made)
-
-
-def _lines(path: Any) -> list[bytes]:
+        return None
     try:
-        return read_file(path).split(b"\n")[:-1]
+        at = from_text(event["at"])
+    except ValueError:
+        return None
+    return _Said(at, path, size_bytes, event["event"] == "checkpoint")
+
+
+def _lines(path: Path, about: re.Pattern[bytes]) -> Iterator[bytes]:
+    """The whole lines that have this in them."""
+    try:
+        data = read_file(path)
+    except PermissionError:
+        raise
     except OSError:
-        return []
+        return
+    after, whole = 0, data.rfind(b"\n") + 1
+    while (found := about.search(data, after, whole)) is not None:
+        after = data.index(b"\n", found.end()) + 1
+        yield data[data.rfind(b"\n", 0, found.start()) + 1 : after - 1]

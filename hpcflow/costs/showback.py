@@ -51,7 +51,7 @@ def showback(rows: Iterable[BilledRow], key: str = "project") -> list[Team]:
 
 def _team(name: str, rows: Sequence[BilledRow]) -> Team:
     found = report(rows, ["user"])
-    unit = _fair_unit(found.total, found.lines)
+    unit = _fair_unit(found.total)
     whole = unit.amount(found.total)
     members = [
         Member(line.by[0], line, (unit.amount(line) or 0.0) / whole if whole else None)
@@ -61,11 +61,9 @@ def _team(name: str, rows: Sequence[BilledRow]) -> Team:
     return Team(name, found.total, unit, members)
 
 
-def _fair_unit(total: Line, lines: Sequence[Line]) -> Unit:
+def _fair_unit(total: Line) -> Unit:
     """The first unit in which all that everybody used is counted."""
-    ran = [line for line in lines if line.hours]
-    if not total.unpriced:
-        for unit in (USD, SU):
-            if ran and all(unit.amount(line) is not None for line in ran):
-                return unit
+    for unit, unpriced in ((USD, total.unpriced_usd), (SU, total.unpriced_su)):
+        if total.hours and not unpriced:
+            return unit
     return GPU_HOURS if total.gpu_hours else HOURS

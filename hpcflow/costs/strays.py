@@ -68,7 +68,7 @@ def _surplus(records: Sequence[JobInfo], attempts: Sequence[datetime | None]) ->
     known = {at.replace(microsecond=0) for at in attempts if at is not None}
     strange = [job for job in records if job.submitted_at not in known]
     count = max(0, len(records) - len(attempts))
-    return strange[len(strange) - count :] if count else []
+    return strange[max(0, len(strange) - count) :] if count else []
 
 
 def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> Stray:

@@ -63,7 +63,7 @@ def most_wasted(
     for row in rows:
         by_run[row.run_id].append(row)
     sums = {run_id: _sum(some) for run_id, some in by_run.items() if any(r.wasted_s for r in some)}
-    has_price = all(line.cost_usd is not None and not line.unpriced for line in sums.values())
+    has_price = all(line.cost_usd is not None and not line.unpriced_usd for line in sums.values())
 
     def worst_first(run_id: str) -> tuple[Decimal, float, float, str]:
         line = sums[run_id]

@@ -12,7 +12,7 @@ from hpcflow.ledger.codec import decode_all
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.queries import of_run
 from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, RunState
 
 
 def bills(
@@ -101,6 +101,42 @@ def storing(
     )
     found = connection.rows(sql, [*sites, *filters.values()])
     return decode_all(RunRow, _STORING, found, StoringRow)
+
+
+def left_stores(connection: Connection, sites: Sequence[str], since: datetime) -> set[str]:
+    """Ids of the runs of these sites that were over by then, and all that a store ever had of them
+    was removed by then."""
+    sql, values = _over(sites, since)
+    had = "EXISTS (SELECT 1 FROM mirrored WHERE mirrored.run_id = run.run_id"
+    sql += f" AND {had}) AND NOT {had} AND (mirrored.state <> ? OR mirrored.at >= ?))"
+    return {run_id for (run_id,) in connection.rows(sql, [*values, "removed", to_text(since)])}
+
+
+def left_scratch(connection: Connection, sites: Sequence[str], since: datetime) -> set[str]:
+    """Ids of the runs of these sites that were over by then, and all that they ever saved was
+    removed by then.
+
+    None that a store had anything of: what comes back from there, no row of it says.
+    """
+    sql, values = _over(sites, since)
+    sql += (
+        " AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE checkpoint.run_id = run.run_id"
+        " AND (removed IS NULL OR checkpoint.created_at >= ?))"
+        " AND NOT EXISTS (SELECT 1 FROM mirrored WHERE mirrored.run_id = run.run_id)"
+    )
+    return {run_id for (run_id,) in connection.rows(sql, [*values, to_text(since)])}
+
+
+def _over(sites: Sequence[str], since: datetime) -> tuple[str, list[str]]:
+    """The runs that were over before ``since``, as a beginning of SQL with its values."""
+    states = [state.value for state in RunState if state.is_final]
+    sql = (
+        f"SELECT run_id FROM run WHERE site IN ({', '.join('?' * len(sites))}) "  # noqa: S608 - our names, and marks
+        f"AND state IN ({', '.join('?' * len(states))}) "
+        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run_id = run.run_id "
+        "AND (attempt.state <> ? OR ended_at IS NULL OR ended_at >= ?))"
+    )
+    return sql, [*sites, *states, AttemptState.ENDED.value, to_text(since)]
 
 
 def _fits(filters: Mapping[str, str]) -> str:

@@ -224,6 +224,17 @@ class Ledger:
         with self._reading() as connection:
             return spent.storing(connection, sites, filters)
 
+    def left(self, sites: Sequence[str], since: datetime) -> tuple[set[str], set[str]]:
+        """Ids of the runs of these sites that neither had a checkpoint since, nor can have
+        fetched one: in a store; on scratch."""
+        if not sites:
+            return set(), set()
+        with self._reading() as connection:
+            return (
+                spent.left_stores(connection, sites, since),
+                spent.left_scratch(connection, sites, since),
+            )
+
     def spending(
         self, *, filters: Mapping[str, str] | None = None, run_ids: Sequence[str] | None = None
     ) -> list[SpendingRow]:

@@ -6,11 +6,14 @@ import csv
 import io
 import os
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcflow.cli.cost_rows import window
+from hpcflow.cli.session import Session
 from hpcflow.storage.layout import Home
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.cluster import poll
@@ -181,11 +184,21 @@ def test_a_time_and_a_project_may_be_named(billed: Desk) -> None:
     [
         (("--since", "yesterday"), "expected so long ago, like 30d, or a day, like 2026-07-01"),
         (("--since", "30"), "expected so long ago"),
+        (("--since", "0001-01-01T00:00:00+14:00"), "a day, like 2026-07-01"),
+        (("--until", "9999-12-31T23:59:59-14:00"), "a day, like 2026-07-01"),
         (("--by", "colour"), "'colour' is not one of 'project'"),
     ],
 )
 def test_what_is_no_time_and_no_key(desk: Desk, args: tuple[str, str], said: str) -> None:
     assert said in desk.error("cost", "report", *args)
+
+
+@pytest.mark.usefixtures("desk")
+def test_since_the_first_day_of_all_is_since_there_are_runs() -> None:
+    first = datetime(1, 1, 1, tzinfo=timezone.utc)
+    since = window(Session(), first, None).since
+    assert since is not None
+    assert since - timedelta(days=1) > first, "the audit looks at the day before, too"
 
 
 def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:

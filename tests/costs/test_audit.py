@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -139,6 +140,26 @@ def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: W
     assert [each.job_name for each in found.helpers] == ["hpcflow-daemon-0815"]
     assert (found.checked, found.differences) == (1, [])
     assert audited(desk, since=desk.clock.now()).unknown == []
+
+
+def test_of_two_site_files_for_one_cluster_each_stray_job_is_listed_once(desk: Watched) -> None:
+    job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1")
+    sent_by_nobody(desk, "hpcflow-daemon-0815")
+    desk.look()
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (billed,) = ledger.bills(since=BEGIN, until=desk.clock.now(), filters={})
+        found = audit(
+            ledger,
+            [billed, replace(billed, run_id="b-1", site="other-name")],
+            user=desk.settings.user,
+            since=None,
+            until=desk.clock.now() + timedelta(days=1),
+            connect=lambda _: desk.slurm,
+            find_site=lambda _: desk.site,
+            now=desk.clock.now(),
+        )
+    assert [each.job_id for each in found.unknown] == [job_id]
+    assert len(found.helpers) == 1
 
 
 def test_what_runs_what_never_ran_and_what_is_known_is_no_stranger(desk: Watched) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -70,6 +74,24 @@ class Records:
         facts = Facts()
         add_scratch(facts, self.row)
         return facts
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[None]:
+    """It is a colleague's, and closed; also where these tests are root's."""
+    mode, is_root = path.stat().st_mode, os.geteuid() == 0
+    path.chmod(0)
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        path.chmod(mode)
 
 
 @pytest.fixture
@@ -144,6 +166,15 @@ def test_scratch_has_checkpoints_from_their_making_to_their_removal(records: Rec
     assert found.lost_checkpoints == 0
 
 
+def test_lines_are_read_however_another_program_spaces_them(records: Records) -> None:
+    at_one, path = to_text(at(1)), "checkpoints/000000400"
+    with records.events.open("a") as file:
+        file.write(f'{{"event":"checkpoint","at":"{at_one}","path":"{path}","size_bytes":7}}\n')
+        file.write(f'{{"at": "{at_one}", "event": "checkpoint", "path": "x", "torn')
+    records.make()
+    assert [each.size_bytes for each in records.on_scratch().stored] == [7]
+
+
 def test_what_a_purge_took_went_nobody_knows_when(records: Records) -> None:
     records.event("checkpoint", 1)
     found = records.on_scratch()
@@ -177,3 +208,28 @@ def test_a_job_may_say_anything(records: Records, said: dict[str, Any]) -> None:
 def test_a_run_directory_that_is_gone_says_nothing_of_scratch(records: Records) -> None:
     shutil.rmtree(records.dir.path)
     assert records.on_scratch().lost_runs == {"a-1"}
+
+
+@pytest.mark.parametrize(
+    "what", [".", "journal.jsonl", "attempts", "attempts/0001/events.jsonl", "checkpoints"]
+)
+def test_of_what_is_closed_to_us_nobody_says_that_a_purge_took_it(what: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        records = Records(Path(folder))
+        records.event("checkpoint", 1)
+        records.make()
+        assert (records.dir.path / what).exists()
+        with closed(records.dir.path / what):
+            found = records.on_scratch()
+        assert (found.lost_runs, found.lost_checkpoints, found.stored) == ({"a-1"}, 0, [])
+
+
+def test_of_a_run_that_is_closed_to_us_the_ledger_still_knows_what_is_there(
+    records: Records,
+) -> None:
+    row = MirroredRow("a-1", "checkpoints/000000400", 400, "mirrored", URL, 9000, at(1))
+    with closed(records.dir.path):
+        found = records.in_store(row)
+    assert found.stored == [Stored(records.row, URL, 9000, at(1), None)]
+    assert found.lost_runs == {"a-1"}

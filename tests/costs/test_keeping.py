@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -93,6 +94,29 @@ def test_scratch_is_charged_where_the_site_says_so(desk: Watched) -> None:
     )
     desk.site = desk.site.model_copy(update={"scratch": scratch, "mirror": None})
     assert kept(desk).facts.lost_checkpoints == 1, "said by the job, and not there"
+
+
+def test_files_of_runs_that_kept_nothing_since_are_not_read(desk: Watched) -> None:
+    price = ScratchPrice(storage_usd_per_gb_month=Decimal(1))
+    scratch = desk.site.scratch.model_copy(update={"price": price})
+    desk.site = desk.site.model_copy(update={"scratch": scratch, "mirror": None})
+    launched = desk.launch()
+    desk.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    shutil.rmtree(launched.run_dir)
+    desk.clock.advance(MONTH.total_seconds())
+    assert kept(desk).facts.lost_runs == {launched.run_id}, "as it was missed"
+    now = desk.clock.now()
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        lately = keeping(
+            ledger,
+            ("run",),
+            since=now - timedelta(days=1),
+            until=now,
+            filters={},
+            find_site=lambda _: desk.site,
+        )
+    assert lately.facts.lost_runs == set()
 
 
 def test_a_site_that_cannot_be_read_is_said(desk: Watched) -> None:

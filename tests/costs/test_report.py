@@ -74,6 +74,7 @@ def test_what_being_preemptible_has_saved() -> None:
 def test_service_units_are_no_money() -> None:
     (line,) = report([replace(ROW, cost_usd=None, cost_su="12")], ["project"]).lines
     assert (line.cost_usd, line.cost_su, line.unpriced) == (None, Decimal(12), 0)
+    assert (line.unpriced_usd, line.unpriced_su) == (1, 0)
 
 
 def test_of_nothing_there_is_a_report_too() -> None:

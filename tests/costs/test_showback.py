@@ -48,6 +48,29 @@ def test_where_one_is_charged_in_money_and_one_in_units_hours_are_compared() -> 
     assert [each.share for each in team.members] == [0.5, 0.5]
 
 
+def test_work_that_is_charged_in_units_alone_is_not_nothing_beside_money() -> None:
+    rows = [
+        row("a-1", user="ann", gpu_hours=1.0, cost_usd="3"),
+        row("a-2", user="ann", gpu_hours=1000.0, cost_usd=None, cost_su="1000"),
+        row("b-1", user="bob", gpu_hours=10.0, cost_usd="30"),
+    ]
+    (team,) = showback(rows)
+    assert team.unit.name == "GPU hours"
+    assert [each.user for each in team.members] == ["ann", "bob"]
+    assert team.members[0].share == 1001 / 1011
+
+
+def test_all_that_is_charged_in_units_is_shared_in_units_whatever_has_money_besides() -> None:
+    rows = [
+        row("a-1", user="ada", gpu_hours=1.0, cost_su="30"),
+        row("a-2", user="grace", gpu_hours=1.0, cost_usd=None, cost_su="70"),
+        row("a-3", user="grace", elapsed_s=0.0, gpu_hours=0.0, cost_usd=None),
+    ]
+    (team,) = showback(rows)
+    assert team.unit.name == "SU"
+    assert [each.share for each in team.members] == [0.7, 0.3]
+
+
 def test_without_gpus_and_prices_it_is_hours_and_of_nothing_there_is_no_share() -> None:
     (team,) = showback([row("a-1", gpu_hours=0.0, cost_usd=None)])
     assert (team.unit.name, team.members[0].share) == ("hours", 1.0)

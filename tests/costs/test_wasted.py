@@ -108,6 +108,15 @@ def test_where_something_has_no_price_hours_decide() -> None:
     ]
 
 
+def test_where_something_is_charged_in_units_alone_hours_decide() -> None:
+    paid = wasting("paid-1", "preempted", trained_at=0, saved_at=50)
+    first, known = wasting("units-1", "preempted", 1, trained_at=0, saved_at=59)
+    billed, again = wasting("units-1", "preempted", 2, trained_at=0, saved_at=10)
+    in_units = replace(billed, cost_usd=None, cost_su="7000")
+    found = worst(paid, (first, known), (in_units, again))
+    assert [each.run_id for each in found] == ["units-1", "paid-1"]
+
+
 def test_what_wasted_nothing_is_not_told_of() -> None:
     assert worst(wasting("a-1", "completed", trained_at=0)) == []
     assert most_wasted([], 10, lambda _: {}) == []

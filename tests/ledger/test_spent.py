@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+from hpcflow.ledger.rows import MirroredRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import AttemptState, Cause
-from tests.ledger.lines import at, ended, intended, observed, submitted, text
+from tests.ledger.lines import (
+    at,
+    checkpoint,
+    ended,
+    intended,
+    observed,
+    removed,
+    submitted,
+    text,
+)
 from tests.ledger.test_store import change_of
 from tests.storage.runs import make_run
 
@@ -71,3 +82,44 @@ def test_who_keeps_checkpoints_where(ledger: Ledger, tmp_path: Path) -> None:
     (row,) = ledger.storing(["devcluster"], filters={"user_name": "ada"})
     assert (row.run_id, row.mirror_url, row.sweep) == (one, "s3://lab/ada", None)
     assert ledger.storing([], filters={}) == []
+
+
+def saved(
+    ledger: Ledger, tmp_path: Path, events: list[bytes], *mirrored: MirroredRow, ends: bool = True
+) -> str:
+    """A run that was over, or goes on, after 60 minutes, with these words of its job."""
+    run = make_run(tmp_path)
+    cause = Cause.COMPLETED if ends else Cause.PREEMPTED
+    begin = [intended(1), submitted(1), observed(1, AttemptState.RUNNING, 0, started_at=at(0))]
+    lines = [*begin, ended(1, cause, 60, ended_at=at(60))]
+    of_run = [replace(row, run_id=run.run_id) for row in mirrored]
+    ledger.apply([change_of(run, lines, events, mirrored=of_run)])
+    return run.run_id
+
+
+def in_store(what: str, minutes: float, step: int = 10) -> MirroredRow:
+    return MirroredRow("", f"checkpoints/{step}", step, what, "s3://lab/ada", 9000, at(minutes))
+
+
+def test_what_was_over_and_left_scratch_before_is_known(ledger: Ledger, tmp_path: Path) -> None:
+    made, gone = checkpoint(10, 1), removed(10, 30)
+    empty = saved(ledger, tmp_path, [])
+    pruned = saved(ledger, tmp_path, [made, gone])
+    saved(ledger, tmp_path, [made])  # it is there still
+    saved(ledger, tmp_path, [made, gone, checkpoint(20, 31)])
+    saved(ledger, tmp_path, [made, gone], ends=False)
+    saved(ledger, tmp_path, [made, gone], in_store("mirrored", 2))  # it may have come back
+    assert ledger.left(["devcluster"], at(61))[1] == {empty, pruned}
+    assert ledger.left(["devcluster"], at(60)) == (set(), set()), "it was not over yet"
+    assert ledger.left(["elsewhere"], at(61)) == (set(), set())
+    assert ledger.left([], at(61)) == (set(), set())
+
+
+def test_what_a_store_has_had_and_has_no_more_is_known(ledger: Ledger, tmp_path: Path) -> None:
+    gone = saved(ledger, tmp_path, [], in_store("removed", 70), in_store("removed", 71, 20))
+    saved(ledger, tmp_path, [])  # nobody knows whether the mirror has been there
+    saved(ledger, tmp_path, [], in_store("removed", 70), in_store("mirrored", 71, 20))
+    saved(ledger, tmp_path, [], in_store("failed", 70))
+    saved(ledger, tmp_path, [], in_store("removed", 70), ends=False)
+    assert ledger.left(["devcluster"], at(72))[0] == {gone}
+    assert ledger.left(["devcluster"], at(71))[0] == set()
