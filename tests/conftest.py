@@ -25,12 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Of them the files come first that may take the longest: else one process is at such a file when
     the others have nothing left to do. Each process of xdist has a cluster of its own. One that
-    HPCFLOW_CLUSTER_DIR names is there but once: then one process has all these tests.
+    HPCFLOW_CLUSTER_DIR names is there but once: then one process has all these tests. The users of
+    all clusters are the same, and so are their crontabs: one process has all tests that use these.
     """
     for item in items:
-        on_cluster = "cluster" in getattr(item, "fixturenames", ())
-        if on_cluster and item.get_closest_marker("xdist_group") is None:
-            name = "cluster" if DIRECTORY_VARIABLE in os.environ else item.path.as_posix()
+        fixtures = getattr(item, "fixturenames", ())
+        if "cluster" in fixtures and item.get_closest_marker("xdist_group") is None:
+            name = "crontab" if "cron" in fixtures else item.path.as_posix()
+            name = "cluster" if DIRECTORY_VARIABLE in os.environ else name
             item.add_marker(pytest.mark.xdist_group(name))
     longest_s: dict[Path, float] = {}
     for item in items:
