@@ -68,7 +68,7 @@ def _reconcile(
 ) -> list[str]:
     """What became of attempts, for the budgets that count them."""
     folders = {home.budgets: BudgetFolder(home.budgets)}
-    for name in ledger.sites_at_work(user=user):
+    for name in ledger.sites_unsettled(user=user):
         with suppress(HpcflowError):  # that was said where it was asked
             folder = budgets_of(find_site(name), home)
             folders[folder.path] = folder

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hpcflow.errors import BudgetError, ScratchError
+from hpcflow.errors import BudgetError, HpcflowError, ScratchError
 from tests.budgets.desk import BudgetDesk
+from tests.requeue.standbys import waiting_standby
 
 
 def desks(folder: Path) -> tuple[BudgetDesk, BudgetDesk]:
@@ -80,3 +84,55 @@ def test_without_the_folder_nothing_is_sent(two: tuple[BudgetDesk, BudgetDesk]) 
     shutil.move(ada.folder / "not-mounted", ada.budgets.path)
     ada.launch()
     assert ada.usd() == ("0.00", "3.00")
+
+
+def test_a_run_that_waits_gets_back_what_its_standby_would_have_taken(
+    two: tuple[BudgetDesk, BudgetDesk],
+) -> None:
+    ada, _ = two
+    ada.config.write_text(ada.config.read_text() + "retry: {standby: true}\n")
+    ada.set(hard="6.50")
+    launched, standby = waiting_standby(ada)
+    assert ada.usd() == ("0.00", "6.00")
+    ada.clock.advance(600)
+    ada.slurm.end(standby, "CANCELLED")
+    ada.slurm.end(launched.job_id, "PREEMPTED")
+    for _ in range(5):
+        ada.clock.advance(120)
+        ada.tick()
+    assert ada.usd() == ("1.00", "3.00"), "the shared folder is looked at while it waits"
+    assert len(ada.alive()) == 1
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_a_shared_folder_that_does_not_answer_stops_sending_and_never_looking(
+    two: tuple[BudgetDesk, BudgetDesk], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    ada, _ = two
+    ada.set(hard="100")
+    first, second = ada.launch(), ada.launch()
+    ada.slurm.start(first.job_id)
+    ada.look()
+    ada.clock.advance(600)
+    ada.slurm.end(first.job_id, "COMPLETED")
+    ada.slurm.end(second.job_id, "PREEMPTED")
+    stat = os.stat
+
+    def fails(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(str(ada.budgets.path)):
+            raise OSError(code, os.strerror(code), str(path))
+        return stat(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fails)
+        warnings = ada.look()
+        assert sum(str(ada.budgets.path) in each for each in warnings) == 1
+        ada.clock.advance(120)
+        report = ada.tick()
+        assert report.sent == {}
+        assert ada.seen(first.run_id).attempts[0].billed_by is not None
+        with pytest.raises(HpcflowError):
+            ada.launch()
+    ada.clock.advance(120)
+    ada.tick()
+    assert ada.usd()[0] == "1.00"
