@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.carrying import carried_line, is_worth_it
@@ -23,6 +24,9 @@ from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
+
+#: What is not given back now is found out later.
+_GIVING_BACK_WAITS_S: Final = 10.0
 
 
 def commit(
@@ -172,22 +176,26 @@ def _is_said(budget: Budget, own: Terms | None) -> bool:
     return (said[-1] if said else None) == own
 
 
-def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:
-    """Give back what was committed to an attempt that certainly is no job.
+def release(folder: BudgetFolder, pledges: Sequence[Pledge], now: datetime, *, why: str) -> None:
+    """Give back what was committed to attempts that certainly are no jobs.
 
     Raises:
         StorageError: it could not be written; whoever looks next finds out.
     """
-    if any(map(folder.has, pledge.scopes)):
-        with folder.lock():
-            _release(folder, [pledge], now, why=why)
+    if any(folder.has(scope) for scope in {each for pledge in pledges for each in pledge.scopes}):
+        with folder.lock(wait_s=_GIVING_BACK_WAITS_S):
+            _release(folder, pledges, now, why=why)
 
 
 def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, why: str) -> None:
+    lines: dict[Scope, list[str]] = defaultdict(list)
     for pledge in pledges:
         line = entry_line("released", now, pledge.by, *pledge.key, why=why)
-        for scope in filter(folder.has, pledge.scopes):
-            folder.append(scope, [line])
+        for scope in pledge.scopes:
+            lines[scope].append(line)
+    for scope, some in lines.items():
+        if folder.has(scope):
+            folder.append(scope, some)
 
 
 def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:

@@ -79,8 +79,22 @@ class BudgetFolder:
             raise storage_error("look at", self.file(scope), error) from error
         return True
 
+    def is_there(self) -> bool:
+        """Whether there is such a folder. Without one nobody has set a budget; that of a site may
+        be unmounted.
+
+        Raises:
+            StorageError: nobody can tell.
+        """
+        try:
+            return stat.S_ISDIR(self.path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise storage_error("look at", self.path, error) from error
+
     def _require_mounted(self) -> None:
-        if self.site is not None and not self.path.is_dir():
+        if self.site is not None and not self.is_there():
             raise StorageError(
                 f"the budgets of site {self.site} are in {self.path}, and that is not there: "
                 "nobody knows what may be spent",
@@ -172,9 +186,12 @@ class BudgetFolder:
         return size_of(self.file(scope)) or 0
 
     @contextmanager
-    def lock(self, clock: Clock | None = None) -> Iterator[bool]:
+    def lock(self, clock: Clock | None = None, *, wait_s: float = _WAIT_S) -> Iterator[bool]:
         """Keep everybody else from changing any budget here, for the length of a ``with`` block;
         whether the file system really gave a lock.
+
+        Args:
+            wait_s: how long to wait for whoever has it; who only looks does not wait.
 
         Raises:
             StorageError: the folder cannot be written, or somebody else is at it for too long.
@@ -182,7 +199,7 @@ class BudgetFolder:
         self._make(self.path)
         path = self.path / "lock"
         self._create(path)
-        with lock_file(path, wait_s=_WAIT_S, clock=clock) as is_reliable:
+        with lock_file(path, wait_s=wait_s, clock=clock) as is_reliable:
             yield is_reliable
 
     def append(self, scope: Scope, lines: list[str]) -> None:

@@ -14,9 +14,12 @@ from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
 from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import from_text
+from hpcflow.model.ids import is_run_id
 
 #: Sums are kept for so many units and moments: a daemon looks at the same budget for weeks.
 _MOST_MOMENTS: Final = 16
+#: What a job name has room for.
+_MOST_ATTEMPTS: Final = 999_999
 
 
 class Standing(str, Enum):
@@ -203,7 +206,7 @@ class Budget:
         if record == "carried":  # all that it says is known here
             self.lines = 0
             return
-        key = (str(said["run_id"]), int(said["attempt"]))
+        key = _key(said["run_id"], said["attempt"])
         before = self.entries.get(key)
         if before is not None and before.standing is Standing.SETTLED and record != "settled":
             return  # it has come to its end
@@ -215,6 +218,19 @@ class Budget:
                 self.entries[key] = replace(before, standing=Standing.RELEASED)
         else:
             self.entries[key] = _entry(key, record, said)
+
+
+def _key(run_id: object, attempt: object) -> tuple[str, int]:
+    """What an entry is known by; of a shared budget, others write the lines.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(run_id, str) or not is_run_id(run_id):
+        raise ValueError("no run id")
+    if type(attempt) is not int or not 0 < attempt <= _MOST_ATTEMPTS:
+        raise ValueError("no number of an attempt")
+    return run_id, attempt
 
 
 def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:

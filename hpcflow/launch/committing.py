@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -57,10 +57,16 @@ class Commitment:
 
     def give_back(self, clock: Clock, why: str) -> None:
         """Take it back: there is no job. Whoever cannot say so now is found out later."""
-        try:
-            release(self.folder, self.pledge, clock.now(), why=why)
-        except StorageError as error:
-            _log.warning("%s", error.message)
+        give_back([self], clock, why)
+
+
+def give_back(commitments: Sequence[Commitment], clock: Clock, why: str) -> None:
+    """The same for many that go to one site, under one lock."""
+    pledges = [each.pledge for each in commitments]
+    try:
+        release(commitments[0].folder, pledges, clock.now(), why=why)
+    except StorageError as error:
+        _log.warning("%s", error.message)
 
 
 def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) -> list[str]:

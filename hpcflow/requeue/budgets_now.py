@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
+from typing import Final
 
 from hpcflow.budgets.commitments import no_room_for
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
@@ -19,6 +20,9 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 
+#: For whoever reads and writes a few lines under the lock at this moment.
+_WAIT_S: Final = 1.0
+
 
 class BudgetsNow:
     """The budgets as a round has read them: each once, until something is sent.
@@ -31,6 +35,7 @@ class BudgetsNow:
         self._home, self._clock = home, clock
         self._now = clock.now()
         self._is_there: dict[Path, bool] = {}
+        self._lock: dict[Path, StorageError | None] = {}
         self._sent: list[tuple[Run, Site]] = []
         self._read: dict[Path, dict[Scope, Budget]] = defaultdict(dict)
 
@@ -53,14 +58,34 @@ class BudgetsNow:
         commitment = commitment_of(
             run, last.next_number, placement, site=site, home=self._home, clock=self._clock
         )
-        read = self._read[commitment.folder.path]
-        found = no_room_for(commitment.folder, commitment.pledge, self._now, read)
+        folder, pledge = commitment.folder, commitment.pledge
+        read = self._read[folder.path]
+        found = no_room_for(folder, pledge, self._now, read)
+        if found is None and (pledge.own is not None or any(map(read.get, pledge.scopes))):
+            self._require_free(folder)
         return None if found is None else found.short
+
+    def _require_free(self, folder: BudgetFolder) -> None:
+        """Find out once for all runs whether somebody holds the lock: each of them would wait a
+        minute for it.
+
+        Raises:
+            StorageError: somebody does.
+        """
+        if folder.path not in self._lock:
+            self._lock[folder.path] = None
+            try:
+                with folder.lock(self._clock, wait_s=_WAIT_S):
+                    pass
+            except StorageError as error:
+                self._lock[folder.path] = error
+        if (error := self._lock[folder.path]) is not None:
+            raise error
 
     def _may_have(self, folder: BudgetFolder) -> bool:
         """Whether there may be any budget: most people have none, and many runs to send."""
         if folder.path not in self._is_there:
-            self._is_there[folder.path] = folder.site is not None or folder.path.is_dir()
+            self._is_there[folder.path] = folder.site is not None or folder.is_there()
         return self._is_there[folder.path]
 
     def was_sent(self, run: Run, site: Site) -> None:
@@ -69,8 +94,12 @@ class BudgetsNow:
         self._sent.append((run, site))
 
     def warnings(self) -> list[str]:
-        """What people are told of the budgets that something was committed to in this round."""
+        """What people are told of the budgets that something was committed to in this round, and
+        of those that could not be written."""
+        held = [
+            f"budgets: {error.message}; nothing is sent" for error in self._lock.values() if error
+        ]
         try:
-            return warnings_about(self._sent, self._home, self._now)
+            return [*held, *warnings_about(self._sent, self._home, self._now)]
         except StorageError as error:
-            return [error.message]
+            return [*held, error.message]

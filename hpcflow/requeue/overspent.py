@@ -94,7 +94,7 @@ class _Round:
         for name in around.ledger.sites_unsettled(user=around.settings.user):
             with suppress(HpcflowError):  # its site file is gone, which the round has said
                 folder = budgets_of(around.find_site(name), around.settings.home)
-                if folder.path.is_dir() and _may_want_notice(folder):
+                if folder.is_there() and _may_want_notice(folder):
                     found[name] = folder
         return found
 

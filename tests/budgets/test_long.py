@@ -20,10 +20,16 @@ from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import BudgetError
+from hpcflow.model.ids import ID_ALPHABET
 from hpcflow.testing.clock import FakeClock
 
 SCOPE = Scope("project", "vision")
 BEGIN = datetime(2026, 1, 20, tzinfo=timezone.utc)
+
+
+def named(number: int) -> str:
+    """A run id for each number."""
+    return "run-20260120-" + "".join(ID_ALPHABET[int(digit)] for digit in f"{number:08d}")
 
 
 def pledge(run_id: str, usd: str | None = "3", by: str = "ada") -> Pledge:
@@ -58,10 +64,10 @@ def test_it_says_the_same_as_all_of_its_lines(
         clock.advance(dice.choice([10, 3600, 40_000]))
         act, now = dice.random(), clock.now()
         if act < 0.4 or not open_ones:
-            open_ones.append(f"run-{number}")
+            open_ones.append(named(number))
             commit(folder, [pledge(open_ones[-1], dice.choice(["3", "0.5", None]))], clock)
         elif act < 0.5:
-            release(folder, pledge(open_ones.pop(dice.randrange(len(open_ones)))), now, why="no")
+            release(folder, [pledge(open_ones.pop(dice.randrange(len(open_ones))))], now, why="no")
         else:
             is_final = dice.random() < 0.8
             place = dice.randrange(len(open_ones))
@@ -86,11 +92,11 @@ def test_what_was_settled_long_ago_is_not_settled_twice(
     monkeypatch.setattr(carrying, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(10):
-        commit(folder, [pledge(f"run-{number}")], clock)
-        settle(folder, settlement(f"run-{number}", "1", clock.now(), is_final=True), clock.now())
-    assert ("run-0", 1) not in folder.read(SCOPE).entries
+        commit(folder, [pledge(named(number))], clock)
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
+    assert (named(0), 1) not in folder.read(SCOPE).entries
     before = folder.size(SCOPE)
-    settle(folder, settlement("run-0", "1", clock.now(), is_final=True), clock.now())
+    settle(folder, settlement(named(0), "1", clock.now(), is_final=True), clock.now())
     assert folder.size(SCOPE) == before
 
 
@@ -101,8 +107,8 @@ def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
     monkeypatch.setattr(carrying, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(6):
-        commit(folder, [pledge(f"run-{number}")], clock)
-        settle(folder, settlement(f"run-{number}", "1", clock.now(), is_final=True), clock.now())
+        commit(folder, [pledge(named(number))], clock)
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
     file = folder.file(SCOPE)
     lines = file.read_bytes().splitlines(keepends=True)
     place = next(index for index, line in enumerate(lines) if line.startswith(carrying.MARK))
@@ -110,7 +116,7 @@ def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
         lines[place] = lines[place][:50] + b"\n"
     else:
         with folder.lock():
-            commit_line = lines[1].replace(b"run-0", b"other")
+            commit_line = lines[1].replace(named(0).encode(), named(99).encode())
         lines.insert(place, commit_line)
     file.write_bytes(b"".join(lines))
     clock.advance(60)
@@ -131,7 +137,7 @@ def test_without_locks_the_order_of_the_lines_decides(
 
     monkeypatch.setattr(BudgetFolder, "lock", no_lock)
     append = BudgetFolder.append
-    others = [pledge("other", by="grace")]
+    others = [pledge(named(98), by="grace")]
 
     def after_another(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
         if others:  # who has looked at the same moment, and writes first
@@ -140,7 +146,7 @@ def test_without_locks_the_order_of_the_lines_decides(
 
     monkeypatch.setattr(BudgetFolder, "append", after_another)
     with pytest.raises(BudgetError, match=r"3\.00 USD committed to jobs that are queued"):
-        commit(folder, [pledge("ours", "4")], clock)
+        commit(folder, [pledge(named(97), "4")], clock)
     budget = folder.read(SCOPE)
-    assert [each.run_id for each in budget.committed_to()] == ["other"]
-    commit(folder, [pledge("small", "2.5")], clock)
+    assert [each.run_id for each in budget.committed_to()] == [named(98)]
+    commit(folder, [pledge(named(96), "2.5")], clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import BudgetError, HpcflowError, ScratchError
-from tests.budgets.desk import BudgetDesk
+from tests.budgets.desk import VISION, BudgetDesk
 from tests.requeue.standbys import waiting_standby
 
 
@@ -135,4 +136,52 @@ def test_a_shared_folder_that_does_not_answer_stops_sending_and_never_looking(
             ada.launch()
     ada.clock.advance(120)
     ada.tick()
-    assert ada.usd()[0] == "1.00"
+    assert ada.usd()[0] == "2.00"
+
+
+@pytest.mark.parametrize("run_id", ["a\u0000b", "\ud800", "../../x", "", 7])
+@pytest.mark.parametrize("record", ["committed", "settled"])
+def test_a_line_that_somebody_planted_says_nothing_and_stops_nobody(
+    two: tuple[BudgetDesk, BudgetDesk], run_id: object, record: str
+) -> None:
+    ada, _ = two
+    ada.set(hard="100")
+    planted = {"record": record, "at": "2026-01-01T00:00:00Z", "by": ada.settings.user}
+    planted |= {"run_id": run_id, "attempt": 1, "amounts": {"cost_usd": "90"}}
+    with ada.budgets.file(VISION).open("a") as file:
+        file.write(json.dumps(planted) + "\n")
+        file.write(json.dumps({**planted, "run_id": "x-20260101-aaaaaaaa", "attempt": 0}) + "\n")
+    assert ada.look() == []
+    assert ada.tick().problems == {}
+    assert ada.usd() == ("0.00", "0.00")
+    assert ada.budget().skipped == 2
+
+
+def test_whoever_holds_the_lock_holds_up_no_look_and_no_bill(
+    two: tuple[BudgetDesk, BudgetDesk],
+) -> None:
+    ada, grace = two
+    ada.set(hard="100")
+    runs = [ada.launch() for _ in range(3)]
+    waiting = ada.launch()
+    ada.look()
+    ada.clock.advance(600)
+    for each in runs:
+        ada.slurm.end(each.job_id, "COMPLETED")
+    ada.slurm.end(waiting.job_id, "PREEMPTED")
+    ada.look()
+    ada.clock.advance(60)
+    with grace.budgets.lock():
+        warnings = ada.look()
+        assert sum("somebody else has held" in each for each in warnings) == 1
+        bills = [ada.seen(each.run_id).attempts[0].billed_by for each in runs]
+        assert bills == ["accounting"] * 3, "they are journaled all the same"
+        ada.clock.advance(120)
+        report = ada.tick()
+        assert report.sent == {}
+        assert any("nothing is sent" in each for each in report.warnings)
+    assert not any(each.is_final for each in ada.budget().entries.values())
+    assert list(ada.tick().sent) == [waiting.run_id]
+    assert ada.usd() == ("4.00", "3.00")
+    assert sum(each.is_final for each in ada.budget().entries.values()) == 4
+    assert list(ada.settings.home.unsettled.iterdir()) == []
