@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.model.journal import Decided
+from hpcflow.errors import BudgetError, StorageError
+from hpcflow.model.journal import Decided, JournalRecord, Standby, Submitted
 from hpcflow.model.state import RunState
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.budgets.desk import BudgetDesk
 from tests.requeue.standbys import begins
 
@@ -136,3 +138,32 @@ def test_a_life_that_slurm_began_anew_is_counted_too(desk: BudgetDesk) -> None:
     desk.tick()
     assert len(desk.seen(launched.run_id).attempts) == 2
     assert desk.usd() == ("1.00", "3.00"), "it runs, whether there is room or not"
+
+
+def test_a_standby_whose_job_exists_keeps_its_share_although_that_could_not_be_written(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="6.50")
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    append = journal.append
+
+    def full(run_dir: RunDir, record: JournalRecord) -> None:
+        if isinstance(record, Standby) and isinstance(record.says, Submitted):
+            raise StorageError("No space left")
+        append(run_dir, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "append", full)
+        assert "No space left" in str(desk.tick().problems)
+    assert len(desk.alive()) == 2
+    assert desk.usd() == ("0.00", "6.00")
+    for _ in range(4):
+        desk.clock.advance(120)
+        desk.tick()
+    assert desk.usd()[1] == "6.00"
+    with pytest.raises(BudgetError):
+        desk.launch()
