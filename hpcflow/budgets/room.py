@@ -28,6 +28,7 @@ class Pledge:
         partition: where it goes, for people.
         own: what the config of its run says of a budget of its own.
         home: whose looks will find out what becomes of it, for somebody may have several.
+        instead_of: an attempt whose commitment is given back before.
     """
 
     run_id: str
@@ -39,6 +40,7 @@ class Pledge:
     partition: str
     own: Terms | None = None
     home: str | None = None
+    instead_of: tuple[str, int] | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -68,7 +70,7 @@ class Refusal:
 
     def as_error(self, *, fits: int = 0) -> BudgetError:
         """The error that says so; ``fits`` as there."""
-        return BudgetError(self.message, next_action=self.next_action, fits=fits)
+        return BudgetError(self.message, next_action=self.next_action, fits=fits, short=self.short)
 
 
 def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:
@@ -120,11 +122,18 @@ def _over(
 
 
 def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
-    """What is committed to this very attempt already, by somebody who was killed over it."""
-    entry = budget.entries.get(pledge.key)
-    if entry is None or entry.standing is not Standing.COMMITTED:
-        return Decimal(0)
-    return entry.amounts.of(unit) or Decimal(0)
+    """What is committed to this very attempt already, by somebody who was killed over it; or to
+    what it is sent instead of."""
+    keys = {pledge.key, pledge.instead_of or pledge.key}
+    entries = [budget.entries[key] for key in keys if key in budget.entries]
+    return sum(
+        (
+            each.amounts.of(unit) or Decimal(0)
+            for each in entries
+            if each.standing is Standing.COMMITTED
+        ),
+        Decimal(0),
+    )
 
 
 def _uncounted(budget: Budget, pledge: Pledge, hard: dict[str, Decimal]) -> Refusal:

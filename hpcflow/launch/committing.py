@@ -80,7 +80,7 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
         (folder, scope): None
         for run, site in runs
         for folder in [budgets_of(site, home)]
-        for scope in _scopes(run)
+        for scope in scopes_of_run(run)
     }
     return [
         text
@@ -90,7 +90,8 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
     ]
 
 
-def _scopes(run: Run) -> tuple[Scope, ...]:
+def scopes_of_run(run: Run) -> tuple[Scope, ...]:
+    """The budgets that its attempts count against, if they are set."""
     return scopes_of(
         project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
     )
@@ -111,7 +112,7 @@ def commitment_of(
         run.run_id,
         attempt,
         run.user,
-        _scopes(run),
+        scopes_of_run(run),
         amounts_of(placement, clock.now()),
         None if limit_min is None else limit_min * 60,
         placement.partition,
