@@ -24,6 +24,7 @@ from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
+from hpcflow.errors import StorageError
 
 #: What is not given back now is found out later.
 _GIVING_BACK_WAITS_S: Final = 10.0
@@ -81,6 +82,7 @@ def commit(
             sizes[scope] = size
         # Somebody may have written at the same moment, where the file system knows no locks, or
         # such as hold on their own node only.
+        _require_written(folder, pledges, list(lines))
         if any(folder.size(scope) != sizes[scope] for scope in lines):
             _require_first(folder, pledges, list(lines), now)
 
@@ -116,6 +118,30 @@ def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -
     is_new = budget.terms is None and pledge.own is not None
     opening = Opening(spent) if is_new else None
     return Change(now, pledge.by, pledge.own, how="config", opening=opening)
+
+
+def _require_written(
+    folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope]
+) -> None:
+    """Make sure that nobody has written over the lines: on NFS, those who append at the same moment
+    may write to the same place.
+
+    Raises:
+        StorageError: somebody has.
+    """
+    for scope in scopes:
+        budget = folder.look(scope)
+        if budget.terms is None:
+            continue
+        for pledge in pledges:
+            entry = budget.entries.get(pledge.key)
+            if scope in pledge.scopes and (
+                entry is None or entry.standing is not Standing.COMMITTED
+            ):
+                raise StorageError(
+                    f"somebody else has written to {folder.file(scope)} at the same moment",
+                    next_action="try again",
+                )
 
 
 def _require_first(

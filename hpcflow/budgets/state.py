@@ -160,7 +160,8 @@ class Budget:
 
     def commit(self, entry: Entry) -> None:
         """Let an attempt count, too, that waits from now on; quickly, for there may be many."""
-        before = self.entries.get((entry.run_id, entry.attempt))
+        # In the order of their lines: one that was given back before begins anew.
+        before = self.entries.pop((entry.run_id, entry.attempt), None)
         self.entries[entry.run_id, entry.attempt] = entry
         for (unit, now), used in list(self._known.items()):
             amount = entry.amounts.of(unit)
@@ -217,7 +218,10 @@ class Budget:
             if before is not None:
                 self.entries[key] = replace(before, standing=Standing.RELEASED)
         else:
-            self.entries[key] = _entry(key, record, said)
+            entry = _entry(key, record, said)
+            if record == "committed":  # its place is that of its newest line
+                self.entries.pop(key, None)
+            self.entries[key] = entry
 
 
 def _key(run_id: object, attempt: object) -> tuple[str, int]:

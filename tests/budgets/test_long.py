@@ -19,7 +19,7 @@ from hpcflow.budgets.records import Change, Limit, Opening, Terms
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
-from hpcflow.errors import BudgetError
+from hpcflow.errors import BudgetError, StorageError
 from hpcflow.model.ids import ID_ALPHABET
 from hpcflow.testing.clock import FakeClock
 
@@ -150,3 +150,47 @@ def test_without_locks_the_order_of_the_lines_decides(
     budget = folder.read(SCOPE)
     assert [each.run_id for each in budget.committed_to()] == [named(98)]
     commit(folder, [pledge(named(96), "2.5")], clock)
+
+
+def without_locks(monkeypatch: pytest.MonkeyPatch, folder: BudgetFolder) -> None:
+    @contextmanager
+    def no_lock(*_: object, **__: object) -> Iterator[bool]:
+        folder.path.mkdir(exist_ok=True)
+        yield False
+
+    monkeypatch.setattr(BudgetFolder, "lock", no_lock)
+
+
+def test_what_was_given_back_once_has_its_place_by_its_newest_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, clock = begun(tmp_path, hard="10"), FakeClock(BEGIN)
+    commit(folder, [pledge(named(1))], clock)
+    release(folder, [pledge(named(1))], clock.now(), why="refused")
+    without_locks(monkeypatch, folder)
+    append = BudgetFolder.append
+    others = [pledge(named(2), by="grace")]
+
+    def after_another(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
+        if others:
+            commit(folder, [others.pop()], clock)
+        append(self, scope, lines)
+
+    monkeypatch.setattr(BudgetFolder, "append", after_another)
+    with pytest.raises(BudgetError):
+        commit(folder, [pledge(named(1))], clock)
+    assert [each.run_id for each in folder.read(SCOPE).committed_to()] == [named(2)]
+
+
+def test_a_line_that_somebody_has_written_over_was_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, clock = begun(tmp_path, hard="10"), FakeClock(BEGIN)
+    append = BudgetFolder.append
+
+    def to_the_same_place(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
+        append(self, scope, [lines[0].replace(named(1), named(2))])
+
+    monkeypatch.setattr(BudgetFolder, "append", to_the_same_place)
+    with pytest.raises(StorageError, match="at the same moment"):
+        commit(folder, [pledge(named(1))], clock)
