@@ -12,6 +12,7 @@ from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.scope import COLUMNS, Scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
+from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.observe.reconciling import adopted, billed_amounts
@@ -20,7 +21,7 @@ from hpcflow.storage.layout import Home
 
 
 def set_budget(
-    ledger: Ledger,
+    ledger: Ledger | None,
     folder: BudgetFolder,
     scope: Scope,
     change: Change,
@@ -28,11 +29,17 @@ def set_budget(
     home: Home,
     find_site: Callable[[str], Site],
     clock: Clock,
+    terms_from: Callable[[Terms | None], Terms] | None = None,
 ) -> Budget:
     """Set a budget, or change one; a new one begins with what was spent before.
 
     What was billed for good is one sum; all else, what runs or has its bill to come, is put down
     attempt by attempt, so that it is settled as if the budget had always been there.
+
+    Args:
+        ledger: None where it does not answer; a budget that is set already needs none.
+        terms_from: what the terms become of those that are found under the lock, where not all of
+            them are named; somebody else may have changed them since they were read.
 
     Returns:
         The budget as it is now.
@@ -43,6 +50,8 @@ def set_budget(
     """
     lines: list[str] = []
     if folder.read(scope).terms is None:
+        if ledger is None:
+            raise LedgerError("the ledger does not answer, and nobody knows what was spent before")
         rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
         change = replace(change, opening=_opening(rows, change.terms, clock.now()))
         lines = [
@@ -55,6 +64,8 @@ def set_budget(
         budget = folder.read(scope)
         if budget.terms is not None:  # somebody was faster, and it has begun
             change, lines = replace(change, opening=None), []
+        if terms_from is not None:
+            change = replace(change, terms=terms_from(budget.terms))
         folder.append(scope, [change.to_line(), *lines])
         return folder.read(scope)
 
