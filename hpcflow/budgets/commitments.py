@@ -217,11 +217,12 @@ def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, 
     lines: dict[Scope, list[str]] = defaultdict(list)
     for pledge in pledges:
         line = entry_line("released", now, pledge.by, *pledge.key, why=why)
-        for scope in pledge.scopes:
-            lines[scope].append(line)
+        for scope in filter(folder.has, pledge.scopes):
+            entry = folder.look(scope).entries.get(pledge.key)
+            if entry is not None and entry.standing is Standing.COMMITTED:
+                lines[scope].append(line)
     for scope, some in lines.items():
-        if folder.has(scope):
-            folder.append(scope, some)
+        folder.append(scope, some)
 
 
 def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:

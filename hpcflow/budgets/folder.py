@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -211,7 +212,7 @@ class BudgetFolder:
         path = self.file(scope)
         self._make(path.parent)
         self._create(path)
-        append_line_durably(path, "".join(lines))
+        append_line_durably(path, "".join(lines), follow=False)
 
     def _make(self, folder: Path) -> None:
         """Make ``folder``, as open as the one that is shared."""
@@ -226,22 +227,27 @@ class BudgetFolder:
             raise storage_error("make", folder, error) from error
 
     def _create(self, path: Path) -> None:
-        """Make an empty file, which the others of a shared folder may write, too."""
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
-        except FileExistsError:
+        """Make an empty file, which the others of a shared folder may write, too.
+
+        It gets its name last: whoever is killed leaves none that is closed to the others.
+        """
+        if os.path.lexists(path):
             return
-        except OSError as error:
-            raise storage_error("make", path, error) from error
         try:
-            if self.site is not None:
-                os.fchmod(descriptor, stat.S_IMODE(self.path.stat().st_mode) & 0o666 | FILE_MODE)
-            os.fsync(descriptor)
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                if self.site is not None:
+                    mode = stat.S_IMODE(self.path.stat().st_mode) & 0o666 | FILE_MODE
+                    os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+                with suppress(FileExistsError):
+                    os.link(name, path)
+            finally:
+                os.close(descriptor)
+                os.unlink(name)  # noqa: PTH108 - a text
             fsync_folder(path.parent)
         except OSError as error:
             raise storage_error("make", path, error) from error
-        finally:
-            os.close(descriptor)
 
 
 def _begin(scope: Scope, data: bytes) -> tuple[Budget, int]:

@@ -185,3 +185,39 @@ def test_whoever_holds_the_lock_holds_up_no_look_and_no_bill(
     assert ada.usd() == ("4.00", "3.00")
     assert sum(each.is_final for each in ada.budget().entries.values()) == 4
     assert list(ada.settings.home.unsettled.iterdir()) == []
+
+
+def test_whoever_is_killed_over_a_new_file_leaves_none_that_is_closed_to_the_others(
+    two: tuple[BudgetDesk, BudgetDesk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, grace = two
+    ada.budgets.path.chmod(0o2770)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fchmod", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ada.set(hard="100")
+    assert not (ada.budgets.path / "lock").exists()
+    grace.set(hard="100")
+    modes = [
+        file.stat().st_mode & 0o777
+        for file in (ada.budgets.path / "lock", ada.budgets.file(VISION))
+    ]
+    assert modes == [0o660, 0o660]
+
+
+def test_a_link_that_somebody_planted_is_not_written_through(
+    two: tuple[BudgetDesk, BudgetDesk],
+) -> None:
+    ada, _ = two
+    ada.set(hard="100")
+    mine = ada.folder / "bashrc"
+    mine.write_text("export A=1\n")
+    ada.budgets.file(VISION).unlink()
+    ada.budgets.file(VISION).symlink_to(mine)
+    with pytest.raises(HpcflowError, match="append to"), ada.budgets.lock():
+        ada.budgets.append(VISION, ["{}\n"])
+    assert mine.read_text() == "export A=1\n"
