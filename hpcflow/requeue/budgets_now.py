@@ -88,8 +88,8 @@ class BudgetsNow:
                     pass
             except StorageError as error:
                 self._lock[folder.path] = error
-        if (error := self._lock[folder.path]) is not None:
-            raise error
+        if (held := self._lock[folder.path]) is not None:
+            raise held
 
     def _may_have(self, folder: BudgetFolder) -> bool:
         """Whether there may be any budget: most people have none, and many runs to send."""

@@ -146,7 +146,11 @@ def test_a_line_that_somebody_planted_says_nothing_and_stops_nobody(
 ) -> None:
     ada, _ = two
     ada.set(hard="100")
-    planted = {"record": record, "at": "2026-01-01T00:00:00Z", "by": ada.settings.user}
+    planted: dict[str, object] = {
+        "record": record,
+        "at": "2026-01-01T00:00:00Z",
+        "by": ada.settings.user,
+    }
     planted |= {"run_id": run_id, "attempt": 1, "amounts": {"cost_usd": "90"}}
     with ada.budgets.file(VISION).open("a") as file:
         file.write(json.dumps(planted) + "\n")
