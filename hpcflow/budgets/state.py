@@ -124,10 +124,15 @@ class Budget:
     def _sum(self, unit: str, now: datetime) -> Used:
         spent = committed = Decimal(0)
         unknown = 0
-        if self._counts(self.opened_at, now):
-            spent += self.opening.amounts.of(unit) or 0
-            unknown += self.opening.unpriced.get(unit, 0)
         is_all = self.terms is None or not self.terms.per_month
+        opening: Opening | None = self.opening
+        if not is_all and self.opening.months:
+            opening = self.opening.months.get(f"{now:%Y-%m}")
+        elif not self._counts(self.opened_at, now):
+            opening = None
+        if opening is not None:
+            spent += opening.amounts.of(unit) or 0
+            unknown += opening.unpriced.get(unit, 0)
         for month, settled in self.carried.items():
             if is_all or month == f"{now:%Y-%m}":
                 spent += settled.amounts.of(unit) or 0

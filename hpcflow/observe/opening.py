@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from hpcflow.budgets.amounts import total
+from hpcflow.budgets.amounts import UNITS, Amounts, total
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.scope import COLUMNS, Scope
@@ -53,7 +54,7 @@ def set_budget(
         if ledger is None:
             raise LedgerError("the ledger does not answer, and nobody knows what was spent before")
         rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
-        change = replace(change, opening=_opening(rows, change.terms, clock.now()))
+        change = replace(change, opening=_opening(rows, clock.now()))
         lines = [
             line
             for row in rows
@@ -70,24 +71,21 @@ def set_budget(
         return folder.read(scope)
 
 
-def _opening(rows: Iterable[SpendingRow], terms: Terms | None, now: datetime) -> Opening:
-    counted = [
-        billed_amounts(row)
-        for row in rows
-        if row.is_billed_for_good and _is_of_period(row.ended_at, terms, now)
-    ]
+def _opening(rows: Iterable[SpendingRow], now: datetime) -> Opening:
+    """The sum of what was billed for good, and what of it ended in which month."""
+    months: dict[str, list[Amounts]] = defaultdict(list)
+    for row in rows:
+        if row.is_billed_for_good:
+            months[f"{row.ended_at or now:%Y-%m}"].append(billed_amounts(row))
+    whole = _sum([each for some in months.values() for each in some])
+    return replace(whole, months={month: _sum(some) for month, some in sorted(months.items())})
+
+
+def _sum(counted: Sequence[Amounts]) -> Opening:
     unpriced = {
-        unit: count
-        for unit in ("cost_usd", "cost_su", "gpu_hours")
-        if (count := sum(each.of(unit) is None for each in counted))
+        unit: count for unit in UNITS if (count := sum(each.of(unit) is None for each in counted))
     }
     return Opening(total(counted), unpriced)
-
-
-def _is_of_period(ended_at: datetime | None, terms: Terms | None, now: datetime) -> bool:
-    if terms is None or not terms.per_month or ended_at is None:
-        return True
-    return (ended_at.year, ended_at.month) == (now.year, now.month)
 
 
 def _opening_line(

@@ -22,6 +22,7 @@ from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import BudgetError, StorageError
 from hpcflow.model.ids import ID_ALPHABET
 from hpcflow.testing.clock import FakeClock
+from tests.budgets.desk import BudgetDesk
 
 SCOPE = Scope("project", "vision")
 BEGIN = datetime(2026, 1, 20, tzinfo=timezone.utc)
@@ -194,3 +195,22 @@ def test_a_line_that_somebody_has_written_over_was_not_committed(
     monkeypatch.setattr(BudgetFolder, "append", to_the_same_place)
     with pytest.raises(StorageError, match="at the same moment"):
         commit(folder, [pledge(named(1))], clock)
+
+
+def test_a_budget_counts_what_was_before_it_by_month_or_all_of_it(tmp_path: Path) -> None:
+    desk = BudgetDesk(tmp_path)
+    for _ in range(3):
+        desk.train(desk.launch().job_id, minutes=20)
+    spent = "6.00"
+    desk.set(hard="100")
+    assert desk.usd()[0] == spent
+    desk.set(hard="100", per_month=True)
+    assert desk.usd()[0] == spent, "it ended in this month"
+    desk.clock.advance(40 * 86400)
+    assert desk.usd()[0] == "0.00"
+    desk.set("user:" + desk.settings.user, hard="100", per_month=True)
+    assert desk.usd("user:" + desk.settings.user)[0] == "0.00"
+    desk.set("user:" + desk.settings.user, hard="100")
+    assert desk.usd("user:" + desk.settings.user)[0] == spent
+    desk.set(hard="100")
+    assert desk.usd()[0] == spent
