@@ -115,13 +115,22 @@ class BudgetError(HpcflowError):
 
     Attributes:
         fits: of several attempts that were to be sent together, how many there is room for.
+        short: which budget that is, in a few words.
     """
 
     exit_code = 2
 
-    def __init__(self, message: str, *, next_action: str | None = None, fits: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        next_action: str | None = None,
+        fits: int = 0,
+        short: str | None = None,
+    ) -> None:
         super().__init__(message, next_action=next_action)
         self.fits = fits
+        self.short = short or message
 
 
 class StorageError(HpcflowError):

@@ -14,6 +14,10 @@ _CENT: Final = Decimal("0.01")
 _SMALL: Final = Decimal("0.00001")
 #: As precise as the lines of a bill.
 _PLACES: Final = Decimal("1e-8")
+_DIGITS: Final = 8
+#: A text of 40 characters has no more decimal places, unless it has an exponent.
+_SMALLEST: Final = 40
+_TOO_EXACT: Final = "expected an amount with at most 8 decimal places"
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,13 @@ class Amounts:
     def to_json(self) -> dict[str, str]:
         """The amounts that are known, as decimal texts."""
         known = {unit: self.of(unit) for unit in UNITS}
-        return {unit: f"{value:f}" for unit, value in known.items() if value is not None}
+        return {unit: _text(value) for unit, value in known.items() if value is not None}
+
+
+def _text(value: Decimal) -> str:
+    """With as many digits as can be read back."""
+    is_long = int(value.as_tuple().exponent) < -_DIGITS
+    return f"{value.quantize(_PLACES) if is_long else value:f}"
 
 
 #: Of an attempt that never ran.
@@ -53,15 +63,23 @@ def amounts_from(said: Mapping[str, Any]) -> Amounts:
     Raises:
         ValueError: it is none.
     """
-    return Amounts(*(None if unit not in said else amount_from(said[unit]) for unit in UNITS))
+    return Amounts(*(None if unit not in said else _decimal(said[unit]) for unit in UNITS))
 
 
 def amount_from(text: object) -> Decimal:
-    """A decimal number from 0.
+    """A decimal number from 0, as somebody has typed it.
 
     Raises:
         ValueError: it is none; the text says what is expected.
     """
+    value = _decimal(text)
+    if value != (rounded := value.quantize(_PLACES)):
+        raise ValueError(_TOO_EXACT)
+    # With no more digits than it needs: "12.50" stays as it is, and what is written can be read.
+    return rounded if int(value.as_tuple().exponent) < -_DIGITS else value
+
+
+def _decimal(text: object) -> Decimal:
     said = "expected an amount like 500 or 12.50"
     if not isinstance(text, str) or len(text) > 40:
         raise ValueError(said)
@@ -71,6 +89,9 @@ def amount_from(text: object) -> Decimal:
         raise ValueError(said) from None
     if not value.is_finite() or not 0 <= value <= _MOST:
         raise ValueError(said)
+    # Some exponents have more digits than there is memory for what they would be written out as.
+    if not -_SMALLEST <= int(value.as_tuple().exponent) <= _SMALLEST:
+        raise ValueError(_TOO_EXACT)
     return value
 
 

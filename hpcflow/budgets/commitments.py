@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.carrying import carried_line, is_worth_it
@@ -23,6 +24,10 @@ from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
+from hpcflow.errors import StorageError
+
+#: What is not given back now is found out later.
+_GIVING_BACK_WAITS_S: Final = 10.0
 
 
 def commit(
@@ -77,6 +82,7 @@ def commit(
             sizes[scope] = size
         # Somebody may have written at the same moment, where the file system knows no locks, or
         # such as hold on their own node only.
+        _require_written(folder, pledges, list(lines))
         if any(folder.size(scope) != sizes[scope] for scope in lines):
             _require_first(folder, pledges, list(lines), now)
 
@@ -112,6 +118,30 @@ def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -
     is_new = budget.terms is None and pledge.own is not None
     opening = Opening(spent) if is_new else None
     return Change(now, pledge.by, pledge.own, how="config", opening=opening)
+
+
+def _require_written(
+    folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope]
+) -> None:
+    """Make sure that nobody has written over the lines: on NFS, those who append at the same moment
+    may write to the same place.
+
+    Raises:
+        StorageError: somebody has.
+    """
+    for scope in scopes:
+        budget = folder.look(scope)
+        if budget.terms is None:
+            continue
+        for pledge in pledges:
+            entry = budget.entries.get(pledge.key)
+            if scope in pledge.scopes and (
+                entry is None or entry.standing is not Standing.COMMITTED
+            ):
+                raise StorageError(
+                    f"somebody else has written to {folder.file(scope)} at the same moment",
+                    next_action="try again",
+                )
 
 
 def _require_first(
@@ -172,22 +202,27 @@ def _is_said(budget: Budget, own: Terms | None) -> bool:
     return (said[-1] if said else None) == own
 
 
-def release(folder: BudgetFolder, pledge: Pledge, now: datetime, *, why: str) -> None:
-    """Give back what was committed to an attempt that certainly is no job.
+def release(folder: BudgetFolder, pledges: Sequence[Pledge], now: datetime, *, why: str) -> None:
+    """Give back what was committed to attempts that certainly are no jobs.
 
     Raises:
         StorageError: it could not be written; whoever looks next finds out.
     """
-    if any(map(folder.has, pledge.scopes)):
-        with folder.lock():
-            _release(folder, [pledge], now, why=why)
+    if any(folder.has(scope) for scope in {each for pledge in pledges for each in pledge.scopes}):
+        with folder.lock(wait_s=_GIVING_BACK_WAITS_S):
+            _release(folder, pledges, now, why=why)
 
 
 def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, why: str) -> None:
+    lines: dict[Scope, list[str]] = defaultdict(list)
     for pledge in pledges:
         line = entry_line("released", now, pledge.by, *pledge.key, why=why)
         for scope in filter(folder.has, pledge.scopes):
-            folder.append(scope, [line])
+            entry = folder.look(scope).entries.get(pledge.key)
+            if entry is not None and entry.standing is Standing.COMMITTED:
+                lines[scope].append(line)
+    for scope, some in lines.items():
+        folder.append(scope, some)
 
 
 def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:

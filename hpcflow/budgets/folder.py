@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -79,8 +80,22 @@ class BudgetFolder:
             raise storage_error("look at", self.file(scope), error) from error
         return True
 
+    def is_there(self) -> bool:
+        """Whether there is such a folder. Without one nobody has set a budget; that of a site may
+        be unmounted.
+
+        Raises:
+            StorageError: nobody can tell.
+        """
+        try:
+            return stat.S_ISDIR(self.path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise storage_error("look at", self.path, error) from error
+
     def _require_mounted(self) -> None:
-        if self.site is not None and not self.path.is_dir():
+        if self.site is not None and not self.is_there():
             raise StorageError(
                 f"the budgets of site {self.site} are in {self.path}, and that is not there: "
                 "nobody knows what may be spent",
@@ -172,9 +187,12 @@ class BudgetFolder:
         return size_of(self.file(scope)) or 0
 
     @contextmanager
-    def lock(self, clock: Clock | None = None) -> Iterator[bool]:
+    def lock(self, clock: Clock | None = None, *, wait_s: float = _WAIT_S) -> Iterator[bool]:
         """Keep everybody else from changing any budget here, for the length of a ``with`` block;
         whether the file system really gave a lock.
+
+        Args:
+            wait_s: how long to wait for whoever has it; who only looks does not wait.
 
         Raises:
             StorageError: the folder cannot be written, or somebody else is at it for too long.
@@ -182,7 +200,7 @@ class BudgetFolder:
         self._make(self.path)
         path = self.path / "lock"
         self._create(path)
-        with lock_file(path, wait_s=_WAIT_S, clock=clock) as is_reliable:
+        with lock_file(path, wait_s=wait_s, clock=clock) as is_reliable:
             yield is_reliable
 
     def append(self, scope: Scope, lines: list[str]) -> None:
@@ -194,7 +212,7 @@ class BudgetFolder:
         path = self.file(scope)
         self._make(path.parent)
         self._create(path)
-        append_line_durably(path, "".join(lines))
+        append_line_durably(path, "".join(lines), follow=False)
 
     def _make(self, folder: Path) -> None:
         """Make ``folder``, as open as the one that is shared."""
@@ -209,22 +227,27 @@ class BudgetFolder:
             raise storage_error("make", folder, error) from error
 
     def _create(self, path: Path) -> None:
-        """Make an empty file, which the others of a shared folder may write, too."""
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
-        except FileExistsError:
+        """Make an empty file, which the others of a shared folder may write, too.
+
+        It gets its name last: whoever is killed leaves none that is closed to the others.
+        """
+        if os.path.lexists(path):
             return
-        except OSError as error:
-            raise storage_error("make", path, error) from error
         try:
-            if self.site is not None:
-                os.fchmod(descriptor, stat.S_IMODE(self.path.stat().st_mode) & 0o666 | FILE_MODE)
-            os.fsync(descriptor)
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            try:
+                if self.site is not None:
+                    mode = stat.S_IMODE(self.path.stat().st_mode) & 0o666 | FILE_MODE
+                    os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+                with suppress(FileExistsError):
+                    os.link(name, path)
+            finally:
+                os.close(descriptor)
+                os.unlink(name)  # noqa: PTH108 - a text
             fsync_folder(path.parent)
         except OSError as error:
             raise storage_error("make", path, error) from error
-        finally:
-            os.close(descriptor)
 
 
 def _begin(scope: Scope, data: bytes) -> tuple[Budget, int]:

@@ -87,14 +87,19 @@ class Opening:
 
     Attributes:
         unpriced: unit -> how many attempts nobody knows the amount of.
+        months: what of it ended in which month, for a budget may become one per month; empty where
+            nobody knows.
     """
 
     amounts: Amounts
     unpriced: Mapping[str, int] = field(default_factory=dict)
+    months: Mapping[str, Opening] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in a file."""
-        return {**self.amounts.to_json(), "unpriced": dict(self.unpriced)}
+        months = {month: each.to_json() for month, each in self.months.items()}
+        more = {"months": months} if months else {}
+        return {**self.amounts.to_json(), "unpriced": dict(self.unpriced), **more}
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,8 @@ def opening_from(said: Mapping[str, Any]) -> Opening:
         ValueError, KeyError, TypeError: it is damaged.
     """
     unpriced = {str(unit): int(count) for unit, count in said["unpriced"].items()}
-    return Opening(amounts_from(said), unpriced)
+    months = {str(month): opening_from(each) for month, each in said.get("months", {}).items()}
+    return Opening(amounts_from(said), unpriced, months)
 
 
 def _limit(said: Mapping[str, Any]) -> Limit:

@@ -28,6 +28,7 @@ class Pledge:
         partition: where it goes, for people.
         own: what the config of its run says of a budget of its own.
         home: whose looks will find out what becomes of it, for somebody may have several.
+        instead_of: an attempt whose commitment is given back before.
     """
 
     run_id: str
@@ -39,6 +40,7 @@ class Pledge:
     partition: str
     own: Terms | None = None
     home: str | None = None
+    instead_of: tuple[str, int] | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -68,14 +70,14 @@ class Refusal:
 
     def as_error(self, *, fits: int = 0) -> BudgetError:
         """The error that says so; ``fits`` as there."""
-        return BudgetError(self.message, next_action=self.next_action, fits=fits)
+        return BudgetError(self.message, next_action=self.next_action, fits=fits, short=self.short)
 
 
 def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:
     """Why ``budget`` has no room for an attempt; None where it has, or has no hard limit.
 
     What an attempt takes of a unit that nobody can tell is not 0: there has to be another limit
-    that it can be held to.
+    that it can be held to, and of which it takes something.
     """
     hard = {unit: limit for unit in UNITS if (limit := budget.limit(unit).hard) is not None}
     if not hard:
@@ -85,7 +87,9 @@ def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:
         found = _over(budget, pledge, unit, limit, now)
         if found is not None:
             return found
-    return None if known else _uncounted(budget, pledge, hard)
+    unknown = [unit for unit in hard if unit not in known]
+    is_held = any(pledge.amounts.of(unit) for unit in known)
+    return _uncounted(budget, pledge, unknown) if unknown and not is_held else None
 
 
 def _over(
@@ -99,6 +103,9 @@ def _over(
     scope, left = budget.scope, limit - taken
     needed = (taken + wanted).quantize(_CENT, ROUND_UP)
     steps = [f"raise it: hpcflow budget set {scope} --hard {needed}{_unit_option(unit)}"]
+    if scope.kind == "run" and pledge.own is not None and pledge.attempt == 1:
+        # Nothing stays of a run that was never sent, and it has another id the next time.
+        steps = [f"raise it: --set budget.{unit}={needed}"]
     if pledge.limit_s:
         fits_min = int(left * pledge.limit_s // (wanted * 60)) if left > 0 else 0
         if fits_min:
@@ -120,26 +127,33 @@ def _over(
 
 
 def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
-    """What is committed to this very attempt already, by somebody who was killed over it."""
-    entry = budget.entries.get(pledge.key)
-    if entry is None or entry.standing is not Standing.COMMITTED:
-        return Decimal(0)
-    return entry.amounts.of(unit) or Decimal(0)
+    """What is committed to this very attempt already, by somebody who was killed over it; or to
+    what it is sent instead of."""
+    keys = {pledge.key, pledge.instead_of or pledge.key}
+    entries = [budget.entries[key] for key in keys if key in budget.entries]
+    return sum(
+        (
+            each.amounts.of(unit) or Decimal(0)
+            for each in entries
+            if each.standing is Standing.COMMITTED
+        ),
+        Decimal(0),
+    )
 
 
-def _uncounted(budget: Budget, pledge: Pledge, hard: dict[str, Decimal]) -> Refusal:
+def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
     """Nobody can tell what it takes of anything that is limited."""
     scope = budget.scope
-    names = " and ".join(UNITS[unit] for unit in hard)
+    names = " and ".join(UNITS[unit] for unit in unknown)
     if pledge.limit_s is None:
         why = f"it has no time limit, so nobody knows how much of the {names} it takes"
         then = "give it one: --set resources.time_limit=4h"
     else:
         why = f"partition {pledge.partition} has no price in {names}"
-        then = (
-            f"limit it in hours: hpcflow budget set {scope} --hard 100 --unit gpu_hours; or "
-            "write `price` into the site file: docs/costs.md"
-        )
+        in_hours = f"limit it in hours: hpcflow budget set {scope} --hard 100 --unit gpu_hours; or "
+        then = "write `price` into the site file: docs/costs.md"
+        if pledge.amounts.gpu_hours:
+            then = f"{in_hours}{then}"
     return Refusal(
         short=f"nothing without a price fits budget {scope}",
         message=f"budget {scope} is limited in {names}, and this attempt cannot be held to it: "

@@ -36,12 +36,12 @@ def settle(folder: BudgetFolder, settlement: Settlement, now: datetime) -> None:
     sent by hand.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: it could not be written now: somebody else may have the lock.
     """
     scopes = [scope for scope in settlement.scopes if folder.has(scope)]
     if not scopes:
         return
-    with folder.lock():
+    with folder.lock(wait_s=0):
         for scope in scopes:
             _settle(folder, scope, settlement, now)
 

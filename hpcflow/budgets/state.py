@@ -14,9 +14,12 @@ from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
 from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import from_text
+from hpcflow.model.ids import is_run_id
 
 #: Sums are kept for so many units and moments: a daemon looks at the same budget for weeks.
 _MOST_MOMENTS: Final = 16
+#: What a job name has room for.
+_MOST_ATTEMPTS: Final = 999_999
 
 
 class Standing(str, Enum):
@@ -121,10 +124,15 @@ class Budget:
     def _sum(self, unit: str, now: datetime) -> Used:
         spent = committed = Decimal(0)
         unknown = 0
-        if self._counts(self.opened_at, now):
-            spent += self.opening.amounts.of(unit) or 0
-            unknown += self.opening.unpriced.get(unit, 0)
         is_all = self.terms is None or not self.terms.per_month
+        opening: Opening | None = self.opening
+        if not is_all and self.opening.months:
+            opening = self.opening.months.get(f"{now:%Y-%m}")
+        elif not self._counts(self.opened_at, now):
+            opening = None
+        if opening is not None:
+            spent += opening.amounts.of(unit) or 0
+            unknown += opening.unpriced.get(unit, 0)
         for month, settled in self.carried.items():
             if is_all or month == f"{now:%Y-%m}":
                 spent += settled.amounts.of(unit) or 0
@@ -157,7 +165,8 @@ class Budget:
 
     def commit(self, entry: Entry) -> None:
         """Let an attempt count, too, that waits from now on; quickly, for there may be many."""
-        before = self.entries.get((entry.run_id, entry.attempt))
+        # In the order of their lines: one that was given back before begins anew.
+        before = self.entries.pop((entry.run_id, entry.attempt), None)
         self.entries[entry.run_id, entry.attempt] = entry
         for (unit, now), used in list(self._known.items()):
             amount = entry.amounts.of(unit)
@@ -203,7 +212,7 @@ class Budget:
         if record == "carried":  # all that it says is known here
             self.lines = 0
             return
-        key = (str(said["run_id"]), int(said["attempt"]))
+        key = _key(said["run_id"], said["attempt"])
         before = self.entries.get(key)
         if before is not None and before.standing is Standing.SETTLED and record != "settled":
             return  # it has come to its end
@@ -214,7 +223,23 @@ class Budget:
             if before is not None:
                 self.entries[key] = replace(before, standing=Standing.RELEASED)
         else:
-            self.entries[key] = _entry(key, record, said)
+            entry = _entry(key, record, said)
+            if record == "committed":  # its place is that of its newest line
+                self.entries.pop(key, None)
+            self.entries[key] = entry
+
+
+def _key(run_id: object, attempt: object) -> tuple[str, int]:
+    """What an entry is known by; of a shared budget, others write the lines.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(run_id, str) or not is_run_id(run_id):
+        raise ValueError("no run id")
+    if type(attempt) is not int or not 0 < attempt <= _MOST_ATTEMPTS:
+        raise ValueError("no number of an attempt")
+    return run_id, attempt
 
 
 def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:

@@ -12,7 +12,9 @@ from hpcflow.cli.session import Session, warn
 
 if TYPE_CHECKING:
     from hpcflow.budgets.folder import BudgetFolder
+    from hpcflow.budgets.records import Terms
     from hpcflow.budgets.scope import Scope
+    from hpcflow.ledger.store import Ledger
 
 #: What is typed -> what an amount is called.
 _UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
@@ -75,23 +77,36 @@ def set_command(
     from hpcflow.budgets.scope import parse_scope
     from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
     from hpcflow.cli.budget_terms import changed_terms
+    from hpcflow.errors import LedgerError
     from hpcflow.observe.opening import set_budget
 
     session = Session()
     wanted = parse_scope(scope)
     folder = _folder(session, site)
     before = folder.read(wanted).terms
-    terms = changed_terms(before, _UNITS[unit], hard, soft, per, on_exceeded)
-    session.refresh()
+
+    def terms_from(found: Terms | None) -> Terms:
+        return changed_terms(found, _UNITS[unit], hard, soft, per, on_exceeded)
+
+    terms = terms_from(before)  # what is wrong with them is said at once
+    ledger: Ledger | None = None
+    try:
+        session.refresh()
+        ledger = session.ledger
+    except LedgerError as error:
+        if before is None:  # nobody knows what was spent before
+            raise
+        warn(f"{error.message}; the budget is set all the same")
     change = Change(session.clock.now(), session.settings.user, terms, why=why)
     budget = set_budget(
-        session.ledger,
+        ledger,
         folder,
         wanted,
         change,
         home=session.settings.home,
         find_site=session.site,
         clock=session.clock,
+        terms_from=terms_from,
     )
     now = session.clock.now()
     if as_json:

@@ -33,7 +33,7 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
-from hpcflow.launch.committing import Commitment, commitment_of
+from hpcflow.launch.committing import Commitment, commitment_of, give_back
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
@@ -95,8 +95,7 @@ def send_array(
     except SubmissionInDoubt:
         raise  # they may exist
     except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
-        for commitment in commitments:
-            commitment.give_back(clock, error.message)
+        give_back(commitments, clock, error.message)
         raise
 
 

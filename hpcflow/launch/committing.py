@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -57,10 +57,16 @@ class Commitment:
 
     def give_back(self, clock: Clock, why: str) -> None:
         """Take it back: there is no job. Whoever cannot say so now is found out later."""
-        try:
-            release(self.folder, self.pledge, clock.now(), why=why)
-        except StorageError as error:
-            _log.warning("%s", error.message)
+        give_back([self], clock, why)
+
+
+def give_back(commitments: Sequence[Commitment], clock: Clock, why: str) -> None:
+    """The same for many that go to one site, under one lock."""
+    pledges = [each.pledge for each in commitments]
+    try:
+        release(commitments[0].folder, pledges, clock.now(), why=why)
+    except StorageError as error:
+        _log.warning("%s", error.message)
 
 
 def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) -> list[str]:
@@ -74,7 +80,7 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
         (folder, scope): None
         for run, site in runs
         for folder in [budgets_of(site, home)]
-        for scope in _scopes(run)
+        for scope in scopes_of_run(run)
     }
     return [
         text
@@ -84,7 +90,8 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
     ]
 
 
-def _scopes(run: Run) -> tuple[Scope, ...]:
+def scopes_of_run(run: Run) -> tuple[Scope, ...]:
+    """The budgets that its attempts count against, if they are set."""
     return scopes_of(
         project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
     )
@@ -105,7 +112,7 @@ def commitment_of(
         run.run_id,
         attempt,
         run.user,
-        _scopes(run),
+        scopes_of_run(run),
         amounts_of(placement, clock.now()),
         None if limit_min is None else limit_min * 60,
         placement.partition,

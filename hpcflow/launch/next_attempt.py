@@ -9,6 +9,7 @@ from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.mtbf import mtbf_of
+from hpcflow.launch.next_placement import next_placement
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
@@ -20,7 +21,6 @@ from hpcflow.rendering.job import render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
-from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
@@ -52,13 +52,9 @@ class NextAttempt:
         avoid: Sequence[str] = (),
         is_standby: bool = False,
     ) -> None:
-        spec = run.spec
-        if mem_mb is not None:
-            resources = spec.resources.model_copy(update={"mem_mb": mem_mb})
-            spec = spec.model_copy(update={"resources": resources})
         self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
         self._last, self._number = last, last.next_number
-        self._placement = place(spec, site, prefer=run.partition)
+        self._placement = next_placement(run, site, mem_mb)
         self._resume_from = newest_complete(run_dir) or run.begins_from
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None

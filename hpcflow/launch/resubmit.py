@@ -10,6 +10,7 @@ from hpcflow.launch import submission
 from hpcflow.launch.jobs import alive_jobs, require_journal
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import go_on_with_standby, judges_by_itself, without_standby
+from hpcflow.launch.standby_share import give_back_standby
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -65,11 +66,13 @@ def resubmit(
     require_journal(run_dir, records, known_attempts=after)
     if found is not None or run_dir.cancel.exists() or not _is_over(records, after):
         return None
-    if judges_by_itself(run_dir, submission.last_attempt(records), queue, clock.now()):
+    before = submission.last_attempt(records)
+    if judges_by_itself(run_dir, before, queue, clock.now()):
         return None
     waited = go_on_with_standby(
         run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
     )
+    give_back_standby(run, before, run_dir, site=site, home=settings.home, clock=clock)
     if waited is not None:
         from hpcflow.launch.run import Launched
 

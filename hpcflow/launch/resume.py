@@ -13,6 +13,7 @@ from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
+from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
@@ -77,15 +78,18 @@ def resume(
             )
         queue = scheduler.queue()
         mem_mb = last.intent.mem_mb if last.intent else None
+        home = settings.home
         if overrides:  # what waits asks for what the run asked for before
-            why = "what the run asks for was changed"
-            waited = discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
             mem_mb = mem_mb if is_same else None
+            require_room_instead(wanted, last, mem_mb=mem_mb, site=site, home=home, clock=clock)
+            why = "what the run asks for was changed"
+            waited = discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
         else:
             waited = go_on_with_standby(
                 run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
             )
+        give_back_standby(run, last, run_dir, site=site, home=home, clock=clock)
         if waited is not None:
             _go_on(run_dir, settings, clock)
             return _launched(run, run_dir, waited)

@@ -211,9 +211,17 @@ def send(
     except SubmissionInDoubt:
         raise  # the job may exist
     except (SchedulerError, StorageError) as error:
-        if not last_attempt(journal.read(run_dir)).is_open:
+        if not _is_open(run_dir, intent):
             commitment.give_back(clock, error.message)
         raise
+
+
+def _is_open(run_dir: RunDir, intent: Intended) -> bool:
+    """Whether there may be a job of an intent, by the journal."""
+    last = last_attempt(journal.read(run_dir))
+    if intent.after is None:
+        return last.is_open
+    return last.standby is not None and last.standby.is_open
 
 
 def settle(

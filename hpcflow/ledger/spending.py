@@ -12,8 +12,11 @@ from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
 from hpcflow.model.state import AttemptState, RunState
 
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
-_AT_WORK: Final = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
 _FINAL: Final = (RunState.COMPLETED.value, RunState.CANCELLED.value)
+_UNSETTLED: Final = (
+    "user_name = ? AND (state NOT IN (?, ?) OR run_id IN "
+    "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) OR bill_due_at IS NOT NULL))"
+)
 _ATTEMPT: Final = (
     *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
     *("billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su", "bill_due_at"),
@@ -40,20 +43,16 @@ def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]
     ]
 
 
-def sites_at_work(connection: Connection, user: str) -> list[str]:
-    """The sites of a user's runs that are under way."""
-    sql = "SELECT DISTINCT site FROM run WHERE user_name = ? AND state IN (?, ?, ?) ORDER BY site"
-    return [site for (site,) in connection.rows(sql, [user, *_AT_WORK])]
+def sites_unsettled(connection: Connection, user: str) -> list[str]:
+    """The sites of the runs of which :func:`unsettled` tells."""
+    sql = f"SELECT DISTINCT site FROM run WHERE {_UNSETTLED} ORDER BY site"  # noqa: S608
+    return [site for (site,) in connection.rows(sql, [user, *_FINAL, *_OVER])]
 
 
 def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
     """All attempts of a user's runs that may go on, or of which one is under way or has a bill to
     come."""
-    where = (
-        "user_name = ? AND (state NOT IN (?, ?) OR run_id IN "
-        "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) OR bill_due_at IS NOT NULL))"
-    )
-    return _found(connection, where, [user, *_FINAL, *_OVER])
+    return _found(connection, _UNSETTLED, [user, *_FINAL, *_OVER])
 
 
 def _found(connection: Connection, where: str, values: Sequence[str]) -> list[SpendingRow]:

@@ -244,9 +244,9 @@ class Ledger:
                 return spending.of_runs(connection, run_ids)
             return spending.of_runs_with(connection, filters or {})
 
-    def sites_at_work(self, *, user: str) -> list[str]:
-        """The sites of a user's runs that are under way."""
-        return spending.sites_at_work(self.connection(), user)
+    def sites_unsettled(self, *, user: str) -> list[str]:
+        """The sites of those of a user's runs of which more may come, or a bill."""
+        return spending.sites_unsettled(self.connection(), user)
 
     def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
         """Those of a user's runs of which more may come, or a bill."""

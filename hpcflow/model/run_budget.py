@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from hpcflow.model.kinds import Kind, Section
 
 _MOST = 10**12
+_DIGITS = 8
+_MOST_DIGITS = 40
 
 
 def _amount(value: object) -> object:
@@ -25,7 +27,11 @@ def _amount(value: object) -> object:
         raise ValueError(said)
     if not 0 < amount <= _MOST:
         raise ValueError("must be more than 0, and not more than anybody has")
-    return amount
+    # Some exponents have more digits than there is memory for what they would be written out as.
+    is_tiny = int(amount.as_tuple().exponent) < -_MOST_DIGITS
+    if is_tiny or int(amount.normalize().as_tuple().exponent) < -_DIGITS:
+        raise ValueError("must have at most 8 decimal places, as bills have")
+    return amount if int(amount.as_tuple().exponent) >= -_DIGITS else amount.normalize()
 
 
 Amount = Annotated[
@@ -35,7 +41,7 @@ Amount = Annotated[
         {
             "anyOf": [
                 {"type": "number", "exclusiveMinimum": 0, "maximum": _MOST},
-                {"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,20})?$"},
+                {"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,8})?$"},
             ]
         }
     ),

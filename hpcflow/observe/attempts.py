@@ -180,7 +180,7 @@ class _Watch:
         self._warnings = warnings
         self._accounting_answered = True
         self._past: dict[str, list[JobInfo]] = {}
-        self._settling = Settling(find_site, home)
+        self._settling = Settling(find_site, home, warnings)
 
     def look(
         self,
@@ -318,7 +318,7 @@ class _Watch:
         with self._apart(run_dir):
             record = bill_of_attempt(due, run_dir, told, self._find_site(), self._clock.now())
             if record is not None:
-                # First: whoever is killed in between does both again.
+                # First: whoever is killed in between does both again. It holds up no bill.
                 self._settling.settle(run_dir, record)
                 mark_unread(self._home, run_dir)
                 journal.append(run_dir, record)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from hpcflow.budgets.amounts import total
+from hpcflow.budgets.amounts import UNITS, Amounts, total
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.scope import COLUMNS, Scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
+from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.observe.reconciling import adopted, billed_amounts
@@ -20,7 +22,7 @@ from hpcflow.storage.layout import Home
 
 
 def set_budget(
-    ledger: Ledger,
+    ledger: Ledger | None,
     folder: BudgetFolder,
     scope: Scope,
     change: Change,
@@ -28,11 +30,17 @@ def set_budget(
     home: Home,
     find_site: Callable[[str], Site],
     clock: Clock,
+    terms_from: Callable[[Terms | None], Terms] | None = None,
 ) -> Budget:
     """Set a budget, or change one; a new one begins with what was spent before.
 
     What was billed for good is one sum; all else, what runs or has its bill to come, is put down
     attempt by attempt, so that it is settled as if the budget had always been there.
+
+    Args:
+        ledger: None where it does not answer; a budget that is set already needs none.
+        terms_from: what the terms become of those that are found under the lock, where not all of
+            them are named; somebody else may have changed them since they were read.
 
     Returns:
         The budget as it is now.
@@ -43,8 +51,10 @@ def set_budget(
     """
     lines: list[str] = []
     if folder.read(scope).terms is None:
+        if ledger is None:
+            raise LedgerError("the ledger does not answer, and nobody knows what was spent before")
         rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
-        change = replace(change, opening=_opening(rows, change.terms, clock.now()))
+        change = replace(change, opening=_opening(rows, clock.now()))
         lines = [
             line
             for row in rows
@@ -55,28 +65,27 @@ def set_budget(
         budget = folder.read(scope)
         if budget.terms is not None:  # somebody was faster, and it has begun
             change, lines = replace(change, opening=None), []
+        if terms_from is not None:
+            change = replace(change, terms=terms_from(budget.terms))
         folder.append(scope, [change.to_line(), *lines])
         return folder.read(scope)
 
 
-def _opening(rows: Iterable[SpendingRow], terms: Terms | None, now: datetime) -> Opening:
-    counted = [
-        billed_amounts(row)
-        for row in rows
-        if row.is_billed_for_good and _is_of_period(row.ended_at, terms, now)
-    ]
+def _opening(rows: Iterable[SpendingRow], now: datetime) -> Opening:
+    """The sum of what was billed for good, and what of it ended in which month."""
+    months: dict[str, list[Amounts]] = defaultdict(list)
+    for row in rows:
+        if row.is_billed_for_good:
+            months[f"{row.ended_at or now:%Y-%m}"].append(billed_amounts(row))
+    whole = _sum([each for some in months.values() for each in some])
+    return replace(whole, months={month: _sum(some) for month, some in sorted(months.items())})
+
+
+def _sum(counted: Sequence[Amounts]) -> Opening:
     unpriced = {
-        unit: count
-        for unit in ("cost_usd", "cost_su", "gpu_hours")
-        if (count := sum(each.of(unit) is None for each in counted))
+        unit: count for unit in UNITS if (count := sum(each.of(unit) is None for each in counted))
     }
     return Opening(total(counted), unpriced)
-
-
-def _is_of_period(ended_at: datetime | None, terms: Terms | None, now: datetime) -> bool:
-    if terms is None or not terms.per_month or ended_at is None:
-        return True
-    return (ended_at.year, ended_at.month) == (now.year, now.month)
 
 
 def _opening_line(

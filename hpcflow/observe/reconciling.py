@@ -9,6 +9,7 @@ run's lock.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ from hpcflow.budgets.records import entry_line
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.errors import HpcflowError, LedgerError, StorageError, words_for
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
@@ -37,6 +38,8 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, linked
+
+_log = logging.getLogger(__name__)
 
 #: Kinds of which there are few: all of them are looked at. Of the others there may be one for each
 #: run that ever was.
@@ -91,8 +94,13 @@ class _Look:
         """Do it; what went wrong."""
         try:
             self._go(scope)
-        except StorageError as error:
+        except LedgerError:
+            raise
+        except HpcflowError as error:
             return f"budgets: {error.message}"
+        except Exception as error:  # what others have written must not end a look
+            _log.debug("budgets in %s", self._folder.path, exc_info=True)
+            return f"budgets in {self._folder.path}: {words_for(error)}"
         return None
 
     def _go(self, scope: Scope | None) -> None:
@@ -124,7 +132,7 @@ class _Look:
                 self._adopt(row, [by_scope[each] for each in _scopes(row) if each in by_scope])
         if not self._lines:
             return
-        with self._folder.lock(self._clock):
+        with self._folder.lock(self._clock, wait_s=0):
             for where, lines in self._lines.items():
                 # What has grown since says more than this knows of; there is a next look.
                 if self._folder.size(where) == sizes[where]:

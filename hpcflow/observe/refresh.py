@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.projection import catch_up, catch_up_home, say_purged
@@ -60,24 +60,38 @@ def refresh(
     said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
     said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
-    return said + _reconcile(ledger, home, user, find_site, clock)
+    said += _reconcile(ledger, home, user, find_site, clock)
+    return list(dict.fromkeys(said))
 
 
 def _reconcile(
     ledger: Ledger, home: Home, user: str, find_site: Callable[[str], Site], clock: Clock
 ) -> list[str]:
     """What became of attempts, for the budgets that count them."""
+    marked = []
+    if home.unsettled.is_dir():  # imported then only: see below
+        from hpcflow.observe.settling import settle_marked
+
+        marked = settle_marked(home, find_site)
     folders = {home.budgets: BudgetFolder(home.budgets)}
-    for name in ledger.sites_at_work(user=user):
+    for name in ledger.sites_unsettled(user=user):
         with suppress(HpcflowError):  # that was said where it was asked
             folder = budgets_of(find_site(name), home)
             folders[folder.path] = folder
-    there = [folder for folder in folders.values() if folder.path.is_dir()]
-    if not there:
-        return []
-    from hpcflow.observe.reconciling import reconcile
+    there, said = [], marked
+    for folder in folders.values():
+        try:
+            if folder.is_there():
+                there.append(folder)
+        except StorageError as error:  # noqa: PERF203 - a few folders
+            said.append(f"budgets: {error.message}")
+    if there:
+        from hpcflow.observe.reconciling import reconcile
 
-    return reconcile(ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock)
+        said += reconcile(
+            ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock
+        )
+    return said
 
 
 def refresh_without_ledger(

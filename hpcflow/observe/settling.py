@@ -1,49 +1,118 @@
-"""Bills, put in the place of what budgets had committed to their attempts."""
+"""Bills, put in the place of what budgets had committed to their attempts.
+
+A bill is journaled whether its budgets can be written now or not. What could not be is marked in
+``HPCFLOW_HOME/unsettled/`` first, and the next look does it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 
 from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.scope import scopes_of
 from hpcflow.budgets.settlements import Settlement, settle
+from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.model.ids import is_run_id
 from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.files import FOLDER_MODE, storage_error
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone, linked
 
 
 class Settling:
-    """Settles the bills of one look."""
+    """Settles the bills of one look at one site.
 
-    def __init__(self, find_site: Callable[[], Site], home: Home) -> None:
-        self._find_site, self._home = find_site, home
+    What is wrong with the budgets is said once, and then no other bill has to wait for it.
+    """
+
+    def __init__(self, find_site: Callable[[], Site], home: Home, warnings: list[str]) -> None:
+        """``warnings``: gets a text for what could not be settled now."""
+        self._find_site, self._home, self._warnings = find_site, home, warnings
+        self._is_silent = False
 
     @cached_property
     def _folder(self) -> BudgetFolder:
         return budgets_of(self._find_site(), self._home)
 
     def settle(self, run_dir: RunDir, record: Accounted) -> None:
-        """Settle one, in every budget that counts it.
+        """Settle one, in every budget that counts it; or leave a mark, for a later look to do it.
 
         Raises:
-            StorageError: a budget cannot be read or written.
+            StorageError: not even a mark could be left.
         """
-        if not self._folder.path.is_dir():
-            return
-        run = read_run(run_dir)
-        settlement = Settlement(
-            run.run_id,
-            record.attempt,
-            run.user,
-            scopes_of(
-                project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
-            ),
-            billed(record.cost_usd, record.cost_su, record.gpu_hours, record.elapsed_s),
-            record.ended_at or record.at,
-            is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
-        )
-        settle(self._folder, settlement, record.at)
+        if not self._is_settled(run_dir, record):
+            _mark(self._home, run_dir)
+
+    def _is_settled(self, run_dir: RunDir, record: Accounted) -> bool:
+        if self._is_silent:
+            return False
+        try:
+            if self._folder.is_there():
+                settle(self._folder, _settlement(run_dir, record), record.at)
+            elif self._folder.site is not None:
+                return False  # it is not mounted now
+        except StorageError as error:
+            self._is_silent = True
+            self._warnings.append(f"budgets: {error.message}")
+            return False
+        return True
+
+    def settle_again(self, run_dir: RunDir) -> bool:
+        """Settle all bills in the journal of a run; whether they are settled now."""
+        bills = [each for each in journal.read(run_dir) if isinstance(each, Accounted)]
+        return all(self._is_settled(run_dir, each) for each in bills)
+
+
+def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
+    """Settle what an earlier look could not; what went wrong, for people."""
+    try:
+        marked = [name for name in os.listdir(home.unsettled) if is_run_id(name)]  # noqa: PTH208
+    except OSError:
+        return []
+    warnings: list[str] = []
+    by_site: dict[str, Settling] = {}
+    for run_id in sorted(marked):
+        run_dirs = linked(home, [run_id])
+        with suppress(HpcflowError, OSError):  # its site file, or scratch: that is said elsewhere
+            if run_dirs and is_gone(run_dirs[0]):
+                continue
+            if run_dirs:
+                name = read_run(run_dirs[0]).site
+                if name not in by_site:
+                    by_site[name] = Settling(partial(find_site, name), home, warnings)
+                if not by_site[name].settle_again(run_dirs[0]):
+                    continue
+            (home.unsettled / run_id).unlink(missing_ok=True)
+    return warnings
+
+
+def _mark(home: Home, run_dir: RunDir) -> None:
+    mark = home.unsettled / run_dir.path.name
+    try:
+        home.unsettled.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        mark.touch(mode=0o600)
+    except OSError as error:
+        raise storage_error("write", mark, error) from error
+
+
+def _settlement(run_dir: RunDir, record: Accounted) -> Settlement:
+    run = read_run(run_dir)
+    return Settlement(
+        run.run_id,
+        record.attempt,
+        run.user,
+        scopes_of(
+            project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
+        ),
+        billed(record.cost_usd, record.cost_su, record.gpu_hours, record.elapsed_s),
+        record.ended_at or record.at,
+        is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
+    )

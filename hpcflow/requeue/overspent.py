@@ -91,10 +91,10 @@ class _Round:
         """Site -> where its budgets are, where there are any."""
         around = self._around
         found = {}
-        for name in around.ledger.sites_at_work(user=around.settings.user):
+        for name in around.ledger.sites_unsettled(user=around.settings.user):
             with suppress(HpcflowError):  # its site file is gone, which the round has said
                 folder = budgets_of(around.find_site(name), around.settings.home)
-                if folder.path.is_dir() and _may_want_notice(folder):
+                if folder.is_there() and _may_want_notice(folder):
                     found[name] = folder
         return found
 

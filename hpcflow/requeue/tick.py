@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import (
+    BudgetError,
     InputError,
     LedgerError,
     StorageError,
@@ -209,7 +210,9 @@ class _Round:
         if decision.action is Action.NONE:
             return
         if decision.action is Action.RESUBMIT:
-            facts = replace(facts, over_budget=self._budgets.no_room(run, run_dir, site))
+            facts = replace(
+                facts, over_budget=self._budgets.no_room(run, run_dir, site, mem_mb=decision.mem_mb)
+            )
             decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.RESUBMIT:
             facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
@@ -252,6 +255,12 @@ class _Round:
                         avoid=avoid,
                         has_room=self._troubles.has_room_for(run),
                     )
+            except BudgetError as error:  # somebody was faster
+                self._budgets.forget()
+                facts = replace(facts, over_budget=error.short)
+                refused = decide(facts, run.spec.retry, around.clock.now())
+                self._write_down(run_dir, facts, known, refused, is_second=True)
+                return
             except (InputError, SubmissionRefused) as error:
                 # The same would be said the next time, and every ten seconds from now on.
                 refused = Decision(Action.STOP, "refused", error.message)
@@ -305,8 +314,20 @@ class _Round:
                 self._report.warnings.append(f"{error.message}; no node is avoided for now")
         return to_avoid(self._evidence, run, site)
 
-    def _write_down(self, run_dir: RunDir, facts: Facts, known: Known, decision: Decision) -> None:
-        """Put the decision into the journal, unless it stands there."""
+    def _write_down(
+        self,
+        run_dir: RunDir,
+        facts: Facts,
+        known: Known,
+        decision: Decision,
+        *,
+        is_second: bool = False,
+    ) -> None:
+        """Put the decision into the journal, unless it stands there.
+
+        Args:
+            is_second: another one was put there in this round.
+        """
         record = Decided(
             at=self._around.clock.now(),
             after=facts.last.number if facts.last else 0,
@@ -318,7 +339,9 @@ class _Round:
         )
         said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
         before = known.run.journal.get("decided", {})
-        if said == {name: value for name, value in before.items() if name in said}:
+        if not is_second and said == {
+            name: value for name, value in before.items() if name in said
+        }:
             return
         self._report.decisions[facts.run_id] = decision
         mark_unread(self._around.settings.home, run_dir)

@@ -113,11 +113,14 @@ def link_tree(source: Path, target: Path) -> None:
     fsync_folder(target)
 
 
-def append_line_durably(path: Path, line: bytes | str) -> None:
+def append_line_durably(path: Path, line: bytes | str, *, follow: bool = True) -> None:
     """Append one line to ``path``, created when missing; on the disk when this returns.
 
     A last line that a crash or a full disk tore is closed first, so that it spoils nothing but
     itself.
+
+    Args:
+        follow: whether ``path`` may be a link. In a folder that others write, it may lead anywhere.
 
     Raises:
         StorageError: it could not be written. Part of the line may be there; no reader takes it
@@ -127,7 +130,7 @@ def append_line_durably(path: Path, line: bytes | str) -> None:
     try:
         is_new = not path.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-        descriptor = os.open(path, flags, FILE_MODE)
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW, FILE_MODE)
         try:
             _require_regular(descriptor, path)
             _lock_if_possible(descriptor)

@@ -38,6 +38,7 @@
       runs/<run_id>                            symbolic link to the run directory: finds runs
       sweeps/<sweep_id>/                       a sweep; see sweeps.py
       unread/<run_id>                          mark: the ledger may not have read it to its end
+      unsettled/<run_id>                       mark: a bill of it has to be settled in its budgets
       budgets/<kind>/<name>.jsonl              what may be spent, and what is; one lock for all
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held by whoever restores it; how that ended
@@ -198,6 +199,10 @@ class Home:
     @property
     def unread(self) -> Path:
         return self.path / "unread"
+
+    @property
+    def unsettled(self) -> Path:
+        return self.path / "unsettled"
 
     @property
     def budgets(self) -> Path:

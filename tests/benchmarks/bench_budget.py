@@ -18,6 +18,7 @@ from hpcflow.budgets.records import Change, Limit, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import SystemClock
+from hpcflow.model.ids import ID_ALPHABET
 from tests.benchmarks.timing import Row
 
 _SCOPE: Final = Scope("project", "vision")
@@ -81,7 +82,8 @@ def _filled(path: Path, attempts: int) -> BudgetFolder:
     opening = Opening(replace(_TAKES, cost_usd=Decimal(0)))
     lines = [Change(now, "ada", terms, opening=opening).to_line()]
     for number in range(attempts):
-        run_id = f"digits-20260301-{number:08d}"
+        digits = "".join(ID_ALPHABET[int(digit)] for digit in f"{number:08d}")
+        run_id = f"digits-20260301-{digits}"
         for record in ("committed", "began", "settled", "settled"):
             more = _MORE[record]
             lines.append(entry_line(record, now, "ada", run_id, 1, amounts=_TAKES, **more))

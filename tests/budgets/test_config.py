@@ -99,6 +99,8 @@ def test_a_budget_that_comes_later_begins_with_what_was_spent(desk: BudgetDesk) 
     ("said", "problem"),
     [
         ("{cost_usd: 0}", "must be more than 0"),
+        ("{cost_usd: 1e-35}", "at most 8 decimal places"),
+        ("{cost_usd: '1e-9999999999'}", "at most 8 decimal places"),
         ("{cost_usd: -3}", "must be more than 0"),
         ("{cost_usd: many}", "expected an amount like 50 or 12.50"),
         ("{cost_usd: true}", "expected an amount like 50 or 12.50"),

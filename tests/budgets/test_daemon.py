@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from hpcflow.model.journal import Decided
+from hpcflow.errors import BudgetError, StorageError
+from hpcflow.model.journal import Decided, JournalRecord, Standby, Submitted
 from hpcflow.model.state import RunState
+from hpcflow.requeue.budgets_now import BudgetsNow
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.budgets.desk import BudgetDesk
-from tests.requeue.standbys import begins
+from tests.requeue.standbys import begins, waiting_standby
 
 
 @pytest.fixture
@@ -136,3 +140,99 @@ def test_a_life_that_slurm_began_anew_is_counted_too(desk: BudgetDesk) -> None:
     desk.tick()
     assert len(desk.seen(launched.run_id).attempts) == 2
     assert desk.usd() == ("1.00", "3.00"), "it runs, whether there is room or not"
+
+
+def test_a_standby_whose_job_exists_keeps_its_share_although_that_could_not_be_written(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="6.50")
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    begins(desk, launched, 1, launched.job_id)
+    append = journal.append
+
+    def full(run_dir: RunDir, record: JournalRecord) -> None:
+        if isinstance(record, Standby) and isinstance(record.says, Submitted):
+            raise StorageError("No space left")
+        append(run_dir, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "append", full)
+        assert "No space left" in str(desk.tick().problems)
+    assert len(desk.alive()) == 2
+    assert desk.usd() == ("0.00", "6.00")
+    for _ in range(4):
+        desk.clock.advance(120)
+        desk.tick()
+    assert desk.usd()[1] == "6.00"
+    with pytest.raises(BudgetError):
+        desk.launch()
+
+
+def test_a_run_that_needs_more_memory_waits_until_there_is_room_for_that(desk: BudgetDesk) -> None:
+    partition = desk.site.partitions["gpu"]
+    assert partition.price is not None
+    price = partition.price.model_copy(update={"mem_gb_hour_usd": Decimal("0.10")})
+    dear = partition.model_copy(update={"price": price})
+    desk.site = desk.site.model_copy(update={"partitions": {**desk.site.partitions, "gpu": dear}})
+    text = desk.config.read_text().replace("account: physics", "account: physics, mem: 2G")
+    desk.config.write_text(text)
+    desk.set(hard="3.20")
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "OUT_OF_MEMORY")
+    desk.tick()
+    desk.clock.advance(120)
+    desk.tick()
+    desk.set(hard="4.18")  # for as much memory as before
+    for _ in range(5):
+        desk.clock.advance(120)
+        report = desk.tick()
+        assert (report.sent, report.problems) == ({}, {})
+    assert decided(launched.run_dir)[-1] == ("wait", "over_budget")
+    written = len(journal.read(RunDir(launched.run_dir)))
+    desk.clock.advance(120)
+    desk.tick()
+    assert len(journal.read(RunDir(launched.run_dir))) == written, "said once"
+    desk.set(hard="4.30")
+    desk.clock.advance(120)
+    assert list(desk.tick().sent) == [launched.run_id]
+
+
+def test_whoever_is_second_waits_for_the_budget_from_then_on(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.set(hard="4")
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.tick()
+    desk.set(hard="3")
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    with monkeypatch.context() as patch:
+        patch.setattr(BudgetsNow, "no_room", lambda *_, **__: None)
+        report = desk.tick()
+    assert (report.sent, report.problems) == ({}, {})
+    assert decided(launched.run_dir)[-1] == ("wait", "over_budget")
+
+
+def test_a_run_that_is_changed_has_the_share_of_its_standby(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="6.50")
+    launched, standby = waiting_standby(desk)
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    desk.clock.advance(60)
+    desk.look()
+    assert desk.usd() == ("1.00", "3.00")
+    with pytest.raises(BudgetError, match="has no room"):
+        desk.resume(RunDir(launched.run_dir), overrides=["resources.time_limit=3h"])
+    assert desk.alive() == [standby], "nothing was given up for what cannot be sent"
+    sent = desk.resume(RunDir(launched.run_dir), overrides=["resources.time_limit=29m"])
+    assert desk.alive() == [sent.job_id]
+    assert desk.usd() == ("1.00", "2.90")

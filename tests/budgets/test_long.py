@@ -19,11 +19,18 @@ from hpcflow.budgets.records import Change, Limit, Opening, Terms
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
-from hpcflow.errors import BudgetError
+from hpcflow.errors import BudgetError, StorageError
+from hpcflow.model.ids import ID_ALPHABET
 from hpcflow.testing.clock import FakeClock
+from tests.budgets.desk import BudgetDesk
 
 SCOPE = Scope("project", "vision")
 BEGIN = datetime(2026, 1, 20, tzinfo=timezone.utc)
+
+
+def named(number: int) -> str:
+    """A run id for each number."""
+    return "run-20260120-" + "".join(ID_ALPHABET[int(digit)] for digit in f"{number:08d}")
 
 
 def pledge(run_id: str, usd: str | None = "3", by: str = "ada") -> Pledge:
@@ -58,10 +65,10 @@ def test_it_says_the_same_as_all_of_its_lines(
         clock.advance(dice.choice([10, 3600, 40_000]))
         act, now = dice.random(), clock.now()
         if act < 0.4 or not open_ones:
-            open_ones.append(f"run-{number}")
+            open_ones.append(named(number))
             commit(folder, [pledge(open_ones[-1], dice.choice(["3", "0.5", None]))], clock)
         elif act < 0.5:
-            release(folder, pledge(open_ones.pop(dice.randrange(len(open_ones)))), now, why="no")
+            release(folder, [pledge(open_ones.pop(dice.randrange(len(open_ones))))], now, why="no")
         else:
             is_final = dice.random() < 0.8
             place = dice.randrange(len(open_ones))
@@ -86,11 +93,11 @@ def test_what_was_settled_long_ago_is_not_settled_twice(
     monkeypatch.setattr(carrying, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(10):
-        commit(folder, [pledge(f"run-{number}")], clock)
-        settle(folder, settlement(f"run-{number}", "1", clock.now(), is_final=True), clock.now())
-    assert ("run-0", 1) not in folder.read(SCOPE).entries
+        commit(folder, [pledge(named(number))], clock)
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
+    assert (named(0), 1) not in folder.read(SCOPE).entries
     before = folder.size(SCOPE)
-    settle(folder, settlement("run-0", "1", clock.now(), is_final=True), clock.now())
+    settle(folder, settlement(named(0), "1", clock.now(), is_final=True), clock.now())
     assert folder.size(SCOPE) == before
 
 
@@ -101,8 +108,8 @@ def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
     monkeypatch.setattr(carrying, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(6):
-        commit(folder, [pledge(f"run-{number}")], clock)
-        settle(folder, settlement(f"run-{number}", "1", clock.now(), is_final=True), clock.now())
+        commit(folder, [pledge(named(number))], clock)
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
     file = folder.file(SCOPE)
     lines = file.read_bytes().splitlines(keepends=True)
     place = next(index for index, line in enumerate(lines) if line.startswith(carrying.MARK))
@@ -110,7 +117,7 @@ def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
         lines[place] = lines[place][:50] + b"\n"
     else:
         with folder.lock():
-            commit_line = lines[1].replace(b"run-0", b"other")
+            commit_line = lines[1].replace(named(0).encode(), named(99).encode())
         lines.insert(place, commit_line)
     file.write_bytes(b"".join(lines))
     clock.advance(60)
@@ -131,7 +138,7 @@ def test_without_locks_the_order_of_the_lines_decides(
 
     monkeypatch.setattr(BudgetFolder, "lock", no_lock)
     append = BudgetFolder.append
-    others = [pledge("other", by="grace")]
+    others = [pledge(named(98), by="grace")]
 
     def after_another(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
         if others:  # who has looked at the same moment, and writes first
@@ -140,7 +147,70 @@ def test_without_locks_the_order_of_the_lines_decides(
 
     monkeypatch.setattr(BudgetFolder, "append", after_another)
     with pytest.raises(BudgetError, match=r"3\.00 USD committed to jobs that are queued"):
-        commit(folder, [pledge("ours", "4")], clock)
+        commit(folder, [pledge(named(97), "4")], clock)
     budget = folder.read(SCOPE)
-    assert [each.run_id for each in budget.committed_to()] == ["other"]
-    commit(folder, [pledge("small", "2.5")], clock)
+    assert [each.run_id for each in budget.committed_to()] == [named(98)]
+    commit(folder, [pledge(named(96), "2.5")], clock)
+
+
+def without_locks(monkeypatch: pytest.MonkeyPatch, folder: BudgetFolder) -> None:
+    @contextmanager
+    def no_lock(*_: object, **__: object) -> Iterator[bool]:
+        folder.path.mkdir(exist_ok=True)
+        yield False
+
+    monkeypatch.setattr(BudgetFolder, "lock", no_lock)
+
+
+def test_what_was_given_back_once_has_its_place_by_its_newest_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, clock = begun(tmp_path, hard="10"), FakeClock(BEGIN)
+    commit(folder, [pledge(named(1))], clock)
+    release(folder, [pledge(named(1))], clock.now(), why="refused")
+    without_locks(monkeypatch, folder)
+    append = BudgetFolder.append
+    others = [pledge(named(2), by="grace")]
+
+    def after_another(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
+        if others:
+            commit(folder, [others.pop()], clock)
+        append(self, scope, lines)
+
+    monkeypatch.setattr(BudgetFolder, "append", after_another)
+    with pytest.raises(BudgetError):
+        commit(folder, [pledge(named(1))], clock)
+    assert [each.run_id for each in folder.read(SCOPE).committed_to()] == [named(2)]
+
+
+def test_a_line_that_somebody_has_written_over_was_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, clock = begun(tmp_path, hard="10"), FakeClock(BEGIN)
+    append = BudgetFolder.append
+
+    def to_the_same_place(self: BudgetFolder, scope: Scope, lines: list[str]) -> None:
+        append(self, scope, [lines[0].replace(named(1), named(2))])
+
+    monkeypatch.setattr(BudgetFolder, "append", to_the_same_place)
+    with pytest.raises(StorageError, match="at the same moment"):
+        commit(folder, [pledge(named(1))], clock)
+
+
+def test_a_budget_counts_what_was_before_it_by_month_or_all_of_it(tmp_path: Path) -> None:
+    desk = BudgetDesk(tmp_path)
+    for _ in range(3):
+        desk.train(desk.launch().job_id, minutes=20)
+    spent = "6.00"
+    desk.set(hard="100")
+    assert desk.usd()[0] == spent
+    desk.set(hard="100", per_month=True)
+    assert desk.usd()[0] == spent, "it ended in this month"
+    desk.clock.advance(40 * 86400)
+    assert desk.usd()[0] == "0.00"
+    desk.set("user:" + desk.settings.user, hard="100", per_month=True)
+    assert desk.usd("user:" + desk.settings.user)[0] == "0.00"
+    desk.set("user:" + desk.settings.user, hard="100")
+    assert desk.usd("user:" + desk.settings.user)[0] == spent
+    desk.set(hard="100")
+    assert desk.usd()[0] == spent

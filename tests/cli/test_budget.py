@@ -134,11 +134,15 @@ def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) 
     free = ("--set", "resources.partition=free")
     error = mine.error("run", config(mine), *free)
     assert "limited in USD, and this attempt cannot be held to it: partition free has no" in error
-    assert "hpcflow budget set project:vision --hard 100 --unit gpu_hours" in error
+    assert "write `price` into the site file" in error
     mine.say("budget", "set", "project:vision", "--hard", "100", "--unit", "gpu_hours")
+    error = mine.error("run", config(mine), *free)
+    assert "cannot be held to it" in error, "it takes no GPU hours, which says nothing of its price"
+    mine.say("budget", "set", "project:vision", "--hard", "none", "--soft", "8")
     warned = mine.error("run", config(mine), *free, "--wait", code=0)
     assert "1 attempts have no price in USD and are counted in hours alone" in warned
     assert usd(mine)["unknown"] == 1
+    mine.say("budget", "set", "project:vision", "--hard", "8")
     error = mine.error("run", config(mine), "--set", "resources.time_limit=11m")
     assert "project:vision has no room: of 8.00 USD" in error, "where there is a price it holds"
 
@@ -234,3 +238,5 @@ def test_a_ledger_that_is_down_neither_blocks_nor_lets_pass(
     shown = mine.error("budget", "show", "project:vision", code=0)
     assert "this is what the budgets say by themselves" in shown
     mine.error("budget", "set", "project:ocean", "--hard", "8", code=1)
+    raised = mine.error("budget", "set", "project:vision", "--hard", "9", code=0)
+    assert "the budget is set all the same" in raised

@@ -1,0 +1,51 @@
+"""The share of a budget that a standby has, where something else is sent instead of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hpcflow.budgets.amounts import NOTHING
+from hpcflow.budgets.folder import budgets_of
+from hpcflow.budgets.room import Pledge
+from hpcflow.clock import Clock
+from hpcflow.launch.committing import Commitment, commitment_of, scopes_of_run
+from hpcflow.launch.next_placement import next_placement
+from hpcflow.launch.submission import LastAttempt, last_attempt
+from hpcflow.model.run import Run
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+
+
+def require_room_instead(
+    run: Run, last: LastAttempt, *, mem_mb: int | None, site: Site, home: Home, clock: Clock
+) -> None:
+    """Refuse while the standby waits, if there is no room for what is to be sent instead of it.
+
+    Raises:
+        BudgetError: a hard budget has no room.
+        StorageError: a budget cannot be read.
+    """
+    if last.standby is None or not last.has_standby:
+        return
+    placement = next_placement(run, site, mem_mb)
+    found = commitment_of(run, last.next_number, placement, site=site, home=home, clock=clock)
+    pledge = replace(found.pledge, instead_of=(run.run_id, last.standby.number))
+    Commitment(found.folder, pledge).require_room(clock)
+
+
+def give_back_standby(
+    run: Run, before: LastAttempt, run_dir: RunDir, *, site: Site, home: Home, clock: Clock
+) -> None:
+    """Take back what was committed to the standby that a run had, if it was given up since.
+
+    Args:
+        before: what the journal said before.
+    """
+    if before.standby is None or not before.has_standby:
+        return
+    number, now = before.standby.number, last_attempt(journal.read(run_dir)).standby
+    if now is None or now.number != number or not now.is_void:
+        return
+    pledge = Pledge(run.run_id, number, run.user, scopes_of_run(run), NOTHING, None, run.partition)
+    Commitment(budgets_of(site, home), pledge).give_back(clock, "its standby was given up")
