@@ -98,7 +98,7 @@ def write_page(text: str, path: Path) -> Path:
     """
     whole = path.absolute()
     is_folder = os.path.isdir(whole)  # noqa: PTH112 - pathlib raises where a name is too long
-    if is_folder or not os.path.isdir(whole.parent):  # noqa: PTH112
+    if is_folder or not os.path.isdir(whole.parent):  # noqa: PTH112 - as above
         wrong = f"{whole} is a folder" if is_folder else f"there is no folder {whole.parent}"
         raise InputError(
             wrong,

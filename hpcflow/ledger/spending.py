@@ -45,7 +45,7 @@ def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]
 
 def sites_unsettled(connection: Connection, user: str) -> list[str]:
     """The sites of the runs of which :func:`unsettled` tells."""
-    sql = f"SELECT DISTINCT site FROM run WHERE {_UNSETTLED} ORDER BY site"  # noqa: S608
+    sql = f"SELECT DISTINCT site FROM run WHERE {_UNSETTLED} ORDER BY site"  # noqa: S608 - our words
     return [site for (site,) in connection.rows(sql, [user, *_FINAL, *_OVER])]
 
 
@@ -59,12 +59,12 @@ def _found(connection: Connection, where: str, values: Sequence[str]) -> list[Sp
     runs = f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
     with connection.transaction(write=False):
         attempts = connection.rows(
-            f"SELECT {', '.join(_ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608
+            f"SELECT {', '.join(_ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608 - ours
             "ORDER BY run_id, attempt",
             list(values),
         )
         found = connection.rows(
-            f"SELECT {', '.join(_RUN)} FROM run WHERE {where}",  # noqa: S608
+            f"SELECT {', '.join(_RUN)} FROM run WHERE {where}",  # noqa: S608 - our names, and marks
             list(values),
         )
     by_id: dict[str, Sequence[Any]] = {

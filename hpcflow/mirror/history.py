@@ -62,7 +62,7 @@ def history_of(lines: Iterable[bytes]) -> History:
     for line in lines:
         try:
             _add(found, there, json.loads(line))
-        except (ValueError, KeyError, TypeError, RecursionError):  # noqa: PERF203 - as elsewhere
+        except (ValueError, KeyError, TypeError, RecursionError):  # noqa: PERF203 - torn, or foreign
             continue
     found.kept += there.values()
     return found

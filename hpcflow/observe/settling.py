@@ -74,7 +74,7 @@ class Settling:
 def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
     """Settle what an earlier look could not; what went wrong, for people."""
     try:
-        marked = [name for name in os.listdir(home.unsettled) if is_run_id(name)]  # noqa: PTH208
+        marked = [name for name in os.listdir(home.unsettled) if is_run_id(name)]  # noqa: PTH208 - names
     except OSError:
         return []
     warnings: list[str] = []

@@ -158,16 +158,16 @@ class LocalScheduler:
     def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
         return None  # nobody is charged here
 
-    def standing(self, user: str) -> Standing | None:  # noqa: ARG002
+    def standing(self, user: str) -> Standing | None:  # noqa: ARG002 - the contract's
         return None
 
     def reservations(self) -> list[Reservation]:
         return []
 
-    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002 - the contract's
         return []  # nothing waits here
 
-    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002 - the contract's
         return None
 
     def _jobs(self) -> list[JobFolder]:

@@ -6,6 +6,7 @@ One partition's own limits are in :mod:`hpcflow.sites.limits`, the defaults in
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ def place(
         if is_granted:
             return _granted(spec, site, prefer)
         _check_words(spec, site)
-        return _first_that_fits(spec, site, _candidates(spec, site, prefer))
+        return _first_that_fits(site, _tried(spec, site, prefer))
     except Complaint as complaint:
         raise complaint.as_error(document) from None
 
@@ -106,7 +107,7 @@ def placements(
         launcher_and_ranks(spec, site)
         _check_gpu_type(spec, site)
         _check_words(spec, site)
-        return {name: _try(spec, site, name) for name in _candidates(spec, site)}
+        return dict(_tried(spec, site))
     except Complaint as complaint:
         raise complaint.as_error(document) from None
 
@@ -200,10 +201,16 @@ def _account(resources: Resources, site: Site) -> str | None:
     return site.default_account if resources.account in (None, AUTO) else resources.account
 
 
-def _first_that_fits(spec: RunSpec, site: Site, names: list[str]) -> Placement:
+def _tried(
+    spec: RunSpec, site: Site, prefer: str | None = None
+) -> Iterator[tuple[str, Placement | Complaint]]:
+    for name in _candidates(spec, site, prefer):
+        yield name, _try(spec, site, name)
+
+
+def _first_that_fits(site: Site, tried: Iterable[tuple[str, Placement | Complaint]]) -> Placement:
     complaints: dict[str, Complaint] = {}
-    for name in names:
-        result = _try(spec, site, name)
+    for name, result in tried:
         if isinstance(result, Placement):
             return result
         complaints[name] = result

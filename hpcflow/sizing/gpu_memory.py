@@ -64,7 +64,6 @@ SHARDINGS: Final = {
     "zero3": (True, True, True),
     "fsdp": (True, True, True),
 }
-CHECKPOINTING: Final = ("none", "selective", "full")
 #: Of a GPU's memory, what may be taken.
 MOST_TAKEN: Final = 0.9
 _ASPECT: Final = 128

@@ -28,7 +28,6 @@ class Use:
         steps_per_s: train steps in that time.
         data_wait: share of that time that rank 0 waited for its next batch.
         measured: what was seen; None where nothing was.
-        measured_at: when last.
     """
 
     attempt: int
@@ -46,7 +45,6 @@ class Use:
     data_wait: float | None = None
     loader_workers: int | None = None
     measured: Measured | None = None
-    measured_at: datetime | None = None
 
     @property
     def gpus_per_node(self) -> int:
@@ -89,7 +87,6 @@ def use_of(row: UsedRow, now: datetime) -> Use:
         mem_mb=mem_mb,
         time_limit_min=_first(seen and seen.time_limit_min, asked.get("time_limit_min")),
         measured=seen,
-        measured_at=_moment(row.report.get("usage_at")),
         loader_workers=row.report.get("loader_workers"),
         **_progress(row.report),
     )
