@@ -22,6 +22,8 @@ from hpcflow.sweeps import round as round_of_a_sweep
 from hpcflow.sweeps.published.place import database_of, study_url
 from hpcflow.sweeps.rounds import tick_all, under_way
 from hpcflow.sweeps.state import SweepState
+from hpcflow.sweeps.trials import TrialRuns
+from hpcflow.sweeps.view import look
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killed
 from tests.sweeps.searched import Searched
@@ -63,6 +65,27 @@ def test_a_run_directory_that_is_purged_is_a_failed_trial(desk: Searched) -> Non
         desk.round()
     assert desk.states()[0] == "failed"
     assert desk.trial(0).points()[50] == 0.5, "what it had reported is known"
+
+
+def test_a_run_that_was_made_is_never_made_again_though_its_directory_is_gone(
+    desk: Searched,
+) -> None:
+    desk.begin()
+    desk.round()
+    run_dir, trial = desk.run_dir(0), desk.trial(0)
+    jobs = len(desk.jobs())
+    shutil.rmtree(run_dir.path)
+    runs = TrialRuns(
+        look(desk.sweep_dir)[0],
+        settings=desk.settings,
+        clock=desk.clock,
+        site=desk.site,
+        scheduler=desk.scheduler,
+    )
+
+    assert runs.send(trial, 0, run_dir.path.name) is None
+    assert len(desk.jobs()) == jobs
+    assert not run_dir.path.exists()
 
 
 def test_jobs_wait_in_the_queue_and_count_as_under_way(desk: Searched) -> None:
