@@ -102,7 +102,8 @@ _SECTIONS = {
     "budget": _some(
         cost_usd=st.integers(1, 10**12) | st.sampled_from([0.5, "12.50", "0.00000001"]),
         cost_su=st.integers(1, 10**12),
-        gpu_hours=st.floats(0.001, 10**6),
+        # As many decimal places as a bill has; a float of so few digits is written as it was meant.
+        gpu_hours=st.integers(1, 10**14).map(lambda parts: parts / 10**8),
         on_exceeded=st.sampled_from(["finish", "save_and_stop"]),
     ),
     "retry": _some(

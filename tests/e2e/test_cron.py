@@ -6,10 +6,12 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from hpcflow.testing.cluster import User, packages
+from hpcflow.testing.cluster.polling import poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import assert_survives
 
@@ -22,25 +24,42 @@ FOREIGN = '# mine; keep it\nMAILTO=""\n0 4 1 1 * echo "100\\% of\tit" > /dev/nul
 
 @pytest.fixture
 def cron() -> Iterator[None]:
-    """A cron that runs: that of the machine, else one of our own until the test is over."""
-    if any(_name(process) in ("cron", "crond") for process in Path("/proc").glob("[0-9]*")):
-        yield
-        return
+    """A cron that runs: that of the machine, else one of our own until the test is over.
+
+    Which of the two it is, cron's own lock says: a process of its name may be the child of one that
+    has ended, and still at work on a line.
+    """
     program = packages.find_program("cron")
     assert program is not None
-    with subprocess.Popen([program, "-f"], stdin=subprocess.DEVNULL) as process:
-        try:
-            yield
-            assert process.poll() is None
-        finally:
-            process.terminate()
+    ours = poll(lambda: _start(program), 60, "neither ours nor the machine's cron has the lock")
+    yield
+    if isinstance(ours, subprocess.Popen):
+        assert ours.poll() is None
+        ours.terminate()
+        ours.wait()
 
 
-def _name(process: Path) -> str:
+def _start(program: str) -> subprocess.Popen[bytes] | Literal["the machine's", ""]:
+    """Ours, if it got the lock; empty where nobody has it who makes rounds."""
+    process = subprocess.Popen([program, "-f"], stdin=subprocess.DEVNULL)
+    poll(lambda: process.poll() is not None or _owner() == process.pid, 30, "it does not start")
+    if process.poll() is None:
+        return process
+    return "the machine's" if _is_cron(_owner()) else ""
+
+
+def _owner() -> int:
     try:
-        return (process / "comm").read_text().strip()
+        return int(Path("/run/crond.pid").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _is_cron(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "cron"
     except OSError:
-        return ""
+        return False
 
 
 @pytest.fixture

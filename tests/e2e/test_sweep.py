@@ -127,6 +127,16 @@ class Search:
         return killed
 
 
+def still_there(hpcflow: Hpcflow) -> str:
+    """Why the line may not have removed itself."""
+    logs = [path.read_text()[-2000:] for path in (hpcflow.home / "daemon").glob("*.log")]
+    crons = hpcflow.user.run(["pgrep", "-ax", "cron"], check=False).stdout
+    table = crontab(hpcflow.user, "-l")
+    return (
+        f"the line is there\n{table}\nlogs: {logs}\nat work: {crons}\n{hpcflow.json('sweep', 'ls')}"
+    )
+
+
 def seconds_by_sacct(user: User, trials: list[dict[str, Any]]) -> float:
     """What the jobs of all runs ran, straight from accounting, duplicates included."""
     runs = {run for trial in trials for run in trial["runs"]}
@@ -186,7 +196,7 @@ def test_sixty_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
     hpcflow("sweep", "plot", "digits", "--output", str(hpcflow.home.parent / "plots"))
     names = {path.name for path in (hpcflow.home.parent / "plots").iterdir()}
     assert {path.suffix for path in map(Path, names)} == {".png", ".html"}
-    poll(lambda: crontab(hpcflow.user, "-l") == FOREIGN, 240, "the line did not remove itself")
+    poll(lambda: crontab(hpcflow.user, "-l") == FOREIGN, 240, lambda: still_there(hpcflow))
     crontab(hpcflow.user, "-r")
 
 
