@@ -10,8 +10,7 @@ from typing import Literal
 
 import pytest
 
-from hpcflow.testing.cluster import User, packages
-from hpcflow.testing.cluster.polling import poll
+from hpcflow.testing.cluster import User, packages, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import assert_survives
 
