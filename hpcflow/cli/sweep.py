@@ -11,15 +11,10 @@ import click
 from hpcflow.cli.arguments import json_option, set_option, site_option
 from hpcflow.cli.output import jsonable, print_json, safe
 from hpcflow.cli.session import Session, warn
+from hpcflow.cli.sweep_argument import sweep_argument
+from hpcflow.cli.sweep_export import export_command
 from hpcflow.cli.sweep_install import hint, install_command, remove_own_line, uninstall_command
-from hpcflow.cli.sweep_look import (
-    best_command,
-    export_command,
-    ls_command,
-    status_command,
-    sweep_argument,
-    trials_command,
-)
+from hpcflow.cli.sweep_look import best_command, ls_command, status_command, trials_command
 from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_function
 from hpcflow.cli.sweep_plot import plot_command
 from hpcflow.cli.sweep_words import report_lines, safe_lines

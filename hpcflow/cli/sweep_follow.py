@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hpcflow.cli.session import Session
-from hpcflow.cli.sweep_look import running_lines, status_lines, view_of
+from hpcflow.cli.sweep_status import running_lines, status_lines, view_of
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView

@@ -10,7 +10,7 @@ import click
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session
-from hpcflow.cli.sweep_look import sweep_argument
+from hpcflow.cli.sweep_argument import sweep_argument
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.plots.files import Plots

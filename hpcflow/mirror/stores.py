@@ -10,7 +10,8 @@ from typing import Final
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.limits import MEMORY_BYTES, Bandwidth, Line, Memory
-from hpcflow.mirror.remote import Options, Remote, open_remote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Options, Remote
 from hpcflow.mirror.upload import Uploader
 from hpcflow.model.run import Mirror
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Remote
 from hpcflow.testing.cluster import S3
 from tests.mirror.proxy import Proxy
 

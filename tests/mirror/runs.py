@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.clock import Clock, SystemClock
+from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.passes import Pass, Report
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.stores import Stores
 from hpcflow.model.run import Mirror
 from hpcflow.runtime.files import NewFile

@@ -13,7 +13,8 @@ import pytest
 
 from hpcflow.errors import InputError, MirrorError, MissingObjectError
 from hpcflow.mirror.fsspec_remote import FsspecRemote
-from hpcflow.mirror.remote import Entry, Remote, open_remote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Entry, Remote
 
 
 def test_what_was_sent_can_be_read(remote: Remote) -> None:

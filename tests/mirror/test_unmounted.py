@@ -13,7 +13,8 @@ import pytest
 
 from hpcflow.errors import MirrorError, MirrorUnavailable
 from hpcflow.mirror.fsspec_remote import FsspecRemote
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.verify import verify_mirror, verify_small_files
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import MirrorError
-from hpcflow.mirror.remote import open_remote
+from hpcflow.mirror.opening import open_remote
 from hpcflow.model.journal import Decided, Held, Restored
 from hpcflow.requeue.restores import MOST_AT_ONCE
 from hpcflow.restore.restore import ALL, NEWEST, Which

@@ -7,7 +7,8 @@ from typing import Any
 
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.store import open_ledger
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Remote
 from hpcflow.projection import rebuild
 from hpcflow.restore.moving import Place, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun

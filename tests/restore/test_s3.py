@@ -10,7 +10,8 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import MirrorError
-from hpcflow.mirror.remote import Remote, open_remote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Remote
 from hpcflow.restore.restore import ALL, Progress
 from hpcflow.testing.cluster import S3, packages
 from tests.cluster_fixture import need

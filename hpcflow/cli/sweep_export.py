@@ -1,0 +1,85 @@
+"""``hpcflow sweep export``: all trials, for other programs and other sweeps."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpcflow.cli.arguments import json_option
+from hpcflow.cli.output import jsonable, print_json
+from hpcflow.cli.session import Session
+from hpcflow.cli.sweep_argument import sweep_argument
+from hpcflow.cli.sweep_status import view_of
+
+if TYPE_CHECKING:
+    from hpcflow.sweeps.view import SweepView, TrialView
+
+
+@click.command("export")
+@sweep_argument()
+@click.option("--start-from", is_flag=True, help="As YAML for `start_from` of another sweep.")
+@click.option("--best", type=click.IntRange(min=1), help="Of complete trials, only so many.")
+@json_option
+def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool) -> int:
+    """Print all trials of SWEEP as CSV, or as JSON, or their values for another sweep."""
+    view = view_of(Session(), sweep)
+    trials = view.trials
+    if best is not None:
+        trials = _best_first(view)[:best]
+    if as_json:
+        print_json(trials)
+    elif start_from:
+        constants = _constants(view)
+        for trial in trials:
+            params = {name: v for name, v in trial.params.items() if name not in constants}
+            click.echo(f"- {json.dumps(params, ensure_ascii=False)}")
+    else:
+        click.echo(_csv(view, trials), nl=False)
+    return 0
+
+
+def _constants(view: SweepView) -> set[str]:
+    from hpcflow.settings import load_settings
+    from hpcflow.storage.sweeps import find_sweep, read_sweep
+
+    sweep = read_sweep(find_sweep(load_settings().home, view.sweep_id))
+    return set(sweep.spec.space.constants)
+
+
+def _best_first(view: SweepView) -> list[TrialView]:
+    (name, direction), *_ = view.goals.items()
+    done = [trial for trial in view.trials if trial.state == "complete"]
+    return sorted(done, key=lambda t: t.values[name], reverse=direction == "maximize")
+
+
+def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
+    names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+    goals = list(view.goals)
+    rest = ["seconds", "gpu_hours", "cost_usd", "runs", "why"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    params, values = [f"params.{name}" for name in names], [f"values.{goal}" for goal in goals]
+    writer.writerow(["trial", "state", *params, *values, *rest])
+    for trial in trials:
+        said = jsonable(trial)
+        writer.writerow(
+            [
+                trial.trial,
+                trial.state,
+                *(_plain(trial.params.get(name, "")) for name in names),
+                *(trial.values.get(goal, "") for goal in goals),
+                *(said[key] if said[key] is not None else "" for key in rest[:3]),
+                " ".join(trial.runs),
+                trial.why or "",
+            ]
+        )
+    return out.getvalue()
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
