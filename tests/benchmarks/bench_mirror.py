@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -95,42 +94,40 @@ class _Bench:
         ]
 
     def small(self) -> list[Row]:
-        """Ten thousand small files, there."""
-        source = self.folder / "small"
-        source.mkdir()
-        for number in range(_SMALL):
-            (source / f"{number:05d}.txt").write_bytes(secrets.token_bytes(_SMALL_BYTES))
+        """Ten thousand small files, there and back."""
+        files = {f"{number:05d}.pt": _SMALL_BYTES for number in range(_SMALL)}
+        source = save(RunDir(self._run_folder("small")), 400, files)
         sent: dict[str, list[Usage]] = {}
+        fetched: dict[str, list[Usage]] = {}
         for _ in range(_ROUNDS):
-            home, _ = self._run_with(artifacts=source)
+            home, url = self._run_with(checkpoint=source)
             self._time(sent, "hpcflow", self._mirror(home))
+            self._fetch(fetched, "hpcflow", url)
             for name, start in self._peers(source).items():
                 self._time(sent, name, start)
+                self._fetch(fetched, name, f"s3://{self.bucket}/{name}")
             self._clear()
-        what = f"{_SMALL:,} files of {_SMALL_BYTES:,} bytes mirrored, whole `hpcflow mirror --once`"
+        what = f"a checkpoint of {_SMALL:,} files of {_SMALL_BYTES:,} bytes"
         return [
-            _compared(what, sent, "rclone", 1.0),
+            _compared(f"{what} mirrored, whole `hpcflow mirror --once`", sent, "rclone", 1.0),
             _compared("the same, against s5cmd", sent, "s5cmd", None),
             _memory("the most memory that takes", sent),
+            _compared(f"{what} fetched, verified and on the disk", fetched, "rclone", 1.0),
+            _compared("the same, against s5cmd", fetched, "s5cmd", None),
+            _memory("the most memory that takes", fetched),
         ]
 
     def _run_folder(self, name: str) -> Path:
         (self.folder / name / "checkpoints").mkdir(parents=True)
         return self.folder / name
 
-    def _run_with(
-        self, *, checkpoint: Path | None = None, artifacts: Path | None = None
-    ) -> tuple[Home, str]:
-        """A home with a new run that has these files, without copying them; and where it goes."""
+    def _run_with(self, *, checkpoint: Path) -> tuple[Home, str]:
+        """A home with a new run that has this one, without copying it; and where it goes."""
         number = next(self._numbers)
         desk = desk_in(self.folder / f"desk{number}", f"s3://{self.bucket}/hpcflow{number}")
         desk.home.path.mkdir(parents=True, mode=0o700)
-        run_dir = desk.make()
-        if checkpoint is not None:
-            place = run_dir.checkpoints / checkpoint.name
-            shutil.copytree(checkpoint, place, copy_function=os.link)
-        if artifacts is not None:
-            shutil.copytree(artifacts, run_dir.artifacts, copy_function=os.link, dirs_exist_ok=True)
+        place = desk.make().checkpoints / checkpoint.name
+        shutil.copytree(checkpoint, place, copy_function=os.link)
         return desk.home, desk.url
 
     def _mirror(self, home: Home) -> Start:
@@ -150,6 +147,8 @@ class _Bench:
         target = self.folder / "fetched"
         if name == "hpcflow":
             program = [sys.executable, "-m", "tests.benchmarks.mirror_program", url, str(target)]
+        elif name == "rclone":
+            program = [str(_BIN / "rclone"), "copy", url.replace("s3://", "lab:"), str(target)]
         else:
             program = [str(_BIN / "s5cmd"), "cp", f"{url}/*", f"{target}/"]
             if name == _ON_DISK:
