@@ -177,8 +177,9 @@ def _cells(use: Use) -> list[str]:
 def _gpu_cells(use: Use, seen: Measured | None) -> list[str]:
     if seen is None or not seen.gpus:
         return [f"?/{use.gpus}", "?", "?"]
+    used = str(seen.gpus - seen.gpus_unused) if seen.gpus >= use.gpus else "?"
     return [
-        f"{seen.gpus - seen.gpus_unused}/{use.gpus}",
+        f"{used}/{use.gpus}",
         "?" if seen.gpu_busy_mean is None else f"{seen.gpu_busy_mean:.0f}%",
         f"{_size(seen.gpu_mem_peak_mb)}/{_size(seen.gpu_mem_total_mb)}",
     ]

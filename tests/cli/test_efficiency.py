@@ -103,6 +103,8 @@ def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, sit
     assert "20%" in shown
     assert "7.8 of 80 GiB were used: a l4 with 24 GiB would do" in shown
     assert "time limit: the run has not completed" in shown
+    seen(said, 35, **{**facts, "gpus": 1})
+    assert "?/4" in desk.say("efficiency", "holds"), "of three nobody knows anything"
     seen(said, 40, **facts, gpus_unused=1, gpus_unused_names=["n1:3"])
     assert "GPU n1:3 was never used; ask for 3 on a node" in desk.say("efficiency", "holds")
     desk.say("cancel", "holds")
