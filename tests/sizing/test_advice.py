@@ -382,9 +382,7 @@ def test_a_gpu_that_holds_a_model_is_used_however_rarely() -> None:
 
 def test_where_only_some_nodes_were_seen_nothing_is_taken_from_the_others() -> None:
     """As where a program on the first node starts its workers on the others itself."""
-    head = replace(
-        seen(mem_peak_mb=100, cores_p50=0.1, cores_p95=0.1, **NEVER), nodes=4, gpus=16
-    )
+    head = replace(seen(mem_peak_mb=100, cores_p50=0.1, cores_p95=0.1, **NEVER), nodes=4, gpus=16)
     advice, nothing = told(head)
     assert set(advice) == {"time limit"}
     assert nothing["memory"] == nothing["CPU cores"] == "only 1 of 4 nodes was seen"
