@@ -9,6 +9,7 @@ from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import Standing
 
+_MULTIFACTOR: Final = "priority/multifactor"
 _WEIGHT: Final = "priorityweightfairshare"
 
 
@@ -56,7 +57,10 @@ def _names(standing: Standing) -> list[str]:
 
 
 def _weight(cluster: ClusterInfo | None) -> int | None:
-    """``scontrol show config`` writes it ``PriorityWeightFairShare``, slurm.conf with a small s."""
+    """``scontrol show config`` writes it ``PriorityWeightFairShare``, slurm.conf with a small s. It
+    is not there where no priority is computed: first come, first served."""
     settings = cluster.settings if cluster is not None else {}
+    if settings.get("PriorityType", _MULTIFACTOR) != _MULTIFACTOR:
+        return 0
     text = next((value for key, value in settings.items() if key.lower() == _WEIGHT), "")
     return int(text) if text.isdecimal() else None

@@ -69,7 +69,8 @@ def explain_wait(
         "partition": name or "NAME",
         "shorter": _shorter(job),
     }
-    to_try = [_filled(each, names) for each in advise(job, reason, standing, accounts, ahead)]
+    ideas = advise(job, reason, standing, partition, accounts, ahead)
+    to_try = [_filled(each, names) for each in ideas]
     sees_others = cluster is None or "jobs" not in _private(cluster)
     return Wait(job, reason, accounts, limits, partition, sees_others, ahead, tuple(to_try))
 

@@ -140,6 +140,9 @@ class Standing:
         associations: in the order of their accounts; empty where accounts are not enforced.
         qos: those that any of the associations allows, or all where nobody says which.
         other_qos: the rest; a partition may have one of them, whose limits bind its jobs.
+        are_limits_enforced: whether limits keep any job from starting, or are only notes.
+        is_fair_tree: whether shares and use are told within their level of the tree of accounts;
+            else of the whole cluster.
         shares: of the user, and of the accounts, in the order in which Slurm tells them.
         missing: what could not be asked, in words, with the reason.
     """
@@ -150,6 +153,8 @@ class Standing:
     shares: tuple[FairShare, ...] = ()
     missing: tuple[str, ...] = ()
     other_qos: tuple[QosLimits, ...] = ()
+    are_limits_enforced: bool = True
+    is_fair_tree: bool = True
 
     def association(
         self, account: str | None = None, partition: str | None = None

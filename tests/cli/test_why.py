@@ -113,6 +113,17 @@ def test_limits_are_shown_with_what_is_used_and_what_it_means(there: ClusterDesk
     ]
 
 
+def test_limits_that_are_only_notes_are_told_as_such(there: ClusterDesk) -> None:
+    user = load_settings().user
+    there.slurm.standings[user] = replace(STANDING, user=user, are_limits_enforced=False)
+    note = "this cluster does not enforce limits: they keep no job from starting"
+    assert note in there.say("limits")
+    assert there.json("limits")["limits_enforced"] is False
+    there.slurm.standings[user] = replace(STANDING, user=user)
+    assert note not in there.say("limits")
+    assert there.json("limits")["limits_enforced"] is True
+
+
 def test_where_there_is_no_accounting_limits_says_so_plainly(there: ClusterDesk) -> None:
     there.slurm.is_accounting_down = True
     assert "devcluster has no accounting that answers" in there.say("limits")
