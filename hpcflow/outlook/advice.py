@@ -22,6 +22,8 @@ from hpcflow.sites.standing import Standing
 #: Another account is worth a resubmission, and the place in the queue, if its factor is this much
 #: better.
 _MUCH_BETTER: Final = 0.1
+#: Points for age part what is alike in all else by a few: so much of what is won counts as nothing.
+_TIE: Final = 0.01
 _AGAIN: Final = "hpcflow cancel {run}, then hpcflow resume {run} --set "
 _OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
 
@@ -115,7 +117,7 @@ def _is_earlier(job: WaitingJob, own: Account, other: Account) -> bool:
         return False
     if job.priority is None or job.priority_ahead is None:
         return True
-    return job.priority + more >= job.priority_ahead
+    return job.priority + more * (1 + _TIE) >= job.priority_ahead
 
 
 def _would_start(

@@ -106,6 +106,12 @@ def amount_words(limit: Limit) -> str:
     return f"{_number(limit, limit.used)} of {_number(limit, limit.allowed)}{unit} used"
 
 
+def excess_words(limit: Limit, wants: int) -> str:
+    """``it asks for 20 gres/gpu, and GrpTRES of account physics allows 16``."""
+    allows = f"{limit.name} of {limit.holder} allows {_number(limit, limit.allowed)}"
+    return f"it asks for {_number(limit, wants)}{_unit(limit)}, and {allows}"
+
+
 def _unit(limit: Limit) -> str:
     if limit.resource == MINUTES:
         return ""

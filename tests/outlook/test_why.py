@@ -208,10 +208,37 @@ def test_another_account_is_advised_only_where_the_job_comes_earlier_in_it() -> 
     assert says(waiting)
     assert not says(waiting, PriorityWeightFairShare="0"), "fair share counts for nothing"
     assert not says(waiting, PriorityType="priority/basic"), "first come, first served"
-    assert not says(replace(waiting, priority_ahead=75_001)), "it would still be behind that one"
+    assert says(replace(waiting, priority_ahead=75_100)), "it has waited a little longer, no more"
+    assert not says(replace(waiting, priority_ahead=80_000)), "it would still be behind that one"
     old = (PriorityFactor("age", 60_000), PriorityFactor("fair share", 25_000))
     aged = replace(waiting, priority=85_000, priority_ahead=90_000, factors=old)
     assert not says(aged), "the points for its age are lost"
+
+
+@pytest.mark.parametrize("reason", ["AssocGrpGRES", "AssocGrpGRESRunMinutes"])
+def test_a_job_that_asks_for_more_than_a_limit_of_all_jobs_does_not_wait_for_them(
+    reason: str,
+) -> None:
+    """Slurm has one word for a limit that is full and for one that the job exceeds by itself."""
+    many = job(reason, wants={"gres/gpu": 20})
+    wait = explained(many)
+    exceeds = reason == "AssocGrpGRES"
+    assert wait.reason.can_start is not exceeds
+    assert ("it will not start as it is" in told(wait)) is exceeds
+    if exceeds:
+        assert "it asks for 20 gres/gpu, and GrpTRES of account physics allows 16" in told(wait)
+        assert wait.to_try[0].endswith("resources.account=biology"), "where it may"
+        assert wait.to_try[1].endswith(f"{AGAIN}resources.gpus_per_node=VALUE")
+    alone = replace(STANDING, associations=STANDING.associations[1:])
+    fits = explained(job(reason, wants={"gres/gpu": 2}), standing=alone)
+    assert fits.reason.can_start
+
+
+def test_more_nodes_than_the_partition_takes_are_told() -> None:
+    cluster = replace(CLUSTER, partitions=(replace(GPU, job_nodes_max=2),))
+    wait = explained(job("PartitionNodeLimit", nodes=3), cluster=cluster)
+    assert "limits     partition gpu allows at most 2 nodes" in told(wait)
+    assert "at most 2 nodes" not in told(explained(job("Priority", nodes=2), cluster=cluster))
 
 
 def test_a_limit_is_told_before_slurm_comes_to_it() -> None:

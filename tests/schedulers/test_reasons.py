@@ -89,6 +89,15 @@ def test_a_limit_is_read_from_its_name(
     assert explain(code).can_start is passes
 
 
+def test_what_may_be_otherwise_tomorrow_is_not_said_never_to_start() -> None:
+    """Slurm's page of reasons: "cannot be satisfied at this time"; "can also indicate that required
+    nodes are DOWN or DRAINED"."""
+    for code in ("Constraints", "PartitionNodeLimit"):
+        assert explain(code).can_start
+    assert "not up" in explain("PartitionNodeLimit").words
+    assert not explain("BadConstraints").can_start
+
+
 def test_of_several_limits_that_it_may_be_the_full_ones_are_meant() -> None:
     limits = [
         Limit("GrpTRES", "gres/gpu", 16, 16, "account physics"),

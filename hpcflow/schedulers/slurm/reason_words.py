@@ -140,8 +140,8 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", _WAIT),
     "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", _WAIT),
     "PartitionNodeLimit": (
-        Kind.TOO_LARGE,
-        "it asks for more, or fewer, nodes than its partition takes",
+        Kind.PARTITION,
+        "it asks for more, or fewer, nodes than its partition takes, or for some that are not up",
         f"{_PARTITION}{AGAIN}resources.nodes=NUMBER",
     ),
     "PartitionTimeLimit": (
@@ -167,7 +167,7 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
         "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
     ),
     "Constraints": (
-        Kind.NEVER,
+        Kind.NODES,
         "no nodes fit what it asks for now",
         "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
     ),
