@@ -69,7 +69,8 @@ def _position(wait: Wait) -> str:
     place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
     if not wait.sees_others:
         return f"{place}, of your own jobs alone: this site does not show others"
-    return f"{place}: next" if job.position == 1 else place
+    is_next = job.position == 1 and wait.reason.limit is None
+    return f"{place}: next" if is_next else place
 
 
 def _priority(wait: Wait) -> str:

@@ -62,7 +62,9 @@ def _elsewhere(
     job: WaitingJob, reason: Reason, standing: Standing | None, partition: PartitionInfo | None
 ) -> str | None:
     """Another account or QOS in which no limit is full."""
-    if standing is None or reason.limit is None or not reason.limit.passes:
+    if standing is None or not standing.is_use_known:
+        return None
+    if reason.limit is None or not reason.limit.passes:
         return None
     if reason.limit.level == "association":
         for account in dict.fromkeys(each.account for each in standing.associations):

@@ -140,6 +140,8 @@ class Standing:
         associations: in the order of their accounts; empty where accounts are not enforced.
         qos: those that any of the associations allows, or all where nobody says which.
         other_qos: the rest; a partition may have one of them, whose limits bind its jobs.
+        is_use_known: whether anybody said how far limits are used, and what accounts above those of
+            the user may have.
         are_limits_enforced: whether limits keep any job from starting, or are only notes.
         is_fair_tree: whether shares and use are told within their level of the tree of accounts;
             else of the whole cluster.
@@ -153,6 +155,7 @@ class Standing:
     shares: tuple[FairShare, ...] = ()
     missing: tuple[str, ...] = ()
     other_qos: tuple[QosLimits, ...] = ()
+    is_use_known: bool = True
     are_limits_enforced: bool = True
     is_fair_tree: bool = True
 

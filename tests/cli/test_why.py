@@ -51,6 +51,18 @@ def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDes
     assert [each["name"] for each in told["accounts"]] == ["biology", "physics"]
 
 
+def test_what_slurms_programs_say_of_an_error_does_not_steer_the_terminal(
+    there: ClusterDesk,
+) -> None:
+    user = load_settings().user
+    ill = ("shares: \x1b]0;mine\x07 is \x1b[31mill",)
+    there.slurm.standings[user] = replace(STANDING, user=user, missing=ill)
+    said = there.error("limits", code=0)
+    assert "warning: not known: shares: " in said
+    assert "\x1b]0" not in said
+    assert "\x1b[31mill" not in said
+
+
 def test_a_run_whose_job_has_just_left_the_queue_is_no_riddle(
     there: ClusterDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,20 @@ def test_no_account_is_advised_in_which_the_job_would_not_start_either() -> None
     assert not any("biology" in each for each in wait.to_try)
 
 
+def test_where_nobody_says_what_is_used_no_account_and_no_qos_is_said_to_have_room() -> None:
+    """Nor what the accounts above may have: of both may be that only slurmctld knows it."""
+    unknown = replace(STANDING, is_use_known=False)
+    full = job("AssocGrpGRES", wants={"gres/gpu": 2})
+    assert not any("biology" in each for each in explained(full, standing=unknown).to_try)
+    qos = job("QOSMaxGRESPerUser", account="biology", qos="tight", wants={"gres/gpu": 2})
+    assert not any("room under it" in each for each in explained(qos, standing=unknown).to_try)
+
+
+def test_the_first_of_all_is_not_the_next_while_a_limit_is_full() -> None:
+    full = job("AssocGrpGRES", position=1, priority_ahead=None, wants={"gres/gpu": 2})
+    assert "position   1 of 5 in gpu\n" in told(explained(full))
+
+
 @pytest.mark.parametrize(
     "partition",
     [

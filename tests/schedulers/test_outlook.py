@@ -153,6 +153,7 @@ def test_each_part_may_be_silent(version: str) -> None:
         ("MaxTRESPerJob", "node"): (4, None),
     }
     assert (left.is_default, no_usage.shares) == (None, whole.shares)
+    assert (whole.is_use_known, no_usage.is_use_known) == (True, False)
 
 
 @recorded
