@@ -53,7 +53,7 @@ def obstacles(
     ends_at = None if limit_min is None else now + timedelta(minutes=limit_min)
     found = []
     for each in reservations:
-        if each.name == job.reservation or each.end <= now:
+        if each.name == job.reservation or each.end <= now or not each.nodes:
             continue
         if "MAGNETIC" in each.flags and job.user and each.admits(job.user, job.account):
             continue

@@ -330,6 +330,14 @@ def test_reservations_that_are_not_in_the_way_are_not_told() -> None:
     assert here.obstacles == ()
 
 
+def test_a_reservation_of_licences_alone_is_in_nobodys_way() -> None:
+    licences = reservation(60, nodes=())
+    wait = explain_wait(
+        JOB, "RUN", standing=None, cluster=None, reservations=[licences], now=NOW
+    )
+    assert wait.obstacles == ()
+
+
 def test_a_shorter_limit_is_not_advised_where_all_nodes_are_reserved_already() -> None:
     begun, later = reservation(-10), replace(reservation(180), name="later")
     wait = explained(job("ReqNodeNotAvail, Reserved for maintenance"), begun, later)

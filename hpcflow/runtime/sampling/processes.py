@@ -129,7 +129,8 @@ class ProcessTree:
 
 
 def _with_children(pids: list[int], children: dict[int, list[int]]) -> set[int]:
-    todo, found = list(pids), set[int]()
+    todo = list(pids)
+    found: set[int] = set()
     while todo:
         pid = todo.pop()
         if pid not in found:
