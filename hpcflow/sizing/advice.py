@@ -51,6 +51,7 @@ def advise(
     *,
     whole_nodes: bool = False,
     gpu_mem_mb: Mapping[str, int] | None = None,
+    gpu_partitions: Mapping[str, str] | None = None,
     notice_s: int | None = None,
 ) -> Advised:
     """Advice for the next runs like this one.
@@ -58,7 +59,8 @@ def advise(
     Args:
         uses: the attempts of a run, in their order.
         whole_nodes: whether the partition gives whole nodes only.
-        gpu_mem_mb: types of GPUs that the site has -> memory of one.
+        gpu_mem_mb: types of GPUs that partitions of the site have -> memory of one.
+        gpu_partitions: of those that the run's partition has not -> one that has.
         notice_s: ``checkpoint.notice`` of the run; None where nobody knows it.
     """
     found: list[Advice | Nothing] = [_time_limit(uses, notice_s)]
@@ -67,7 +69,7 @@ def advise(
         found += [Nothing("memory", why), Nothing("CPU cores", why)]
     else:
         found = [_memory(uses), *found, _cpus(uses)]
-    found += advise_gpus(uses, gpu_mem_mb or {})
+    found += advise_gpus(uses, gpu_mem_mb or {}, gpu_partitions or {})
     return Advised(
         [each for each in found if isinstance(each, Advice)],
         [each for each in found if isinstance(each, Nothing)],

@@ -27,7 +27,9 @@ _HELD_MB: Final = 1024
 _ROOM: Final = 1.2
 
 
-def advise_gpus(uses: Sequence[Use], gpu_mem_mb: Mapping[str, int]) -> list[Advice | Nothing]:
+def advise_gpus(
+    uses: Sequence[Use], gpu_mem_mb: Mapping[str, int], gpu_partitions: Mapping[str, str]
+) -> list[Advice | Nothing]:
     """Advice about the GPUs of a run that has any."""
     if not any(use.gpus for use in uses):
         return []
@@ -45,7 +47,7 @@ def advise_gpus(uses: Sequence[Use], gpu_mem_mb: Mapping[str, int]) -> list[Advi
     found.append(_count(use, longest))
     if not any(isinstance(each, Advice) for each in found):
         found.append(_busy(longest))
-    found.append(_memory(seen, gpu_mem_mb))
+    found.append(_memory(seen, gpu_mem_mb, gpu_partitions))
     return found
 
 
@@ -133,7 +135,9 @@ def _busy(seen: Measured) -> Advice | Nothing:
 
 
 def _memory(
-    seen: Sequence[tuple[Use, Measured]], gpu_mem_mb: Mapping[str, int]
+    seen: Sequence[tuple[Use, Measured]],
+    gpu_mem_mb: Mapping[str, int],
+    gpu_partitions: Mapping[str, str],
 ) -> Advice | Nothing:
     what = "GPU memory"
     known = [each for _, each in seen if each.gpu_mem_peak_mb and each.gpu_mem_total_mb]
@@ -160,6 +164,11 @@ def _memory(
     if would_do:
         name = min(would_do, key=lambda each: (would_do[each], each))
         text = f"{share} were used: a {name} with {would_do[name] / 1024:.0f} GiB would do"
+        if name in gpu_partitions:
+            partition = gpu_partitions[name]
+            return Advice(
+                what, "resources.partition", partition, f"{text}, in partition {partition}"
+            )
         return Advice(what, "resources.gpu_type", name, text)
     text = f"{share} were used: a batch twice as large would fit"
     return Advice(what, None, None, text)

@@ -19,9 +19,13 @@ name: mine
 scheduler: local
 has_accounting: false
 scratch: {path: $HPCFLOW_HOME/scratch}
-gpu_types: {a100: {mem: 80G, vendor: fake}, l4: {mem: 24G, vendor: fake}}
+gpu_types:
+  a100: {mem: 80G, vendor: fake}
+  l4: {mem: 24G, vendor: fake}
+  t4: {mem: 16G, vendor: fake}  # of which no partition has any
 partitions:
   here: {cpus_per_node: 16, gpus_per_node: 4, gpu_type: a100, mem_per_node: 500G}
+  small: {cpus_per_node: 16, gpus_per_node: 4, gpu_type: l4, mem_per_node: 500G}
 """
 #: Holds 300 MiB and a core for some seconds, and then ends well.
 BURNS = """\
@@ -101,7 +105,8 @@ def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, sit
     shown = desk.say("efficiency", "holds")
     assert "4/4" in shown
     assert "20%" in shown
-    assert "7.8 of 80 GiB were used: a l4 with 24 GiB would do" in shown
+    assert "7.8 of 80 GiB were used: a l4 with 24 GiB would do, in partition small" in shown
+    assert "--set resources.partition=small" in shown
     assert "time limit: the run has not completed" in shown
     seen(said, 35, **{**facts, "gpus": 1})
     assert "?/4" in desk.say("efficiency", "holds"), "of three nobody knows anything"
@@ -160,6 +165,7 @@ def test_an_estimate_names_the_gpus_that_would_do(desk: Desk, site: str) -> None
     assert {name: each["fits"] for name, each in found["gpu_types"].items()} == {
         "a100": True,
         "l4": True,
+        "t4": False,
     }
     said = desk.say(*args, "--batch", "1", "--sequence", "2048")
     assert "l4 with 24.0 GiB is too small" in said

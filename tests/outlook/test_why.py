@@ -332,9 +332,7 @@ def test_reservations_that_are_not_in_the_way_are_not_told() -> None:
 
 def test_a_reservation_of_licences_alone_is_in_nobodys_way() -> None:
     licences = reservation(60, nodes=())
-    wait = explain_wait(
-        JOB, "RUN", standing=None, cluster=None, reservations=[licences], now=NOW
-    )
+    wait = explain_wait(JOB, "RUN", standing=None, cluster=None, reservations=[licences], now=NOW)
     assert wait.obstacles == ()
 
 

@@ -429,6 +429,9 @@ def test_memory_of_gpus_nearly_full_or_mostly_empty_is_told() -> None:
     assert "a batch twice as large would fit" in told(empty)[0]["GPU memory"]
     site = {"a100": 80 * GIB, "l4": 24 * GIB, "t4": 16 * GIB, "old": 8 * GIB}
     assert value("GPU memory", empty, gpu_mem_mb=site) == ("resources.gpu_type", "t4")
+    there = {"gpu_mem_mb": site, "gpu_partitions": {"t4": "small"}}
+    assert value("GPU memory", empty, **there) == ("resources.partition", "small")
+    assert told(empty, **there)[0]["GPU memory"].endswith("16 GiB would do, in partition small")
 
 
 def test_a_run_without_gpus_hears_nothing_of_them() -> None:

@@ -106,7 +106,17 @@ def test_an_event_has_a_bounded_size_however_many_gpus_there_are() -> None:
     assert len(json.dumps(event)) < 4096
 
 
-@pytest.mark.parametrize("damaged", [{}, {"seconds": "x"}, {"seconds": 5, "gpus": [{}]}])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"seconds": "x"},
+        {"seconds": 5, "gpus": [{}]},
+        {"seconds": 5, "gpus": [5]},
+        {"seconds": 5, "gpus": "x"},
+        {"seconds": 5, "gpus": [{"mem_total_mb": 5}]},
+    ],
+)
 def test_a_node_that_wrote_nonsense_spoils_nothing(damaged: dict[str, object]) -> None:
     event = usage_event([a_node("n1"), damaged], {})
     assert event["mem_peak_mb"] == 1000
