@@ -35,7 +35,9 @@ def accounts_of(
     if standing is None:
         return ()
     weight = _weight(cluster)
-    shares = [share for name in _names(standing) if (share := standing.share(name)) is not None]
+    partition = job.partitions[0] if job.partitions else None
+    every = (standing.share(name, partition) for name in _names(standing))
+    shares = [share for share in every if share is not None]
     found = [
         Account(
             share.account,

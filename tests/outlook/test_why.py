@@ -11,6 +11,7 @@ import pytest
 
 from hpcflow.cli.why_words import wait_lines
 from hpcflow.outlook.bounds import amount_words, has_room
+from hpcflow.outlook.limits import account_lines
 from hpcflow.outlook.why import Wait, explain_wait
 from hpcflow.schedulers.waiting import PriorityFactor, WaitingJob
 from hpcflow.sites.live import ClusterInfo
@@ -211,6 +212,20 @@ def test_no_account_is_advised_that_the_partition_does_not_take(partition: Any) 
     cluster = replace(CLUSTER, partitions=(replace(GPU, **partition),))
     wait = explained(replace(JOB, wants={}), cluster=cluster)
     assert not any("biology" in each for each in wait.to_try)
+
+
+def test_a_membership_for_one_partition_has_a_fair_share_of_its_own() -> None:
+    only = replace(STANDING.shares[3], partition="debug", factor=0.9)
+    two = replace(STANDING, shares=(*STANDING.shares[:3], only, STANDING.shares[3]))
+    factors = {each.name: each.factor for each in explained(JOB, standing=two).accounts}
+    assert factors == {"biology": 0.75, "physics": 0.25}
+    there = replace(JOB, partitions=("debug",))
+    factors = {each.name: each.factor for each in explained(there, standing=two).accounts}
+    assert factors == {"biology": 0.75, "physics": 0.9}
+    debug = replace(STANDING.associations[1], partition="debug")
+    lines = account_lines(replace(two, associations=(*STANDING.associations, debug)))
+    told = {(each.account, each.partition): each.factor for each in lines}
+    assert told == {("biology", None): 0.75, ("physics", None): 0.25, ("physics", "debug"): 0.9}
 
 
 def test_another_account_is_advised_only_where_the_job_comes_earlier_in_it() -> None:
