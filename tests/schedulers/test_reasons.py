@@ -121,6 +121,16 @@ def test_of_several_limits_that_it_may_be_the_full_ones_are_meant() -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
+        (
+            "Job's account not permitted to use this partition (gpu allows art not physics)",
+            Kind.NEVER,
+        ),
+        (
+            "Job's QOS not permitted to use this partition (gpu denies low including low)",
+            Kind.NEVER,
+        ),
+        ("launch failure limit exceeded requeued held", Kind.HELD),
+        ("user_env_retrieval_failed_requeued_held", Kind.HELD),
         ("ReqNodeNotAvail, UnavailableNodes:n[3-4]", Kind.NODES),
         ("ReqNodeNotAvail,_Reserved_for_maintenance", Kind.RESERVATION),
         ("(ReqNodeNotAvail, May be reserved for other job)", Kind.RESERVATION),
