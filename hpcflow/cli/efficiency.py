@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from hpcflow.ledger.used import UsedRow
     from hpcflow.model.measured import Measured
+    from hpcflow.sites.schema import Partition, Site
     from hpcflow.sizing.advice import Advised
     from hpcflow.sizing.report import Line
     from hpcflow.sizing.use import Use
@@ -110,11 +111,25 @@ def _offer(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
     except HpcflowError:
         return {}
     partition = site.partitions.get(rows[-1].partition)
-    types = {name: each.mem_mb for name, each in site.gpu_types.items() if each.mem_mb is not None}
+    own = _gpu_types(partition, site) if partition is not None else set[str]()
+    others: dict[str, str] = {}
+    for name, each in site.partitions.items():
+        for gpu_type in _gpu_types(each, site) - own:
+            others.setdefault(gpu_type, name)
+    sizes = {name: site.gpu_types[name].mem_mb for name in (*own, *others)}
     return {
         "whole_nodes": partition is not None and partition.whole_nodes,
-        "gpu_mem_mb": types,
+        "gpu_mem_mb": {name: mem for name, mem in sizes.items() if mem is not None},
+        "gpu_partitions": others,
     }
+
+
+def _gpu_types(partition: Partition, site: Site) -> set[str]:
+    """Of which types a run may ask for GPUs there."""
+    if not partition.gpus_per_node:
+        return set()
+    every = set(site.gpu_types)
+    return every if partition.gpu_type is None else every & {partition.gpu_type}
 
 
 def _notice_s(run_dir: RunDir) -> int | None:
@@ -177,8 +192,9 @@ def _cells(use: Use) -> list[str]:
 def _gpu_cells(use: Use, seen: Measured | None) -> list[str]:
     if seen is None or not seen.gpus:
         return [f"?/{use.gpus}", "?", "?"]
+    used = str(seen.gpus - seen.gpus_unused) if seen.gpus >= use.gpus else "?"
     return [
-        f"{seen.gpus - seen.gpus_unused}/{use.gpus}",
+        f"{used}/{use.gpus}",
         "?" if seen.gpu_busy_mean is None else f"{seen.gpu_busy_mean:.0f}%",
         f"{_size(seen.gpu_mem_peak_mb)}/{_size(seen.gpu_mem_total_mb)}",
     ]

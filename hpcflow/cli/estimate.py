@@ -147,6 +147,7 @@ def _print(parts: dict[str, float | None], types: dict[str, tuple[int, bool]]) -
         line(name, said, bold=name == "total")
     if parts["activations"] is None:
         click.echo("without activations: say --batch and --sequence")
+    enough = "would hold these" if parts["activations"] is None else "would do"
     for name, (mb, fits) in sorted(types.items(), key=lambda each: (each[1][0], each[0])):
-        word = "would do" if fits else "is too small"
+        word = enough if fits else "is too small"
         click.echo(f"  {safe(name)} with {format_bytes(mb << 20)} {word}")

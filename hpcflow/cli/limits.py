@@ -67,6 +67,7 @@ def _json(
         "has_accounting": True,
         "accounts": accounts,
         "qos": qos,
+        "limits_enforced": standing.are_limits_enforced,
         "missing": standing.missing,
     }
 
@@ -84,6 +85,8 @@ def _print(standing: Standing, accounts: Sequence[AccountLine], qos: Sequence[Qo
     for line in accounts:
         if line.meaning:
             click.echo(safe(line.meaning))
+    if not standing.are_limits_enforced:
+        click.echo("this cluster does not enforce limits: they keep no job from starting")
     for line in accounts:
         where = f", partition {line.partition}" if line.partition else ""
         _limits(f"account {line.account}{where}", line.limits)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcflow.cli.output import safe
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
 from hpcflow.ledger.url import parse_url
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def warn(message: str) -> None:
     """Tell a person something that is no error, apart from the output that scripts read."""
     click.secho("warning: ", fg="yellow", nl=False, err=True)
-    click.echo(message, err=True)
+    click.echo("\n".join(map(safe, message.split("\n"))), err=True)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from hpcflow.outlook.bounds import amount_words, minutes_words
 if TYPE_CHECKING:
     from hpcflow.outlook.ahead import Obstacle
     from hpcflow.outlook.why import Wait
+    from hpcflow.schedulers.waiting import WaitingJob
     from hpcflow.sites.live import PartitionInfo
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
@@ -68,7 +69,8 @@ def _position(wait: Wait) -> str:
     place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
     if not wait.sees_others:
         return f"{place}, of your own jobs alone: this site does not show others"
-    return f"{place}: next" if job.position == 1 else place
+    is_next = job.position == 1 and wait.reason.limit is None
+    return f"{place}: next" if is_next else place
 
 
 def _priority(wait: Wait) -> str:
@@ -99,16 +101,20 @@ def _limits(wait: Wait) -> Iterator[tuple[str, str]]:
         full = ", full" if limit.is_full else ""
         yield name, f"{limit.name} of {limit.holder}: {amount_words(limit)}{full}"
         name = ""
-    if wait.partition is not None and (text := _partition(wait.partition, wait.job.time_limit_min)):
+    if wait.partition is not None and (text := _partition(wait.partition, wait.job)):
         yield name, text
 
 
-def _partition(partition: PartitionInfo, time_limit_min: int | None) -> str:
+def _partition(partition: PartitionInfo, job: WaitingJob) -> str:
     """What the partition does not allow of this job, or that it is down."""
     said = [] if partition.is_up else [f"partition {partition.name} is not up"]
     most = partition.time_limit_max_min
-    if most is not None and time_limit_min is not None and time_limit_min > most:
+    if most is not None and job.time_limit_min is not None and job.time_limit_min > most:
         said.append(f"partition {partition.name} allows at most {minutes_words(most)}")
+    most = partition.job_nodes_max
+    if most is not None and job.nodes is not None and job.nodes > most:
+        nodes = "1 node" if most == 1 else f"{most} nodes"
+        said.append(f"partition {partition.name} allows at most {nodes}")
     return "; ".join(said)
 
 

@@ -9,6 +9,7 @@ from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import Standing
 
+_MULTIFACTOR: Final = "priority/multifactor"
 _WEIGHT: Final = "priorityweightfairshare"
 
 
@@ -34,7 +35,9 @@ def accounts_of(
     if standing is None:
         return ()
     weight = _weight(cluster)
-    shares = [share for name in _names(standing) if (share := standing.share(name)) is not None]
+    partition = job.partitions[0] if job.partitions else None
+    every = (standing.share(name, partition) for name in _names(standing))
+    shares = [share for share in every if share is not None]
     found = [
         Account(
             share.account,
@@ -56,7 +59,10 @@ def _names(standing: Standing) -> list[str]:
 
 
 def _weight(cluster: ClusterInfo | None) -> int | None:
-    """``scontrol show config`` writes it ``PriorityWeightFairShare``, slurm.conf with a small s."""
+    """``scontrol show config`` writes it ``PriorityWeightFairShare``, slurm.conf with a small s. It
+    is not there where no priority is computed: first come, first served."""
     settings = cluster.settings if cluster is not None else {}
+    if settings.get("PriorityType", _MULTIFACTOR) != _MULTIFACTOR:
+        return 0
     text = next((value for key, value in settings.items() if key.lower() == _WEIGHT), "")
     return int(text) if text.isdecimal() else None

@@ -46,13 +46,16 @@ def obstacles(
 ) -> tuple[Obstacle, ...]:
     """Reservations that have begun, or begin before the job would end if it started now.
 
-    A reservation that the job asked for is none, and one that it may use but did not ask for is.
+    A reservation that the job asked for is none, nor one that draws to itself whatever it may take
+    (``MAGNETIC``); another that it may use but did not ask for is.
     """
     limit_min = job.time_limit_min
     ends_at = None if limit_min is None else now + timedelta(minutes=limit_min)
     found = []
     for each in reservations:
-        if each.name == job.reservation or each.end <= now:
+        if each.name == job.reservation or each.end <= now or not each.nodes:
+            continue
+        if "MAGNETIC" in each.flags and job.user and each.admits(job.user, job.account):
             continue
         if ends_at is not None and each.start >= ends_at:
             continue

@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hpcflow.schedulers.slurm.reason_limits import NamedLimit
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
+from hpcflow.sites.precedence import in_force, qos_in_order
 from hpcflow.sites.standing import JOBS, MINUTES, Association, Limit, QosLimits, Standing
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits that a job is under, without those that another goes before.
+
+    Attributes:
+        association: of the user in the account, and of the account and those above it.
+        qos: of the QOS of the job and that of the partition.
+    """
+
+    association: tuple[Limit, ...] = ()
+    qos: tuple[Limit, ...] = ()
+
+    @property
+    def every(self) -> tuple[Limit, ...]:
+        """All of them, those of the association first."""
+        return (*self.association, *self.qos)
 
 
 def limits_on(
     job: WaitingJob, standing: Standing | None, partition: PartitionInfo | None
-) -> tuple[Limit, ...]:
-    """Every limit that this job is under, those of its association first."""
-    if standing is None:
-        return ()
+) -> Bounds:
+    """Every limit that this job is under."""
+    if standing is None or not standing.are_limits_enforced:
+        return Bounds()
     association = association_of(job, standing)
-    own = association.limits if association else ()
-    names = (partition.qos if partition else None, job.qos)
-    every = [qos for name in names if name and (qos := standing.qos_named(name))]
-    return (*own, *(limit for qos in every for limit in qos_limits(qos, job.account)))
+    both = qos_in_order(standing, partition.qos if partition else None, job.qos)
+    own = standing.qos_named(job.qos)
+    is_free = own is not None and own.usage_factor == 0  # its use counts for no budget
+    of_qos, of_association = in_force(
+        [qos_limits(each, job.account) for each in both], association.limits if association else ()
+    )
+    return Bounds(
+        *(
+            tuple(each for each in limits if not (is_free and _is_budget(each)))
+            for limits in (of_association, of_qos)
+        )
+    )
 
 
 def association_of(job: WaitingJob, standing: Standing) -> Association | None:
     """What Slurm knows the owner of a job by."""
     return standing.association(job.account, job.partitions[0] if job.partitions else None)
+
+
+def _is_budget(limit: Limit) -> bool:
+    return limit.name.startswith("GrpTRES") and limit.name.endswith("Mins")
 
 
 def qos_limits(qos: QosLimits, account: str | None) -> tuple[Limit, ...]:
@@ -38,30 +69,29 @@ def qos_limits(qos: QosLimits, account: str | None) -> tuple[Limit, ...]:
     )
 
 
-def binding(
-    named: NamedLimit | None, limits: Sequence[Limit], job: WaitingJob
-) -> tuple[Limit, ...]:
+def binding(named: NamedLimit | None, limits: Bounds, job: WaitingJob) -> tuple[Limit, ...]:
     """Those that the job's reason names; where it names none, those under which it has no room.
 
     Slurm names a limit only once it has come to the job; until then it says that others are first.
     """
     if named is None:
-        return tuple(limit for limit in limits if not has_room(limit, job))
-    is_qos = named.level == "QOS"
-    return tuple(named.among([each for each in limits if ("QOS" in each.holder) is is_qos]))
+        return tuple(limit for limit in limits.every if not has_room(limit, job))
+    return tuple(named.among(limits.qos if named.level == "QOS" else limits.association))
 
 
 def has_room(limit: Limit, job: WaitingJob) -> bool:
     """Whether the job, which waits already, could start under this limit now.
 
-    Budgets of minutes are not looked at: what the job would take of them is Slurm's arithmetic.
+    Of a budget of minutes only whether it is used up: what the job would take of the rest is
+    Slurm's arithmetic.
     """
-    if limit.resource == MINUTES:
-        wants = job.time_limit_min if limit.name == "MaxWall" else None
-        return wants is None or wants <= limit.allowed
-    if "Mins" in limit.name or "Submit" in limit.name or limit.name.startswith("Min"):
+    if limit.resource == MINUTES and limit.name == "MaxWall":
+        return job.time_limit_min is None or job.time_limit_min <= limit.allowed
+    if "Submit" in limit.name or limit.name.startswith("Min"):
         return True
-    wants = 1 if limit.resource == JOBS else job.wants.get(limit.resource, 0)
+    wants = 1 if limit.resource in (JOBS, MINUTES) else job.wants.get(limit.resource, 0)
+    if limit.resource == MINUTES or "Mins" in limit.name:
+        return not wants or not limit.is_full
     if limit.name.endswith("PerNode"):
         wants = -(-wants // (job.nodes or 1))
     return not wants or (limit.used or 0) + wants <= limit.allowed
@@ -74,6 +104,12 @@ def amount_words(limit: Limit) -> str:
         edge = "at least" if limit.name.startswith("Min") else "at most"
         return f"{edge} {_number(limit, limit.allowed)}{unit}"
     return f"{_number(limit, limit.used)} of {_number(limit, limit.allowed)}{unit} used"
+
+
+def excess_words(limit: Limit, wants: int) -> str:
+    """``it asks for 20 gres/gpu, and GrpTRES of account physics allows 16``."""
+    allows = f"{limit.name} of {limit.holder} allows {_number(limit, limit.allowed)}"
+    return f"it asks for {_number(limit, wants)}{_unit(limit)}, and {allows}"
 
 
 def _unit(limit: Limit) -> str:

@@ -10,8 +10,8 @@ from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account, accounts_of
 from hpcflow.outlook.advice import advise
 from hpcflow.outlook.ahead import Obstacle, obstacles
-from hpcflow.outlook.bounds import binding, limits_on
-from hpcflow.schedulers.slurm.reasons import Reason, explain
+from hpcflow.outlook.bounds import binding, excess_words, limits_on
+from hpcflow.schedulers.slurm.reasons import Reason, exceeded, explain
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 from hpcflow.sites.standing import Limit, Reservation, Standing
@@ -61,6 +61,8 @@ def explain_wait(
     name = job.partitions[0] if job.partitions else None
     partition = cluster.partition(name) if cluster is not None and name is not None else None
     limits = binding(reason.limit, limits_on(job, standing, partition), job)
+    if reason.limit is not None and reason.limit.passes:
+        reason = _of_this_job(reason, limits, job)
     accounts = accounts_of(job, standing, cluster)
     ahead = obstacles(job, reservations, partition, now)
     names = {
@@ -69,9 +71,19 @@ def explain_wait(
         "partition": name or "NAME",
         "shorter": _shorter(job),
     }
-    to_try = [_filled(each, names) for each in advise(job, reason, standing, accounts, ahead)]
+    ideas = advise(job, reason, standing, partition, accounts, ahead)
+    to_try = [_filled(each, names) for each in ideas]
     sees_others = cluster is None or "jobs" not in _private(cluster)
     return Wait(job, reason, accounts, limits, partition, sees_others, ahead, tuple(to_try))
+
+
+def _of_this_job(reason: Reason, limits: Sequence[Limit], job: WaitingJob) -> Reason:
+    """Whether other jobs fill a limit, or this one asks for more than it allows them all."""
+    for limit in limits:
+        wants = 0 if "Mins" in limit.name else job.wants.get(limit.resource, 0)
+        if wants > limit.allowed:
+            return exceeded(reason, excess_words(limit, wants))
+    return reason
 
 
 def _private(cluster: ClusterInfo) -> list[str]:

@@ -34,7 +34,7 @@ class WaitingJob:
         expected_nodes: those that the scheduler means to give it.
         expected_start: when the scheduler means to start it; as `squeue --start` says.
         position: its place among those jobs of its (first) partition that could start if there were
-            room, 1 is next; None for a job that could not.
+            room, 1 is next; None for a job that could not. Tasks of an array count each.
         rivals: how many those are, it included.
         priority_ahead: that of the job just before it; None for the first.
         priority_first: that of the first of them.

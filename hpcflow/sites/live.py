@@ -24,6 +24,8 @@ class PartitionInfo:
         node_names: of its nodes; empty when nobody could say.
         qos: whose limits bind all jobs in it, besides those of their own QOS.
         is_exclusive: whether a job always gets whole nodes (OverSubscribe=EXCLUSIVE).
+        allowed_accounts, allowed_qos: the only ones that jobs in it may have; None for all.
+        denied_accounts, denied_qos: those that they may not have.
     """
 
     name: str
@@ -45,6 +47,20 @@ class PartitionInfo:
     priority_tier: int | None = None
     qos: str | None = None
     node_names: tuple[str, ...] = ()
+    allowed_accounts: frozenset[str] | None = None
+    denied_accounts: frozenset[str] = frozenset()
+    allowed_qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
+
+    def admits(self, account: str | None, qos: str | None) -> bool:
+        """Whether jobs of this account and QOS may be in it; None for what nobody says."""
+        return _may(account, self.allowed_accounts, self.denied_accounts) and _may(
+            qos, self.allowed_qos, self.denied_qos
+        )
+
+
+def _may(name: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
+    return name is None or (name not in denied and (allowed is None or name in allowed))
 
 
 @dataclass(frozen=True)

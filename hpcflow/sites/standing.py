@@ -140,6 +140,11 @@ class Standing:
         associations: in the order of their accounts; empty where accounts are not enforced.
         qos: those that any of the associations allows, or all where nobody says which.
         other_qos: the rest; a partition may have one of them, whose limits bind its jobs.
+        is_use_known: whether anybody said how far limits are used, and what accounts above those of
+            the user may have.
+        are_limits_enforced: whether limits keep any job from starting, or are only notes.
+        is_fair_tree: whether shares and use are told within their level of the tree of accounts;
+            else of the whole cluster.
         shares: of the user, and of the accounts, in the order in which Slurm tells them.
         missing: what could not be asked, in words, with the reason.
     """
@@ -150,6 +155,9 @@ class Standing:
     shares: tuple[FairShare, ...] = ()
     missing: tuple[str, ...] = ()
     other_qos: tuple[QosLimits, ...] = ()
+    is_use_known: bool = True
+    are_limits_enforced: bool = True
+    is_fair_tree: bool = True
 
     def association(
         self, account: str | None = None, partition: str | None = None
@@ -169,10 +177,12 @@ class Standing:
         every = (*self.qos, *self.other_qos)
         return next((each for each in every if each.name == name), None)
 
-    def share(self, account: str) -> FairShare | None:
-        """The user's own in this account."""
-        own = (each for each in self.shares if each.account == account and each.user)
-        return next(own, None)
+    def share(self, account: str, partition: str | None = None) -> FairShare | None:
+        """The user's own in this account: of the membership for this partition alone, if there is
+        one, else of that for all."""
+        own = [each for each in self.shares if each.account == account and each.user]
+        fits = [each for each in own if each.partition in (None, partition)]
+        return max(fits, key=lambda each: each.partition is not None, default=None)
 
     def account_share(self, account: str) -> FairShare | None:
         """That of the account as a whole."""

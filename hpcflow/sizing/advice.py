@@ -14,7 +14,14 @@ from typing import Final
 from hpcflow.model.state import Cause
 from hpcflow.model.units import format_bytes, format_duration, write_duration, write_memory
 from hpcflow.sizing import round_up
-from hpcflow.sizing.evidence import has_trained, is_covered, is_proven, uncovered, unproven
+from hpcflow.sizing.evidence import (
+    has_trained,
+    is_covered,
+    is_proven,
+    some_nodes,
+    uncovered,
+    unproven,
+)
 from hpcflow.sizing.gpu_advice import advise_gpus
 from hpcflow.sizing.use import Use
 from hpcflow.sizing.words import Advice, Nothing
@@ -44,6 +51,7 @@ def advise(
     *,
     whole_nodes: bool = False,
     gpu_mem_mb: Mapping[str, int] | None = None,
+    gpu_partitions: Mapping[str, str] | None = None,
     notice_s: int | None = None,
 ) -> Advised:
     """Advice for the next runs like this one.
@@ -51,7 +59,8 @@ def advise(
     Args:
         uses: the attempts of a run, in their order.
         whole_nodes: whether the partition gives whole nodes only.
-        gpu_mem_mb: types of GPUs that the site has -> memory of one.
+        gpu_mem_mb: types of GPUs that partitions of the site have -> memory of one.
+        gpu_partitions: of those that the run's partition has not -> one that has.
         notice_s: ``checkpoint.notice`` of the run; None where nobody knows it.
     """
     found: list[Advice | Nothing] = [_time_limit(uses, notice_s)]
@@ -60,7 +69,7 @@ def advise(
         found += [Nothing("memory", why), Nothing("CPU cores", why)]
     else:
         found = [_memory(uses), *found, _cpus(uses)]
-    found += advise_gpus(uses, gpu_mem_mb or {})
+    found += advise_gpus(uses, gpu_mem_mb or {}, gpu_partitions or {})
     return Advised(
         [each for each in found if isinstance(each, Advice)],
         [each for each in found if isinstance(each, Nothing)],
@@ -98,6 +107,8 @@ def _memory(uses: Sequence[Use]) -> Advice | Nothing:
             f"ask for {write_memory(better)}, not {write_memory(asked)}: {peak}, nearly all of it"
         )
         return Advice(what, "resources.mem", write_memory(better), text)
+    if partly := some_nodes(uses, what):
+        return partly
     if better > _WORTH * asked:
         return Nothing(what, f"{write_memory(asked)} fits: {peak}")
     why = "and a quarter more"
@@ -121,6 +132,8 @@ def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
     took_s = sum(known_s)
     if took_s <= 0 or len(known_s) < len(uses):
         return Nothing(what, "nobody knows how long it took")
+    if len({(use.nodes, use.gpus) for use in uses if use.elapsed_s}) > 1:
+        return Nothing(what, "its attempts had different numbers of nodes or GPUs")
     better = round_up.minutes(_limit_s(took_s * MARGIN, notice_s) / 60)
     if better > _WORTH * asked:
         return Nothing(
@@ -159,6 +172,8 @@ def _cpus(uses: Sequence[Use]) -> Advice | Nothing:
         if not is_proven(use):
             return Nothing(what, f"all {cpus} cores of a node were at work, in a short attempt")
         return _all_cores(use, per_task)
+    if partly := some_nodes(uses, what):
+        return partly
     better = max(1, math.ceil(seen.cores_p95 * MARGIN / use.tasks))
     used = (
         f"95 % of the time no more than {seen.cores_p95:.1f} of {cpus} cores of a node were at work"

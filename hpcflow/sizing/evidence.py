@@ -41,6 +41,17 @@ def is_covered(use: Use) -> bool:
     return use.measured.seconds >= min(share * use.elapsed_s, use.elapsed_s - _MISSING_S)
 
 
+def some_nodes(uses: Sequence[Use], what: str) -> Nothing | None:
+    """That nothing is advised, for no attempt that proves anything was seen on all of its nodes;
+    None where one was. What others do is seen only where the job script starts the program there.
+    """
+    seen = [(use, use.measured) for use in uses if is_proven(use)]
+    if any(each is not None and each.nodes >= use.nodes for use, each in seen):
+        return None
+    number, nodes = max(((each.nodes, use.nodes) for use, each in seen if each), default=(0, 0))
+    return Nothing(what, f"only {number} of {nodes} nodes {'was' if number == 1 else 'were'} seen")
+
+
 def has_trained(use: Use) -> bool:
     """Whether training was told of for long enough to say what it waits for."""
     return (use.trained_s or 0.0) >= _TRAINED_S

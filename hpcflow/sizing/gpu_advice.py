@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hpcflow.model.measured import Measured
+from hpcflow.model.state import Cause
 from hpcflow.sizing.evidence import has_trained, is_covered, is_proven, uncovered, unproven
 from hpcflow.sizing.use import Use
 from hpcflow.sizing.words import Advice, Nothing
@@ -19,11 +20,16 @@ _RARELY_BUSY: Final = 50.0
 _WAITS: Final = 0.2
 _NEARLY_FULL: Final = 0.95
 _MOSTLY_EMPTY: Final = 0.25
+#: More than the driver keeps for itself and a process that only looks at the GPU: somebody uses it,
+#: even if nothing was seen to be executed.
+_HELD_MB: Final = 1024
 #: Memory that a GPU must have beyond what was seen, to be advised.
 _ROOM: Final = 1.2
 
 
-def advise_gpus(uses: Sequence[Use], gpu_mem_mb: Mapping[str, int]) -> list[Advice | Nothing]:
+def advise_gpus(
+    uses: Sequence[Use], gpu_mem_mb: Mapping[str, int], gpu_partitions: Mapping[str, str]
+) -> list[Advice | Nothing]:
     """Advice about the GPUs of a run that has any."""
     if not any(use.gpus for use in uses):
         return []
@@ -41,7 +47,7 @@ def advise_gpus(uses: Sequence[Use], gpu_mem_mb: Mapping[str, int]) -> list[Advi
     found.append(_count(use, longest))
     if not any(isinstance(each, Advice) for each in found):
         found.append(_busy(longest))
-    found.append(_memory(seen, gpu_mem_mb))
+    found.append(_memory(seen, gpu_mem_mb, gpu_partitions))
     return found
 
 
@@ -72,14 +78,14 @@ def _waiting(uses: Sequence[Use]) -> list[Advice | Nothing]:
 def _count(use: Use, seen: Measured) -> Advice | Nothing:
     what = "GPUs"
     unused, all_of_them = seen.gpus_unused, seen.gpus or 0
+    names = ", ".join(seen.gpus_unused_names)
+    if all_of_them < use.gpus:
+        never = f"; of those never used: {names}" if unused else ""
+        return Nothing(what, f"only {all_of_them} of {use.gpus} were seen{never}")
     if not unused:
         return Nothing(what, f"each of {all_of_them} was used")
-    names = ", ".join(seen.gpus_unused_names)
-    if unused >= all_of_them and use.is_running and use.trained_s is None:
-        return Nothing(what, "none was used so far: it may still prepare")
     if unused >= all_of_them:
-        text = f"no GPU was ever used ({names}): ask for none"
-        return Advice(what, "resources.gpus_per_node", "0", text)
+        return _none(use, seen, names)
     is_one = unused == 1 and len(seen.gpus_unused_names) == 1
     told = f"GPU {names} was never used" if is_one else f"{unused} GPUs were never used: {names}"
     per_node = Counter(name.rpartition(":")[0] for name in seen.gpus_unused_names)
@@ -98,6 +104,22 @@ def _count(use: Use, seen: Measured) -> Advice | Nothing:
     return Advice(what, None, None, f"{told}; look at what the ranks of that node do")
 
 
+def _none(use: Use, seen: Measured, names: str) -> Advice | Nothing:
+    """Whether a run of which no GPU was seen at work needs any: one that gets none fails at once,
+    if it did."""
+    what = "GPUs"
+    if use.trained_s is None and use.is_running:
+        return Nothing(what, "none was used so far: it may still prepare")
+    if use.trained_s is None and use.cause != Cause.COMPLETED.value:
+        return Nothing(what, "none was used before it ended: it may not have come so far")
+    held_mb = seen.gpu_mem_peak_mb or 0
+    if held_mb > _HELD_MB:
+        held = f"{held_mb / 1024:.1f} GiB of a GPU were in use"
+        return Nothing(what, f"nothing was seen to be executed, but {held}")
+    text = f"no GPU was ever used ({names}): ask for none"
+    return Advice(what, "resources.gpus_per_node", "0", text)
+
+
 def _busy(seen: Measured) -> Advice | Nothing:
     what = "GPU time"
     busy = seen.gpu_busy_mean
@@ -113,7 +135,9 @@ def _busy(seen: Measured) -> Advice | Nothing:
 
 
 def _memory(
-    seen: Sequence[tuple[Use, Measured]], gpu_mem_mb: Mapping[str, int]
+    seen: Sequence[tuple[Use, Measured]],
+    gpu_mem_mb: Mapping[str, int],
+    gpu_partitions: Mapping[str, str],
 ) -> Advice | Nothing:
     what = "GPU memory"
     known = [each for _, each in seen if each.gpu_mem_peak_mb and each.gpu_mem_total_mb]
@@ -121,6 +145,10 @@ def _memory(
         return Nothing(what, "the driver does not say it")
     if not any(is_proven(use) and is_covered(use) for use, _ in seen):
         return uncovered(what)
+    partly = [(each.gpus or 0, use.gpus) for use, each in seen if is_proven(use)]
+    if all(number < gpus for number, gpus in partly):
+        number, gpus = max(partly)
+        return Nothing(what, f"only {number} of {gpus} GPUs were seen")
     most = max(known, key=lambda each: each.gpu_mem_peak_mb or 0)
     peak, total = most.gpu_mem_peak_mb or 0, most.gpu_mem_total_mb or 1
     share = f"{peak / 1024:.1f} of {total / 1024:.0f} GiB"
@@ -136,6 +164,11 @@ def _memory(
     if would_do:
         name = min(would_do, key=lambda each: (would_do[each], each))
         text = f"{share} were used: a {name} with {would_do[name] / 1024:.0f} GiB would do"
+        if name in gpu_partitions:
+            partition = gpu_partitions[name]
+            return Advice(
+                what, "resources.partition", partition, f"{text}, in partition {partition}"
+            )
         return Advice(what, "resources.gpu_type", name, text)
     text = f"{share} were used: a batch twice as large would fit"
     return Advice(what, None, None, text)

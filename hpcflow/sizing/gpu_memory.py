@@ -29,14 +29,17 @@ tensor parallelism::
 
     none            s b h L (10 + 24/t + 5 a s / (h t))
     selective       s b h L (10 + 24/t)        attention is computed again, or never stored (flash)
-    full            s b h L 2                  only the input of each layer is kept
+    full            s b h (2 L + 10 + 24/t)    only the input of each layer is kept
 
+The last has, beyond that paper, all of the one layer that is being computed again (Chen et al.,
+"Training Deep Nets with Sublinear Memory Cost", 2016, arXiv:1604.06174, section 3).
 Layers in fp32 take twice that. With a vocabulary of v words, 4 s b v / t are added for the logits
 in fp32 (section 4.3). Where only Ψ is known, a shape as large language models have it is taken:
 Ψ = 12 L h² (the weights of the layers), h = 128 L, heads of 128.
 
 **Left out**, all of which comes on top: the CUDA context and kernels (some 0.5 to 1 GiB), buffers
 of NCCL, buckets of DDP, layers that FSDP or zero3 gathers while it computes them (about 2 w Ψ/L),
+the attention of the one layer that is computed again (5 a s² b / t, none with flash attention),
 what the allocator loses by fragmentation, and whatever the program keeps besides. So a GPU counts
 as large enough only where a tenth of it stays free.
 """
@@ -155,5 +158,10 @@ def estimate(
 def _activations(model: Model, batch: int, sequence: int, checkpointing: str, t: int) -> float:
     """Of all layers, in 16 bits."""
     attention = 5 * model.heads * sequence / (model.hidden * t)
-    factor = {"none": 10 + 24 / t + attention, "selective": 10 + 24 / t, "full": 2}[checkpointing]
-    return sequence * batch * model.hidden * model.layers * factor
+    layer = 10 + 24 / t
+    of_all = {
+        "none": model.layers * (layer + attention),
+        "selective": model.layers * layer,
+        "full": model.layers * 2 + layer,
+    }
+    return sequence * batch * model.hidden * of_all[checkpointing]

@@ -88,12 +88,15 @@ def _add(line: Line, use: Use) -> None:
     if seen is None:
         return
     line.measured += 1
+    # What other nodes and GPUs do, of which nothing was seen, is neither used nor wasted.
+    node_hours = min(seen.nodes, use.nodes) * hours
     if seen.gpu_busy_mean is not None:
-        line.gpu_hours_had += use.gpus * hours
-        line.gpu_hours_used += use.gpus * hours * seen.gpu_busy_mean / 100
+        gpu_hours = min(seen.gpus or 0, use.gpus) * hours
+        line.gpu_hours_had += gpu_hours
+        line.gpu_hours_used += gpu_hours * seen.gpu_busy_mean / 100
     if seen.cores_mean is not None and use.cpus:
-        line.cpu_hours_had += use.cpus * use.nodes * hours
-        line.cpu_hours_used += seen.cores_mean * use.nodes * hours
+        line.cpu_hours_had += use.cpus * node_hours
+        line.cpu_hours_used += seen.cores_mean * node_hours
     if seen.mem_peak_mb is not None and use.mem_mb:
-        line.mem_gib_hours_had += use.mem_mb * use.nodes * hours / 1024
-        line.mem_gib_hours_used += seen.mem_peak_mb * use.nodes * hours / 1024
+        line.mem_gib_hours_had += use.mem_mb * node_hours / 1024
+        line.mem_gib_hours_used += seen.mem_peak_mb * node_hours / 1024

@@ -19,9 +19,13 @@ name: mine
 scheduler: local
 has_accounting: false
 scratch: {path: $HPCFLOW_HOME/scratch}
-gpu_types: {a100: {mem: 80G, vendor: fake}, l4: {mem: 24G, vendor: fake}}
+gpu_types:
+  a100: {mem: 80G, vendor: fake}
+  l4: {mem: 24G, vendor: fake}
+  t4: {mem: 16G, vendor: fake}  # of which no partition has any
 partitions:
   here: {cpus_per_node: 16, gpus_per_node: 4, gpu_type: a100, mem_per_node: 500G}
+  small: {cpus_per_node: 16, gpus_per_node: 4, gpu_type: l4, mem_per_node: 500G}
 """
 #: Holds 300 MiB and a core for some seconds, and then ends well.
 BURNS = """\
@@ -101,8 +105,11 @@ def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, sit
     shown = desk.say("efficiency", "holds")
     assert "4/4" in shown
     assert "20%" in shown
-    assert "7.8 of 80 GiB were used: a l4 with 24 GiB would do" in shown
+    assert "7.8 of 80 GiB were used: a l4 with 24 GiB would do, in partition small" in shown
+    assert "--set resources.partition=small" in shown
     assert "time limit: the run has not completed" in shown
+    seen(said, 35, **{**facts, "gpus": 1})
+    assert "?/4" in desk.say("efficiency", "holds"), "of three nobody knows anything"
     seen(said, 40, **facts, gpus_unused=1, gpus_unused_names=["n1:3"])
     assert "GPU n1:3 was never used; ask for 3 on a node" in desk.say("efficiency", "holds")
     desk.say("cancel", "holds")
@@ -158,11 +165,15 @@ def test_an_estimate_names_the_gpus_that_would_do(desk: Desk, site: str) -> None
     assert {name: each["fits"] for name, each in found["gpu_types"].items()} == {
         "a100": True,
         "l4": True,
+        "t4": False,
     }
     said = desk.say(*args, "--batch", "1", "--sequence", "2048")
     assert "l4 with 24.0 GiB is too small" in said
     assert "taken for: 34 layers of width 4309 with 34 heads" in said
-    assert "without activations" in desk.say(*args)
+    said = desk.say(*args, "--sharding", "zero2")
+    assert "without activations: say --batch and --sequence" in said
+    assert "l4 with 24.0 GiB would hold these" in said, "which is not all that it must hold"
+    assert "would do" not in said
     tiny = ("--parameters", "1", "--layers", "100", "--batch", "1", "--sequence", "1")
     assert "taken for: 100 layers of width 1 with 1 heads" in desk.say("estimate", *tiny)
 

@@ -51,6 +51,18 @@ def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDes
     assert [each["name"] for each in told["accounts"]] == ["biology", "physics"]
 
 
+def test_what_slurms_programs_say_of_an_error_does_not_steer_the_terminal(
+    there: ClusterDesk,
+) -> None:
+    user = load_settings().user
+    ill = ("shares: \x1b]0;mine\x07 is \x1b[31mill",)
+    there.slurm.standings[user] = replace(STANDING, user=user, missing=ill)
+    said = there.error("limits", code=0)
+    assert "warning: not known: shares: " in said
+    assert "\x1b]0" not in said
+    assert "\x1b[31mill" not in said
+
+
 def test_a_run_whose_job_has_just_left_the_queue_is_no_riddle(
     there: ClusterDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +123,17 @@ def test_limits_are_shown_with_what_is_used_and_what_it_means(there: ClusterDesk
             "holder": "user ada in QOS tight",
         }
     ]
+
+
+def test_limits_that_are_only_notes_are_told_as_such(there: ClusterDesk) -> None:
+    user = load_settings().user
+    there.slurm.standings[user] = replace(STANDING, user=user, are_limits_enforced=False)
+    note = "this cluster does not enforce limits: they keep no job from starting"
+    assert note in there.say("limits")
+    assert there.json("limits")["limits_enforced"] is False
+    there.slurm.standings[user] = replace(STANDING, user=user)
+    assert note not in there.say("limits")
+    assert there.json("limits")["limits_enforced"] is True
 
 
 def test_where_there_is_no_accounting_limits_says_so_plainly(there: ClusterDesk) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from hpcflow.cli.why_words import wait_lines
 from hpcflow.outlook.bounds import amount_words, has_room
+from hpcflow.outlook.limits import account_lines
 from hpcflow.outlook.why import Wait, explain_wait
-from hpcflow.schedulers.waiting import WaitingJob
+from hpcflow.schedulers.waiting import PriorityFactor, WaitingJob
+from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import Association, Limit, Reservation, Standing
 from tests.outlook.waiting import (
     CLUSTER,
+    GPU,
     GPUS,
     JOB,
     NOW,
@@ -28,10 +33,13 @@ AGAIN = "hpcflow cancel RUN, then hpcflow resume RUN --set "
 
 
 def explained(
-    waiting: WaitingJob, *reservations: Reservation, standing: Standing | None = STANDING
+    waiting: WaitingJob,
+    *reservations: Reservation,
+    standing: Standing | None = STANDING,
+    cluster: ClusterInfo = CLUSTER,
 ) -> Wait:
     return explain_wait(
-        waiting, "RUN", standing=standing, cluster=CLUSTER, reservations=reservations, now=NOW
+        waiting, "RUN", standing=standing, cluster=cluster, reservations=reservations, now=NOW
     )
 
 
@@ -91,14 +99,175 @@ def test_a_full_limit_of_the_account_points_to_another_account() -> None:
 
 
 def test_a_full_limit_of_the_qos_points_to_another_qos() -> None:
-    wait = explained(job("QOSMaxGRESPerUser", qos="tight", wants={"gres/gpu": 2}))
+    full = job("QOSMaxGRESPerUser", account="biology", qos="tight", wants={"gres/gpu": 2})
+    wait = explained(full)
     assert wait.limits == (QOS_GPUS,)
     assert wait.to_try[0].endswith(f"{AGAIN}resources.qos=normal")
+    in_physics = explained(replace(full, account="physics"))
+    assert not any("resources.qos=normal" in each for each in in_physics.to_try), "it is full, too"
 
 
 def test_the_qos_of_a_partition_binds_too() -> None:
     wait = explained(job("QOSGrpNodeLimit", wants={"node": 1}))
     assert wait.limits == (PARTITION_NODES,)
+
+
+def test_where_the_qos_of_the_partition_is_full_no_other_qos_helps() -> None:
+    tight = replace(STANDING.qos[1], limits=(replace(PARTITION_NODES, allowed=9, used=0),))
+    standing = replace(STANDING, qos=(STANDING.qos[0], tight))
+    full = job("QOSGrpNodeLimit", wants={"node": 1})
+    assert not any("QOS tight" in each for each in explained(full, standing=standing).to_try)
+    # Unless its limit goes before that of the partition.
+    over = replace(tight, flags=("OverPartQOS",))
+    standing = replace(STANDING, qos=(STANDING.qos[0], over))
+    assert "QOS tight has" in explained(full, standing=standing).to_try[0]
+
+
+def test_a_limit_of_the_qos_goes_before_the_same_one_of_the_account() -> None:
+    """As the page "Resource Limits" of Slurm has it, under "Hierarchy"."""
+    wide = replace(
+        STANDING.qos[0],
+        limits=(
+            Limit("GrpTRES", "gres/gpu", 64, 16, "QOS normal"),
+            Limit("MaxWall", "minutes", 6000, None, "a job in QOS normal"),
+            Limit("MaxJobsPerUser", "jobs", 9, 0, "user ada in QOS normal"),
+        ),
+    )
+    full = replace(
+        STANDING.associations[1],
+        limits=(GPUS, Limit("MaxWall", "minutes", 60), Limit("MaxJobs", "jobs", 4, 4)),
+    )
+    standing = replace(
+        STANDING, qos=(wide, STANDING.qos[1]), associations=(STANDING.associations[0], full)
+    )
+    waiting = job("Priority", wants={"gres/gpu": 1})
+    assert explained(waiting, standing=standing).limits == ()
+    by_qos = explained(replace(waiting, qos="tight"), standing=standing).limits
+    assert [each.name for each in by_qos] == ["GrpTRES", "MaxWall", "MaxJobs", "MaxTRESPerUser"]
+
+
+def test_what_its_qos_does_not_count_uses_no_budget_up() -> None:
+    spent = Limit("GrpTRESMins", "cpu", 9, 9, "account physics")
+    physics = replace(STANDING.associations[1], limits=(spent,))
+    standing = replace(STANDING, associations=(STANDING.associations[0], physics))
+    assert explained(JOB, standing=standing).limits == (spent,)
+    free = replace(STANDING.qos[0], usage_factor=Decimal(0))
+    assert explained(JOB, standing=replace(standing, qos=(free,))).limits == ()
+
+
+def test_limits_that_the_cluster_only_notes_bind_nobody() -> None:
+    noted = replace(STANDING, are_limits_enforced=False)
+    assert explained(job("Priority", wants={"gres/gpu": 1}), standing=noted).limits == ()
+
+
+def test_an_account_that_is_called_after_a_qos_keeps_its_limits() -> None:
+    ours = replace(GPUS, holder="account QOSLAB")
+    lab = replace(STANDING.associations[1], account="QOSLAB", limits=(ours,))
+    standing = replace(STANDING, associations=(STANDING.associations[0], lab))
+    full = job("AssocGrpGRES", account="QOSLAB", wants={"gres/gpu": 2})
+    assert explained(full, standing=standing).limits == (ours,)
+
+
+def test_no_account_is_advised_in_which_the_job_would_not_start_either() -> None:
+    spent = Limit("GrpTRESMins", "cpu", 9, 9, "account science")
+    physics = replace(STANDING.associations[1], limits=(spent,))
+    biology = replace(STANDING.associations[0], limits=(spent,))
+    both = replace(STANDING, associations=(biology, physics))
+    wait = explained(job("AssocGrpCPUMinutesLimit"), standing=both)
+    assert not any("biology" in each for each in wait.to_try), "it is above both"
+    free = replace(both, associations=(STANDING.associations[0], physics))
+    assert "biology" in explained(job("AssocGrpCPUMinutesLimit"), standing=free).to_try[0]
+    # Of jobs that wait, biology has as many as it may: Slurm would not take another.
+    waits = Limit("MaxSubmitJobs", "jobs", 4, 4, "user ada in account biology")
+    biology = replace(biology, limits=(waits,))
+    full = replace(both, associations=(biology, physics))
+    wait = explained(job("AssocGrpCPUMinutesLimit"), standing=full)
+    assert not any("biology" in each for each in wait.to_try)
+
+
+def test_where_nobody_says_what_is_used_no_account_and_no_qos_is_said_to_have_room() -> None:
+    """Nor what the accounts above may have: of both may be that only slurmctld knows it."""
+    unknown = replace(STANDING, is_use_known=False)
+    full = job("AssocGrpGRES", wants={"gres/gpu": 2})
+    assert not any("biology" in each for each in explained(full, standing=unknown).to_try)
+    qos = job("QOSMaxGRESPerUser", account="biology", qos="tight", wants={"gres/gpu": 2})
+    assert not any("room under it" in each for each in explained(qos, standing=unknown).to_try)
+
+
+def test_the_first_of_all_is_not_the_next_while_a_limit_is_full() -> None:
+    full = job("AssocGrpGRES", position=1, priority_ahead=None, wants={"gres/gpu": 2})
+    assert "position   1 of 5 in gpu\n" in told(explained(full))
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        {"allowed_accounts": frozenset({"physics"})},
+        {"denied_accounts": frozenset({"biology"})},
+        {"allowed_qos": frozenset({"high"})},
+        {"denied_qos": frozenset({"normal"})},
+    ],
+)
+def test_no_account_is_advised_that_the_partition_does_not_take(partition: Any) -> None:
+    cluster = replace(CLUSTER, partitions=(replace(GPU, **partition),))
+    wait = explained(replace(JOB, wants={}), cluster=cluster)
+    assert not any("biology" in each for each in wait.to_try)
+
+
+def test_a_membership_for_one_partition_has_a_fair_share_of_its_own() -> None:
+    only = replace(STANDING.shares[3], partition="debug", factor=0.9)
+    two = replace(STANDING, shares=(*STANDING.shares[:3], only, STANDING.shares[3]))
+    factors = {each.name: each.factor for each in explained(JOB, standing=two).accounts}
+    assert factors == {"biology": 0.75, "physics": 0.25}
+    there = replace(JOB, partitions=("debug",))
+    factors = {each.name: each.factor for each in explained(there, standing=two).accounts}
+    assert factors == {"biology": 0.75, "physics": 0.9}
+    debug = replace(STANDING.associations[1], partition="debug")
+    lines = account_lines(replace(two, associations=(*STANDING.associations, debug)))
+    told = {(each.account, each.partition): each.factor for each in lines}
+    assert told == {("biology", None): 0.75, ("physics", None): 0.25, ("physics", "debug"): 0.9}
+
+
+def test_another_account_is_advised_only_where_the_job_comes_earlier_in_it() -> None:
+    def says(waiting: WaitingJob, **settings: str) -> bool:
+        cluster = replace(CLUSTER, settings={**CLUSTER.settings, **settings})
+        return any("biology" in each for each in explained(waiting, cluster=cluster).to_try)
+
+    waiting = replace(JOB, wants={})
+    assert says(waiting)
+    assert not says(waiting, PriorityWeightFairShare="0"), "fair share counts for nothing"
+    assert not says(waiting, PriorityType="priority/basic"), "first come, first served"
+    assert says(replace(waiting, priority_ahead=75_100)), "it has waited a little longer, no more"
+    assert not says(replace(waiting, priority_ahead=80_000)), "it would still be behind that one"
+    old = (PriorityFactor("age", 60_000), PriorityFactor("fair share", 25_000))
+    aged = replace(waiting, priority=85_000, priority_ahead=90_000, factors=old)
+    assert not says(aged), "the points for its age are lost"
+
+
+@pytest.mark.parametrize("reason", ["AssocGrpGRES", "AssocGrpGRESRunMinutes"])
+def test_a_job_that_asks_for_more_than_a_limit_of_all_jobs_does_not_wait_for_them(
+    reason: str,
+) -> None:
+    """Slurm has one word for a limit that is full and for one that the job exceeds by itself."""
+    many = job(reason, wants={"gres/gpu": 20})
+    wait = explained(many)
+    exceeds = reason == "AssocGrpGRES"
+    assert wait.reason.can_start is not exceeds
+    assert ("it will not start as it is" in told(wait)) is exceeds
+    if exceeds:
+        assert "it asks for 20 gres/gpu, and GrpTRES of account physics allows 16" in told(wait)
+        assert wait.to_try[0].endswith("resources.account=biology"), "where it may"
+        assert wait.to_try[1].endswith(f"{AGAIN}resources.gpus_per_node=VALUE")
+    alone = replace(STANDING, associations=STANDING.associations[1:])
+    fits = explained(job(reason, wants={"gres/gpu": 2}), standing=alone)
+    assert fits.reason.can_start
+
+
+def test_more_nodes_than_the_partition_takes_are_told() -> None:
+    cluster = replace(CLUSTER, partitions=(replace(GPU, job_nodes_max=2),))
+    wait = explained(job("PartitionNodeLimit", nodes=3), cluster=cluster)
+    assert "limits     partition gpu allows at most 2 nodes" in told(wait)
+    assert "at most 2 nodes" not in told(explained(job("Priority", nodes=2), cluster=cluster))
 
 
 def test_a_limit_is_told_before_slurm_comes_to_it() -> None:
@@ -115,13 +284,18 @@ def test_a_limit_is_told_before_slurm_comes_to_it() -> None:
         (Limit("GrpTRES", "cpu", 10, 8), True),
         (Limit("GrpTRES", "cpu", 9, 8), False),
         (Limit("GrpTRES", "gres/gpu", 4, 4), True),  # it asks for none
-        (Limit("GrpTRESMins", "cpu", 9, 9), True),  # that is Slurm's arithmetic
+        (Limit("GrpTRESMins", "cpu", 9, 9), False),
+        (Limit("GrpTRESMins", "cpu", 9, 8), True),  # what it would take is Slurm's arithmetic
+        (Limit("GrpTRESMins", "gres/gpu", 9, 9), True),  # it asks for none
+        (Limit("GrpTRESRunMins", "cpu", 9, 9), False),
+        (Limit("MaxTRESMinsPerJob", "cpu", 9), True),
         (Limit("MaxTRESPerJob", "cpu", 1), False),
         (Limit("MaxTRESPerNode", "cpu", 1), True),  # two on two nodes
         (Limit("MinTRESPerJob", "cpu", 4), True),
         (Limit("MaxWall", "minutes", 599), False),
         (Limit("MaxWall", "minutes", 600), True),
-        (Limit("GrpWall", "minutes", 1, 1), True),
+        (Limit("GrpWall", "minutes", 2, 1), True),
+        (Limit("GrpWall", "minutes", 1, 1), False),
     ],
 )
 def test_whether_a_limit_leaves_room(limit: Limit, has: bool) -> None:
@@ -169,6 +343,25 @@ def test_reservations_that_are_not_in_the_way_are_not_told() -> None:
     # The same where the nodes of the job are named, and others are reserved.
     here = explained(job("Resources", required_nodes=("n2",)), reservation(60, nodes=("n1",)))
     assert here.obstacles == ()
+
+
+def test_a_reservation_of_licences_alone_is_in_nobodys_way() -> None:
+    licences = reservation(60, nodes=())
+    wait = explain_wait(JOB, "RUN", standing=None, cluster=None, reservations=[licences], now=NOW)
+    assert wait.obstacles == ()
+
+
+def test_a_shorter_limit_is_not_advised_where_all_nodes_are_reserved_already() -> None:
+    begun, later = reservation(-10), replace(reservation(180), name="later")
+    wait = explained(job("ReqNodeNotAvail, Reserved for maintenance"), begun, later)
+    assert [each.fits_min for each in wait.obstacles] == [None, 175]
+    assert not any("time_limit=175m" in each for each in wait.to_try)
+
+
+def test_a_reservation_that_draws_the_job_to_itself_is_not_in_its_way() -> None:
+    magnetic = replace(reservation(60), flags=("MAGNETIC",), users=(), accounts=("physics",))
+    assert explained(JOB, magnetic).obstacles == ()
+    assert explained(replace(JOB, account="biology"), magnetic).obstacles != ()
 
 
 def test_a_reservation_that_has_begun_or_is_near_leaves_no_limit_to_choose() -> None:

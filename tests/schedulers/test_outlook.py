@@ -153,6 +153,7 @@ def test_each_part_may_be_silent(version: str) -> None:
         ("MaxTRESPerJob", "node"): (4, None),
     }
     assert (left.is_default, no_usage.shares) == (None, whole.shares)
+    assert (whole.is_use_known, no_usage.is_use_known) == (True, False)
 
 
 @recorded
@@ -174,8 +175,8 @@ def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
     assert (full.reason, full.time_limit_min, full.qos) == ("AssocGrpGRES", 60, "normal")
     assert (first.wants["node"], "gres/gpu" in first.wants) == (2, False)
     assert (full.wants["gres/gpu"], full.wants["cpu"], full.wants["mem"]) == (2, 1, 1024)
-    # Before it: the first, and the array, of whose tasks one row tells.
-    assert (full.position, full.rivals) == (3, 6)
+    # Before it: the first, and two tasks of the array, which runs no more at a time.
+    assert (full.position, full.rivals) == (4, 7)
     assert full.priority_first == first.priority
     assert full.priority is not None
     assert first.priority is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timezone
 
+import pytest
+
 from hpcflow.errors import SchedulerUnavailable, SubmissionDelayed, SubmissionRefused
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
@@ -156,6 +158,56 @@ def test_lines_that_are_no_rows_are_passed_over() -> None:
     row = "\x1f".join({**values, "JobArrayID": "7", "JobID": "7", "Reason": "None"}.values())
     (job,) = parse_waiting(f"Welcome!\n{row}\x1e\n", "", ["7"])
     assert (job.job_id, job.reason, job.position, job.partitions) == ("7", None, None, ())
+
+
+def waiting_row(job_id: str, priority: int, reason: str = "Priority") -> str:
+    values = {
+        **dict.fromkeys(WAITING_FIELDS, ""),
+        "JobArrayID": job_id,
+        "JobID": job_id.partition("_")[0],
+        "Partition": "gpu",
+        "PriorityLong": str(priority),
+        "EligibleTime": "2026-03-01T10:00:00",
+        "Reason": reason,
+    }
+    return "\x1f".join(values.values()) + "\x1e\n"
+
+
+@pytest.mark.parametrize(
+    ("array", "jobs"),
+    [
+        ("5_[0-999]", 1000),
+        ("5_[0-999%4]", 4),  # no more than four at a time
+        ("5_[0-8:2,20]", 6),
+        ("5_[7%4]", 1),
+        ("5_7", 1),
+        ("5_[0-4000000]", 4_000_001),
+    ],
+)
+def test_tasks_of_an_array_are_as_many_jobs_before_one(array: str, jobs: int) -> None:
+    queue = waiting_row(array, 99) + waiting_row("7", 9)
+    (job,) = parse_waiting(queue, "", ["7"])
+    assert (job.position, job.rivals, job.priority_ahead) == (jobs + 1, jobs + 1, 99)
+    (first,) = parse_waiting(queue, "", ["5"])
+    assert (first.position, first.rivals) == (1, jobs + 1)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "QOSMaxWallDurationPerJobLimit",
+        "JobArrayTaskLimit",
+        "launch failed requeued held",
+    ],
+)
+def test_what_could_not_start_if_there_were_room_is_before_nobody(reason: str) -> None:
+    queue = waiting_row("5", 99, reason) + waiting_row("7", 9)
+    (job,) = parse_waiting(queue, "", ["7"])
+    assert (job.position, job.rivals) == (1, 1)
+    (other,) = parse_waiting(queue, "", ["5"])
+    assert other.position is None
 
 
 def test_the_parts_of_a_resource_factor_are_added() -> None:

@@ -60,6 +60,26 @@ def test_a_job_is_told_of_without_sprio(slurm: pytest.MonkeyPatch, tmp_path: Pat
     assert (job.reason, job.position, job.factors) == ("Resources", 1, ())
 
 
+@pytest.mark.parametrize(
+    ("settings", "enforced", "tree"),
+    [
+        ("AccountingStorageEnforce = associations,limits,qos\nPriorityFlags = \n", True, True),
+        ("AccountingStorageEnforce = associations\nPriorityFlags = NO_FAIR_TREE\n", False, False),
+        ("AccountingStorageEnforce = none\nPriorityFlags = CALCULATE_RUNNING\n", False, True),
+        ("", True, True),  # nobody says
+    ],
+)
+def test_what_the_cluster_makes_of_limits_and_shares_is_known(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, settings: str, enforced: bool, tree: bool
+) -> None:
+    config = f"AccountingStorageType = accounting_storage/slurmdbd\n{settings}"
+    answer = f"[ $2 = config ] && printf %s {shlex.quote(config)} || true"
+    install(slurm, tmp_path, "scontrol", then=answer)
+    found = SlurmCommands(clock=SystemClock()).standing(USER)
+    assert found is not None
+    assert (found.are_limits_enforced, found.is_fair_tree) == (enforced, tree)
+
+
 def test_formats_are_explicit(slurm: pytest.MonkeyPatch) -> None:
     assert slurm
     for name, argv in questions("ada", ("lab",)).items():

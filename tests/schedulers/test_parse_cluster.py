@@ -60,6 +60,24 @@ def test_a_cluster_is_put_together_from_three_answers() -> None:
     assert empty.preempt_mode == "REQUEUE"  # what the cluster says for all
 
 
+def test_a_partition_says_whose_jobs_it_takes() -> None:
+    gpu, cpu, all_ = cluster_info(
+        {},
+        "PartitionName=gpu AllowAccounts=physics,art DenyQos=low State=UP\n"
+        "PartitionName=cpu DenyAccounts=art AllowQos=normal,high State=UP\n"
+        "PartitionName=all AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL State=UP\n",
+        "",
+    ).partitions
+    assert gpu.admits("physics", "normal")
+    assert gpu.admits(None, None)
+    assert not gpu.admits("biology", "normal")
+    assert not gpu.admits("physics", "low")
+    assert cpu.admits("biology", "high")
+    assert not cpu.admits("art", "high")
+    assert not cpu.admits("biology", "low")
+    assert all_.admits("art", "low")
+
+
 def test_gpus_may_have_no_type_and_several_kinds() -> None:
     info = cluster_info({}, "PartitionName=mixed State=UP", NODES)
     assert (info.partitions[0].gpus_per_node, info.partitions[0].gpu_types) == (

@@ -89,6 +89,15 @@ def test_a_limit_is_read_from_its_name(
     assert explain(code).can_start is passes
 
 
+def test_what_may_be_otherwise_tomorrow_is_not_said_never_to_start() -> None:
+    """Slurm's page of reasons: "cannot be satisfied at this time"; "can also indicate that required
+    nodes are DOWN or DRAINED"."""
+    for code in ("Constraints", "PartitionNodeLimit"):
+        assert explain(code).can_start
+    assert "not up" in explain("PartitionNodeLimit").words
+    assert not explain("BadConstraints").can_start
+
+
 def test_of_several_limits_that_it_may_be_the_full_ones_are_meant() -> None:
     limits = [
         Limit("GrpTRES", "gres/gpu", 16, 16, "account physics"),
@@ -112,6 +121,16 @@ def test_of_several_limits_that_it_may_be_the_full_ones_are_meant() -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
+        (
+            "Job's account not permitted to use this partition (gpu allows art not physics)",
+            Kind.NEVER,
+        ),
+        (
+            "Job's QOS not permitted to use this partition (gpu denies low including low)",
+            Kind.NEVER,
+        ),
+        ("launch failure limit exceeded requeued held", Kind.HELD),
+        ("user_env_retrieval_failed_requeued_held", Kind.HELD),
         ("ReqNodeNotAvail, UnavailableNodes:n[3-4]", Kind.NODES),
         ("ReqNodeNotAvail,_Reserved_for_maintenance", Kind.RESERVATION),
         ("(ReqNodeNotAvail, May be reserved for other job)", Kind.RESERVATION),

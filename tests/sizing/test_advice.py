@@ -192,6 +192,14 @@ def test_memory_is_advised_only_where_the_end_was_watched(
         )
 
 
+def test_attempts_of_different_sizes_do_not_add_up_to_a_time_limit() -> None:
+    """What many nodes did in an hour, one does not."""
+    large = replace(USE, nodes=8, gpus=32, cause="cancelled")
+    advice, why = told(large, USE)
+    assert "time limit" not in advice
+    assert why["time limit"] == "its attempts had different numbers of nodes or GPUs"
+
+
 def test_a_run_in_several_attempts_needs_the_time_of_all() -> None:
     first = replace(USE, cause="preempted")
     assert value("time limit", first, USE) == ("resources.time_limit", "315m")
@@ -281,7 +289,11 @@ def test_where_nodes_come_whole_nothing_of_a_node_is_advised() -> None:
             "GPU n2:3 was never used; look at what the ranks of that node do",
         ),
         (
-            seen(gpus_unused=4, gpus_unused_names=("n1:0", "n1:1", "n1:2", "n1:3")),
+            seen(
+                gpus_unused=4,
+                gpus_unused_names=("n1:0", "n1:1", "n1:2", "n1:3"),
+                gpu_mem_peak_mb=600,  # what the driver keeps
+            ),
             "resources.gpus_per_node",
             "0",
             "no GPU was ever used (n1:0, n1:1, n1:2, n1:3): ask for none",
@@ -323,7 +335,11 @@ def test_the_first_minutes_of_a_training_starve_nobody() -> None:
     assert "training waited 30 % of its time" in advice["loader"]
 
 
-NEVER: dict[str, Any] = {"gpus_unused": 4, "gpus_unused_names": ("n1:0", "n1:1", "n1:2", "n1:3")}
+NEVER: dict[str, Any] = {
+    "gpus_unused": 4,
+    "gpus_unused_names": ("n1:0", "n1:1", "n1:2", "n1:3"),
+    "gpu_mem_peak_mb": 4,
+}
 
 
 @pytest.mark.parametrize(
@@ -343,6 +359,39 @@ def test_gpus_of_a_job_that_still_prepares_are_not_taken_from_it(use: Use, why: 
     advice, nothing = told(use)
     assert "GPUs" not in advice
     assert nothing["GPUs"] == why
+
+
+@pytest.mark.parametrize("cause", ["failed", "cancelled", "preempted", "timeout"])
+def test_gpus_of_an_attempt_that_ended_before_its_training_began_are_not_taken_from_the_next(
+    cause: str,
+) -> None:
+    prepared = replace(seen(**NEVER), cause=cause)
+    advice, nothing = told(prepared)
+    assert "GPUs" not in advice
+    assert nothing["GPUs"] == "none was used before it ended: it may not have come so far"
+    trained = replace(prepared, trained_s=7000.0)
+    assert value("GPUs", trained) == ("resources.gpus_per_node", "0")
+
+
+def test_a_gpu_that_holds_a_model_is_used_however_rarely() -> None:
+    """A look sees a second of thirty: what executes for a moment each minute may never be seen."""
+    advice, nothing = told(seen(**{**NEVER, "gpu_mem_peak_mb": 6 * GIB}))
+    assert "GPUs" not in advice
+    assert nothing["GPUs"] == "nothing was seen to be executed, but 6.0 GiB of a GPU were in use"
+
+
+def test_where_only_some_nodes_were_seen_nothing_is_taken_from_the_others() -> None:
+    """As where a program on the first node starts its workers on the others itself."""
+    head = replace(seen(mem_peak_mb=100, cores_p50=0.1, cores_p95=0.1, **NEVER), nodes=4, gpus=16)
+    advice, nothing = told(head)
+    assert set(advice) == {"time limit"}
+    assert nothing["memory"] == nothing["CPU cores"] == "only 1 of 4 nodes was seen"
+    assert nothing["GPUs"] == "only 4 of 16 were seen; of those never used: n1:0, n1:1, n1:2, n1:3"
+    used = replace(head, measured=replace(SEEN, gpu_mem_peak_mb=10 * GIB))
+    assert told(used)[1]["GPUs"] == "only 4 of 16 were seen"
+    assert told(used)[1]["GPU memory"] == "only 4 of 16 GPUs were seen"
+    full = replace(used, mem_mb=33 * GIB)
+    assert value("memory", full) == ("resources.mem", "40G"), "too little is too little"
 
 
 def test_gpus_that_a_training_does_not_use_are_told_while_it_runs() -> None:
@@ -380,6 +429,9 @@ def test_memory_of_gpus_nearly_full_or_mostly_empty_is_told() -> None:
     assert "a batch twice as large would fit" in told(empty)[0]["GPU memory"]
     site = {"a100": 80 * GIB, "l4": 24 * GIB, "t4": 16 * GIB, "old": 8 * GIB}
     assert value("GPU memory", empty, gpu_mem_mb=site) == ("resources.gpu_type", "t4")
+    there = {"gpu_mem_mb": site, "gpu_partitions": {"t4": "small"}}
+    assert value("GPU memory", empty, **there) == ("resources.partition", "small")
+    assert told(empty, **there)[0]["GPU memory"].endswith("16 GiB would do, in partition small")
 
 
 def test_a_run_without_gpus_hears_nothing_of_them() -> None:

@@ -15,6 +15,7 @@ from hpcflow.sizing.use import use_of
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 USAGE = {
     "seconds": 3600.0,
+    "nodes": 2,
     "samples": 120,
     "cpus": 16,
     "mem_mb": 102_400,
@@ -68,6 +69,15 @@ def test_who_wastes_most_comes_first_and_what_was_not_measured_is_not_waste() ->
     assert [line.gpu_hours_wasted for line in lines] == [6, 0, 0]
     assert (total.attempts, total.measured, total.gpu_hours) == (3, 2, 816)
     assert total.gpu_hours_had == 16
+
+
+def test_what_was_not_seen_of_an_attempt_is_not_waste_either() -> None:
+    """Only its first node told anything."""
+    head = {**ROW.report, "usage": {**USAGE, "nodes": 1, "gpus": 4, "gpu_busy_mean": 0.0}}
+    (line,), _ = summed(replace(ROW, report=head))
+    assert (line.gpu_hours, line.gpu_hours_had, line.gpu_hours_used) == (8, 4, 0)
+    assert (line.cpu_hours_had, line.cpu_hours_used) == (16, 4)
+    assert (line.mem_gib_hours_had, line.mem_gib_hours_used) == (100, 25)
 
 
 @pytest.mark.parametrize(("key", "value"), [("project", "vision"), ("partition", "gpu")])

@@ -59,7 +59,8 @@ def find_gpus(visible: str | None, asked: int, nvml: Nvml | None = None) -> Gpus
         handle = _handle(nvml, name)
         if handle is None:
             break
-        handles[_short(name)] = handle
+        short = _short(name)
+        handles[name if short in handles else short] = handle
     return Gpus(nvml, handles)
 
 

@@ -1,13 +1,14 @@
 """CPU time and memory of a program and all that it has started, from ``/proc``.
 
-Only processes of this user are read. One that leaves its parent after it was seen once is still
-known; one that did so before it was seen, is not.
+Only processes of this user are read. Those of a Slurm job are known by their environment, too: what
+a program starts with srun is no child of it, nor is what left its parent before it was seen.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -46,11 +47,15 @@ class ProcessTree:
     Args:
         root: process id. Of Slurm's own process of a job step, when all tasks of a node are meant.
         with_root: whether it is one of them.
+        job_id: of the Slurm job, whose other processes on this node count as well.
         proc: where the system shows its processes.
     """
 
-    def __init__(self, root: int, *, with_root: bool, proc: str = "/proc") -> None:
+    def __init__(
+        self, root: int, *, with_root: bool, job_id: str | None = None, proc: str = "/proc"
+    ) -> None:
         self._root, self._with_root, self._proc = root, with_root, proc
+        self._mark = f"\0SLURM_JOB_ID={job_id}\0".encode() if job_id else None
         self._known: dict[int, int] = {}  # process id -> when it began: ids are given again
         self._highest: dict[int, int] = {}  # process id -> the most bytes that it ever had
         self._uid = os.getuid()
@@ -100,14 +105,19 @@ class ProcessTree:
         todo = [*known, *children.get(self._root, [])]
         if self._with_root and self._root in stats:
             todo.append(self._root)
-        found: set[int] = set()
-        me = os.getpid()
-        while todo:
-            pid = todo.pop()
-            if pid not in found and pid != me:
-                found.add(pid)
-                todo += children.get(pid, [])
-        return sorted(found)
+        found = _with_children(todo, children)
+        marked = [pid for pid in stats if pid not in found and self._is_marked(pid)]
+        found |= _with_children(marked, children)
+        return sorted(found - {os.getpid()})
+
+    def _is_marked(self, pid: int) -> bool:
+        """Whether a process was started in the job, whoever is its parent."""
+        if self._mark is None:
+            return False
+        try:
+            return self._mark in b"\0" + Path(self._proc, str(pid), "environ").read_bytes()
+        except OSError:
+            return False
 
     def _highest_bytes(self, pid: int) -> int:
         try:
@@ -116,6 +126,17 @@ class ProcessTree:
             return int(status[begin : status.index(b"kB", begin)]) * 1024
         except (OSError, ValueError):
             return 0  # it has ended, or has no memory any more
+
+
+def _with_children(pids: list[int], children: dict[int, list[int]]) -> set[int]:
+    todo = list(pids)
+    found: set[int] = set()
+    while todo:
+        pid = todo.pop()
+        if pid not in found:
+            found.add(pid)
+            todo += children.get(pid, [])
+    return found
 
 
 def began_at(pid: int, proc: str = "/proc") -> int | None:

@@ -48,17 +48,19 @@ def usage_event(nodes: Iterable[dict[str, Any]], asked: dict[str, int]) -> dict[
 
 
 def _gpus(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    told = [(node, node.get("gpus")) for node in nodes]
     gpus = [
         {**gpu, "name": f"{node.get('node')}:{gpu.get('name')}"}
-        for node in nodes
-        for gpu in node.get("gpus") or []
+        for node, seen in told
+        for gpu in (seen if isinstance(seen, list) else [])
+        if isinstance(gpu, dict)
     ]
     if not gpus:
         return {}
     facts: dict[str, Any] = {"gpus": len(gpus)}
     sizes = [gpu for gpu in gpus if gpu.get("mem_total_mb")]
     if sizes:
-        facts["gpu_mem_peak_mb"] = max(int(_number(gpu["mem_peak_mb"])) for gpu in sizes)
+        facts["gpu_mem_peak_mb"] = max(int(_number(gpu.get("mem_peak_mb"))) for gpu in sizes)
         facts["gpu_mem_total_mb"] = min(int(_number(gpu["mem_total_mb"])) for gpu in sizes)
     known = [gpu for gpu in gpus if "busy_mean" in gpu]
     if known:

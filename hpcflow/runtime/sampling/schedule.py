@@ -45,7 +45,8 @@ def has_grown(peaks_mb: Sequence[int], written_mb: Sequence[int]) -> bool:
         written_mb: what they were then.
     """
     before = [*written_mb, *[0] * len(peaks_mb)]
-    return any(now > _GROWTH * then for now, then in zip(peaks_mb, before, strict=False))
+    pairs = zip(peaks_mb, before)  # noqa: B905 - strict= came with 3.10
+    return any(now > _GROWTH * then for now, then in pairs)
 
 
 def is_event_due(elapsed_s: float, written_s: float | None) -> bool:

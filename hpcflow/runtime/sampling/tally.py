@@ -50,17 +50,18 @@ class _Gpu:
     def __init__(self) -> None:
         self.busy = Series()
         self.mem_peak_mb = self.mem_total_mb = 0
-        self.busy_at_s: float | None = None
+        self.busy_at_s = self.seen_at_s = 0.0
 
     def add(self, seen: GpuUse, elapsed_s: float, weight: float) -> None:
         self.mem_peak_mb = max(self.mem_peak_mb, seen.mem_used_mb or 0)
         self.mem_total_mb = max(self.mem_total_mb, seen.mem_total_mb or 0)
         if seen.busy_percent is not None:
             self.busy.add(seen.busy_percent, weight)
+            self.seen_at_s = elapsed_s
             if seen.busy_percent > 0:
                 self.busy_at_s = elapsed_s
 
-    def facts(self, name: str, elapsed_s: float) -> dict[str, Any]:
+    def facts(self, name: str) -> dict[str, Any]:
         facts: dict[str, Any] = {"name": name}
         if self.mem_total_mb:
             facts.update(mem_peak_mb=self.mem_peak_mb, mem_total_mb=self.mem_total_mb)
@@ -71,7 +72,8 @@ class _Gpu:
                 busy_p50=round(self.busy.quantile(0.5), 1),
                 busy_p95=round(self.busy.quantile(0.95), 1),
                 busy_max=round(self.busy.highest, 1),
-                idle_s=round(elapsed_s - (self.busy_at_s or 0.0), 1),
+                # Not until now: a driver that is lost tells nothing of a GPU that may be at work.
+                idle_s=round(self.seen_at_s - self.busy_at_s, 1),
             )
         return facts
 
@@ -142,5 +144,5 @@ class Tally:
         if self._mem_mb.count:
             facts.update(mem_peak_mb=self._mem_peak_mb, mem_mean_mb=round(self._mem_mb.mean))
         if self._gpus:
-            facts["gpus"] = [each.facts(name, self._elapsed_s) for name, each in self._gpus.items()]
+            facts["gpus"] = [each.facts(name) for name, each in self._gpus.items()]
         return facts

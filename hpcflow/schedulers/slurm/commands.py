@@ -39,6 +39,7 @@ from hpcflow.schedulers.slurm.run_command import (
 )
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.sites.precedence import are_enforced
 from hpcflow.sites.slurm_conf import configured_name
 
 _log = logging.getLogger(__name__)
@@ -234,7 +235,16 @@ class SlurmCommands:
         silent = settings and not parse_cluster.has_accounting(settings)
         if silent or not self._has_accounting:
             return None
-        return outlook.ask_standing(user, settings.get("ClusterName") or self._cluster_name)
+        found = outlook.ask_standing(user, settings.get("ClusterName") or self._cluster_name)
+        if found is None:
+            return None
+        flags = settings.get("PriorityFlags", "").upper().split(",")
+        return replace(
+            found,
+            are_limits_enforced="AccountingStorageEnforce" not in settings
+            or are_enforced(settings),
+            is_fair_tree="NO_FAIR_TREE" not in flags,
+        )
 
     def reservations(self) -> list[Reservation]:
         now = self._clock.now()

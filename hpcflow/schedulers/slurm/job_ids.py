@@ -55,6 +55,21 @@ def tasks_of(job_id: str) -> list[int]:
     return found
 
 
+def job_count(listed: str) -> int:
+    """How many jobs, that may run at a time, a row speaks of: of ``123_[0-99%4]`` four."""
+    ranges, _, throttle = listed.partition("_")[2].strip("[]").partition("%")
+    count = 0
+    for part in ranges.split(","):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        if first.isdecimal():
+            stride = int(step) if step.isdecimal() and int(step) else 1
+            end = int(last) if last.isdecimal() else int(first)
+            count += max(0, end - int(first)) // stride + 1
+    most = int(throttle) if throttle.isdecimal() and int(throttle) else count
+    return max(1, min(count, most))
+
+
 def _contains(ranges: str, task: int) -> bool:
     """``0-9,12,20-40:5`` holds 12 and 25."""
     for part in ranges.split(","):

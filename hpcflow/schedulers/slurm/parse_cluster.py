@@ -104,12 +104,24 @@ def _partition(
         priority_tier=_limit(words.get("PriorityTier")),
         qos=words["QoS"] if words.get("QoS", "N/A") not in ("N/A", "") else None,
         node_names=_names(words.get("Nodes", "")),
+        allowed_accounts=_allowed(words.get("AllowAccounts", "")),
+        denied_accounts=_set(words.get("DenyAccounts", "")),
+        allowed_qos=_allowed(words.get("AllowQos", "")),
+        denied_qos=_set(words.get("DenyQos", "")),
     )
 
 
 def _limit(text: str | None) -> int | None:
     """A number that is one; None for ``UNLIMITED`` and for what is not said."""
     return int(text) if text and text.isdecimal() else None
+
+
+def _allowed(text: str) -> frozenset[str] | None:
+    return None if text in ("", "ALL") else _set(text)
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ def standing(
         parse_shares(told.shares or ""),
         tuple(missing),
         tuple(each for each in qos if allowed and each.name not in allowed),
+        is_use_known=told.books is not None,
     )
 
 

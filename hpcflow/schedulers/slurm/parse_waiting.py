@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
+from hpcflow.schedulers.slurm.reasons import explain
 from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
 from hpcflow.schedulers.slurm.tres import tres_counts
 from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
@@ -49,6 +51,8 @@ _START: Final = re.compile(
     r"Job \d+ to start at (?P<time>\S+)(?: on cluster \S+)?(?: a)? using \d+ processors"
     r" on (?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
 )
+#: Of what waits for a time, or for other tasks of its array.
+_NOT_YET: Final = frozenset({"BeginTime", "JobArrayTaskLimit"})
 _NO_TEXT: Final = frozenset({"", "(null)", "n/a", "none"})
 
 
@@ -111,14 +115,19 @@ def _row(text: str) -> dict[str, str] | None:
 
 
 def _may_start(row: dict[str, str]) -> bool:
-    """Whether it competes. What is held has no priority; what waits for another job, or for other
-    tasks of its array, is not eligible."""
-    waits_for_time = row["Reason"] == "BeginTime"
+    """Whether it competes. What is held has no priority; what waits for another job is not
+    eligible; what asks for more than it may, waits for nobody to go."""
     return (
         _count(row["PriorityLong"]) not in (None, 0)
         and parse_time(row["EligibleTime"]) is not None
-        and not waits_for_time
+        and row["Reason"] not in _NOT_YET
+        and _can_start(row["Reason"])
     )
+
+
+@lru_cache(maxsize=1024)  # in a queue of thousands there are some ten different ones
+def _can_start(reason: str) -> bool:
+    return explain(reason).can_start
 
 
 def _rank(row: dict[str, str]) -> tuple[int, int]:
@@ -131,10 +140,11 @@ def _placed(row: dict[str, str], order: list[dict[str, str]]) -> WaitingJob:
         return job
     rivals = [each for each in order if job.partitions[0] in each["Partition"].split(",")]
     place = rivals.index(row)
+    counts = [ids.job_count(each["JobArrayID"]) for each in rivals]
     return replace(
         job,
-        position=place + 1,
-        rivals=len(rivals),
+        position=sum(counts[:place]) + 1,
+        rivals=sum(counts),
         priority_ahead=_count(rivals[place - 1]["PriorityLong"]) if place else None,
         priority_first=_count(rivals[0]["PriorityLong"]),
     )

@@ -140,8 +140,8 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", _WAIT),
     "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", _WAIT),
     "PartitionNodeLimit": (
-        Kind.TOO_LARGE,
-        "it asks for more, or fewer, nodes than its partition takes",
+        Kind.PARTITION,
+        "it asks for more, or fewer, nodes than its partition takes, or for some that are not up",
         f"{_PARTITION}{AGAIN}resources.nodes=NUMBER",
     ),
     "PartitionTimeLimit": (
@@ -167,7 +167,7 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
         "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
     ),
     "Constraints": (
-        Kind.NEVER,
+        Kind.NODES,
         "no nodes fit what it asks for now",
         "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
     ),
@@ -238,12 +238,20 @@ SENTENCES: Final = {
         "it could not be started on its nodes, and Slurm holds it now",
         f"{_LOGS}; then {_RELEASE}",
     ),
+    "launch failure limit exceeded requeued held": CODES["JobHoldMaxRequeue"],
+    "user env retrieval failed requeued held": (
+        Kind.HELD,
+        "your environment could not be made for it (--get-user-env), and Slurm holds it now",
+        f"see that a login shell of yours starts and ends without an error; then {_RELEASE}",
+    ),
     "job requeued in held state": (Kind.HELD, "it was requeued and held", _RELEASE),
     "not in group permitted to use this partition": (
         Kind.NEVER,
         "its partition is for a group that you are not in",
         _ELSEWHERE,
     ),
+    "account not permitted to use this partition": CODES["AccountNotAllowed"],
+    "QOS not permitted to use this partition": CODES["QOSNotAllowed"],
     "which this job was running under, has ended": CODES["ReservationDeleted"],
     "was deleted": CODES["ReservationDeleted"],
     "is invalid": CODES["ReservationInvalid"],

@@ -22,7 +22,7 @@ from hpcflow.schedulers.slurm.reason_words import (
     Kind,
 )
 
-__all__ = ["Kind", "Reason", "explain"]
+__all__ = ["Kind", "Reason", "exceeded", "explain"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,17 @@ def _of_limit(code: str, limit: NamedLimit) -> Reason:
         is_budget = limit.name.endswith("Mins") or limit.name == "GrpWall"
         is_budget = is_budget and not limit.name.endswith("RunMins")
         return Reason(code, Kind.LIMIT, limit.words, USED_UP if is_budget else FULL, limit)
-    if limit.key is None:
-        return Reason(code, Kind.TOO_LARGE, limit.words, OTHER_QOS, limit)
-    advice = f"see what may be: hpcflow limits; then {AGAIN}resources.{limit.key}=VALUE"
-    return Reason(code, Kind.TOO_LARGE, limit.words, advice, limit)
+    return _too_large(code, limit, limit.words)
+
+
+def exceeded(reason: Reason, words: str) -> Reason:
+    """The same where the job exceeds the limit by itself: Slurm has one word for both."""
+    assert reason.limit is not None
+    return _too_large(reason.code, reason.limit, words)
+
+
+def _too_large(code: str, limit: NamedLimit, words: str) -> Reason:
+    advice = OTHER_QOS
+    if limit.key is not None:
+        advice = f"see what may be: hpcflow limits; then {AGAIN}resources.{limit.key}=VALUE"
+    return Reason(code, Kind.TOO_LARGE, words, advice, limit)

@@ -49,6 +49,19 @@ def test_the_jobs_own_gpus_are_looked_at_and_no_others(
     assert find_gpus(visible, 4, Nvml(library)).look() == expected
 
 
+def test_parts_of_one_gpu_are_told_apart_also_by_the_names_that_older_drivers_give_them() -> None:
+    # Before 470, a part is called after its GPU, with two numbers.
+    old = SimpleNamespace(
+        nvmlInit_v2=lambda: 0,
+        nvmlDeviceGetHandleByUUID=lambda *_: 0,
+        nvmlDeviceGetMemoryInfo=lambda *_: 0,
+        nvmlDeviceGetUtilizationRates=lambda *_: 3,
+    )
+    parts = [f"MIG-GPU-8aaf53b8-1111-2222-3333-444455556666/{number}/0" for number in (7, 8, 9)]
+    seen = find_gpus(",".join(parts), 3, Nvml(old)).look()
+    assert len(seen) == 3
+
+
 def test_where_nothing_says_which_gpus_are_the_jobs_none_are_looked_at(library: Any) -> None:
     assert find_gpus(None, 2, Nvml(library)).look() == {}
 

@@ -133,6 +133,21 @@ def test_a_child_whose_parent_has_gone_is_still_counted(start: Start) -> None:
     assert orphan in tree._known
 
 
+def test_what_the_job_has_on_the_node_beside_the_program_is_counted(
+    monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    """Ranks that the program starts with srun are Slurm's children, not its own."""
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    program, rank = start(HOLDS.format(mib=1)), start(HOLDS.format(mib=300))
+    monkeypatch.setenv("SLURM_JOB_ID", "47110")
+    other = start(HOLDS.format(mib=400))
+    assert [said(each) for each in (program, rank, other)] == ["ready"] * 3
+    seen = ProcessTree(program.pid, with_root=True, job_id="4711").read()
+    assert seen.count == 2
+    assert 300 * MIB < seen.rss_bytes < 380 * MIB
+    assert ProcessTree(program.pid, with_root=True).read().count == 1, "not a job of Slurm's"
+
+
 def test_when_a_process_has_ended_it_did_not_begin_at_any_time() -> None:
     process = subprocess.Popen(["true"])
     poll(lambda: began_at(process.pid) is None, 10, "its end")  # before it was waited for, too

@@ -80,6 +80,17 @@ def test_one_event_says_it_of_all_nodes() -> None:
     assert event["gpus_idle_names"] == ["n2:0", "n2:1"]
 
 
+def test_a_gpu_that_does_not_answer_any_more_is_not_idle_for_that() -> None:
+    """Its driver is lost in the middle of the job, and nobody knows what it does since."""
+    tally = Tally()
+    for number in range(1, 201):
+        answers = {"0": GpuUse(90 if number < 20 else 0, 30_000, 80_000)} if number < 30 else {}
+        tally.add(30.0 * number, cpu_s=None, mem_mb=1, gpus=answers)
+    (gpu,) = tally.facts()["gpus"]
+    assert gpu["idle_s"] == 300.0, "from the last look that saw it at work to the last one at all"
+    assert "gpus_idle" not in usage_event([tally.facts()], {})
+
+
 def test_too_few_looks_prove_no_gpu_unused() -> None:
     tally = Tally()
     for number in range(1, 5):
@@ -95,7 +106,17 @@ def test_an_event_has_a_bounded_size_however_many_gpus_there_are() -> None:
     assert len(json.dumps(event)) < 4096
 
 
-@pytest.mark.parametrize("damaged", [{}, {"seconds": "x"}, {"seconds": 5, "gpus": [{}]}])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {},
+        {"seconds": "x"},
+        {"seconds": 5, "gpus": [{}]},
+        {"seconds": 5, "gpus": [5]},
+        {"seconds": 5, "gpus": "x"},
+        {"seconds": 5, "gpus": [{"mem_total_mb": 5}]},
+    ],
+)
 def test_a_node_that_wrote_nonsense_spoils_nothing(damaged: dict[str, object]) -> None:
     event = usage_event([a_node("n1"), damaged], {})
     assert event["mem_peak_mb"] == 1000
