@@ -52,24 +52,39 @@ def bill_of_attempt(
 
 def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
     """The record in accounting of the life of a job that an attempt was; None where there is none,
-    it is not closed yet, or nobody can tell which of several it is.
+    it, or another component of the job, is not closed yet, or nobody can tell which of several it
+    is.
 
     Ids wrap, and one id may be restarted many times: the name must agree, and the time of
     submission wherever the attempt's is known.
     """
+    everything = list(told)
     same = [
         job
-        for job in told
+        for job in everything
         if job.source == "accounting"
         and job.job_id == due.attempt.job_id
         and job.job_name.strip() == due.attempt.job_name.strip()
-        and job.elapsed_s is not None
-        and (job.state is AttemptState.ENDED or job.ended_at is not None)
+        and _is_whole(job)
     ]
     exact = [job for job in same if _agree(job.submitted_at, due.attempt.submitted_at)]
-    if exact:
-        return exact[-1]
-    return same[0] if len(same) == 1 else None
+    found = exact or [job for job in same if not _was_over_before(job, due.attempt.started_at)]
+    if not exact and len(found) != 1:
+        return None
+    record = found[-1]
+    return record if all(map(_is_whole, components_of(record, everything))) else None
+
+
+def _is_whole(job: JobInfo) -> bool:
+    """Whether a record says all that is charged for. One that ran, and does not say with what, is
+    no bill over nothing."""
+    is_over = job.state is AttemptState.ENDED or job.ended_at is not None
+    return is_over and job.elapsed_s is not None and (job.usage is not None or not job.elapsed_s)
+
+
+def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
+    """Whether it is that of a former life; what ended before does not end an attempt."""
+    return started_at is not None and job.ended_at is not None and job.ended_at < started_at
 
 
 def _agree(one: datetime | None, other: datetime | None) -> bool:
@@ -97,17 +112,16 @@ def accounted(
     Args:
         components: of a heterogeneous job: each has its own lines, and all are one sum.
     """
-    key = due.attempt.partition or due.partition
+    key = key_of(site, job, _sent_to(due))
     until = due.attempt.ended_at or now
     bills = [bill_of_record(job, key, site, until)]
-    bills += [
-        bill_of_record(each, key_of(site, each.partition), site, until) for each in components
-    ]
+    bills += [bill_of_record(each, key_of(site, each), site, until) for each in components]
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
         job_id=job.job_id,
         source="accounting",
+        partition=key,
         started_at=job.started_at,
         ended_at=job.ended_at,
         account=job.account,
@@ -131,7 +145,7 @@ def estimated(
         usage = _asked_for(run, site)
         elapsed_s = Decimal(str((end - begin).total_seconds()))
     at = end or now
-    key = due.attempt.partition or due.partition
+    key = _sent_to(due)
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
@@ -142,6 +156,11 @@ def estimated(
         tries=BILL_TRIES if is_final else due.tries + 1,
         **bill_words(key, site, usage, begin or at, max(begin or at, at), elapsed_s),
     )
+
+
+def _sent_to(due: DueBill) -> str:
+    """The key of its partition in the site file, as far as hpcflow has a say."""
+    return due.attempt.partition or due.partition
 
 
 def _asked_for(run: Run, site: Site) -> Usage:

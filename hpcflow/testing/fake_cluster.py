@@ -60,6 +60,7 @@ class FakeCluster:
         self._past: list[JobInfo] = []
         self._components: dict[str, list[tuple[str, Usage]]] = {}
         self.forgets_records = False  # slurmdbd answers, and has not heard of any job
+        self.tells_no_usage = False  # it has not heard of what jobs were allocated
         self.next_id: str | None = None  # one that was given before, as after a crash
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
@@ -69,6 +70,10 @@ class FakeCluster:
     def wait_for(self, job_id: str, reason: str) -> None:
         """Why a waiting job waits, in Slurm's words."""
         self._jobs[job_id] = replace(self._jobs[job_id], reason=reason)
+
+    def move(self, job_id: str, partition: str) -> None:
+        """``scontrol update partition=…``, by its owner."""
+        self._jobs[job_id] = replace(self._jobs[job_id], partition=partition)
 
     def rename(self, job_id: str, job_name: str) -> None:
         """``scontrol update jobname=…``, by its owner."""
@@ -246,7 +251,7 @@ class FakeCluster:
                 restarts=None,
                 qos="normal",
                 elapsed_s=self._elapsed_s(job),
-                usage=self._usage(job) if job.nodes else None,
+                usage=self._usage(job) if job.nodes and not self.tells_no_usage else None,
             )
             found.append(record)
             for number, (partition, usage) in enumerate(self._components.get(job.job_id, ()), 1):

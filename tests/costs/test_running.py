@@ -33,4 +33,6 @@ def test_a_run_that_auto_sent_to_a_cheap_partition_is_counted_at_its_price(tmp_p
     assert (row.partition, row.gpu_hours) == ("spot", 2.0)
     assert Decimal(row.cost_usd or 0) == 2, "two GPU hours for a dollar each"
     line = adopted(rows[0], desk.settings.home, lambda _: desk.site, desk.clock)
-    assert Decimal(json.loads(line or "")["amounts"]["cost_usd"]) == 4, "and at most two hours of them"
+    assert Decimal(json.loads(line or "")["amounts"]["cost_usd"]) == 4, (
+        "and at most two hours of them"
+    )
