@@ -20,7 +20,6 @@ from hpcflow.sites.schema import Site
 
 #: As for ends: clocks differ.
 _MARGIN = timedelta(days=1)
-_CENT = Decimal("0.01")
 #: How far back jobs are looked for where there is no bill to begin with.
 _WITHOUT_ROWS = timedelta(days=30)
 
@@ -201,11 +200,8 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
         yield difference("elapsed_s", row.elapsed_s, bill.elapsed_s)
     if row.gpu_hours != float(bill.gpu_hours):
         yield difference("gpu_hours", row.gpu_hours, bill.gpu_hours)
-    for name, anew in (("cost_usd", bill.cost_usd), ("cost_su", bill.cost_su)):
-        text = getattr(row, name)
+    for name in ("cost_usd", "cost_su", "on_demand_usd"):
+        text, anew = getattr(row, name), getattr(bill, name)
         billed = None if text is None else Decimal(text)
-        if billed is None or anew is None:
-            if billed is not anew:
-                yield difference(name, billed, anew)
-        elif abs(billed - anew) >= _CENT / 2:
+        if billed != anew:
             yield difference(name, billed, anew)
