@@ -14,7 +14,7 @@ from hpcflow.ledger.rows import BilledRow, DueBill
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
 from hpcflow.observe.bill_words import bill_of_job
-from hpcflow.observe.billing import accounted, components_of, record_of
+from hpcflow.observe.billing import accounted, components_of, is_elsewhere, record_of
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
@@ -118,8 +118,10 @@ def audit(
             site = find_site(name)
             if not site.has_accounting:
                 continue  # nobody knows better
-            begin = since or _begin(dues, now)
-            told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
+            begin, scheduler = since or _begin(dues, now), connect(name)
+            cluster = scheduler.cluster()
+            dues = [due for due in dues if not is_elsewhere(due, cluster)]
+            told = _ask(dues, scheduler, min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
             continue

@@ -24,13 +24,20 @@ from hpcflow.storage.rundir import read_run
 
 
 def bill_of_attempt(
-    due: DueBill, run_dir: RunDir, told: Sequence[JobInfo], site: Site, now: datetime
+    due: DueBill,
+    run_dir: RunDir,
+    told: Sequence[JobInfo],
+    site: Site,
+    now: datetime,
+    *,
+    cluster: str | None = None,
 ) -> Accounted | None:
     """What is to be journaled about an attempt; None where its journal has it, is gone, or says
     something else than the ledger: nothing is put beside that.
 
     Args:
         told: what accounting has answered about its job's id.
+        cluster: the name of that which has answered.
 
     Raises:
         StorageError: the run's files cannot be read.
@@ -44,10 +51,19 @@ def bill_of_attempt(
         return None
     if not any(isinstance(each, Ended) for each in own):
         return None
+    if is_elsewhere(due, cluster):
+        return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     job = record_of(due, told)
     if job is not None:
         return accounted(due, job, site, now, components_of(job, told))
     return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
+
+
+def is_elsewhere(due: DueBill, cluster: str | None) -> bool:
+    """Whether its job was on another cluster than this: the run has been restored from there. Then
+    nobody here can ask what it took, and the prices here are not what it cost."""
+    sent_to = due.attempt.journal.get("intended", {}).get("cluster")
+    return bool(sent_to and cluster and sent_to.lower() != cluster.lower())
 
 
 def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
@@ -132,20 +148,27 @@ def accounted(
 
 
 def estimated(
-    due: DueBill, run: Run, site: Site, now: datetime, *, is_final: bool = False
+    due: DueBill,
+    run: Run,
+    site: Site,
+    now: datetime,
+    *,
+    is_final: bool = False,
+    is_here: bool = True,
 ) -> Accounted:
     """The bill by the times that the job and the queue told, and by what was asked for.
 
     Args:
         is_final: there is nobody who could be asked later.
+        is_here: whether the job was on this site; else only its hours are known.
     """
     begin, end = due.attempt.started_at, due.attempt.ended_at
     usage, elapsed_s = Usage(), Decimal(0)
     if begin is not None and end is not None and end > begin:
-        usage = _asked_for(run, site)
+        usage = _asked_for(run, site) if is_here else _said(run)
         elapsed_s = Decimal(str((end - begin).total_seconds()))
     at = end or now
-    key = _sent_to(due)
+    key = _sent_to(due) if is_here else None
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
@@ -166,7 +189,12 @@ def _sent_to(due: DueBill) -> str:
 def _asked_for(run: Run, site: Site) -> Usage:
     try:
         return usage_of(place(run.spec, site, prefer=run.partition, is_granted=True))
-    except HpcflowError:  # the site file has changed since: what the run says by itself is left
-        resources = run.spec.resources
-        gpus = resources.nodes * resources.gpus_per_node
-        return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})
+    except HpcflowError:  # the site file has changed since
+        return _said(run)
+
+
+def _said(run: Run) -> Usage:
+    """What a run says by itself."""
+    resources = run.spec.resources
+    gpus = resources.nodes * resources.gpus_per_node
+    return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})
