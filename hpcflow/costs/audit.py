@@ -62,12 +62,15 @@ class Audit:
 
     Attributes:
         checked: bills that were computed anew.
+        uncheckable: bills of which nobody who is asked here knows anything: their site has no
+            accounting, or their jobs were on another cluster.
         unknown: jobs that are no attempt of any run.
         helpers: jobs of hpcflow itself, such as the daemon: they have their price, and no run.
         problems: what kept some from being so.
     """
 
     checked: int = 0
+    uncheckable: int = 0
     differences: list[Difference] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     helpers: list[Unknown] = field(default_factory=list)
@@ -117,10 +120,12 @@ def audit(
         try:
             site = find_site(name)
             if not site.has_accounting:
-                continue  # nobody knows better
+                found.uncheckable += len(dues)
+                continue
             begin, scheduler = since or _begin(dues, now), connect(name)
             cluster = scheduler.cluster()
-            dues = [due for due in dues if not is_elsewhere(due, cluster)]
+            here = [due for due in dues if not is_elsewhere(due, cluster)]
+            found.uncheckable, dues = found.uncheckable + len(dues) - len(here), here
             told = _ask(dues, scheduler, min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")

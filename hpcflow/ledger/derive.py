@@ -37,8 +37,9 @@ LAGS = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=30)
 BILL_TRIES: Final = 9
 
-#: Of an amount, before its point and behind it: an exponent can stand for more than fit in memory.
-_MOST_DIGITS: Final = 60
+#: Of an amount, before its point and behind it: an exponent can stand for more than fit in memory,
+#: and sums are shown to eight places of 28 digits.
+_MOST_DIGITS: Final = 18
 
 #: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
 STANDBY_WANTED: Final = "standby: wanted"

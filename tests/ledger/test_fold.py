@@ -404,6 +404,7 @@ def test_run_json_becomes_a_full_job_record() -> None:
     [
         *(("1E+3", "1000"), ("0.10", "0.10"), ("NaN", None), ("much", None), (None, None)),
         *(("1E+999999", None), ("1E-999999", None)),  # longer than anybody has memory for
+        *(("9E+18", "9" + "0" * 18), ("1E+19", None)),  # and sums must be shown to eight places
     ],
 )
 def test_money_is_plain_digits(text: str | None, amount: str | None) -> None:

@@ -165,6 +165,7 @@ def test_a_bill_of_the_other_cluster_is_no_difference_here(owner: Owner, other: 
         )
     assert [row.billed_by for row in rows] == ["accounting"]
     assert (found.checked, found.differences, found.problems) == (0, [], [])
+    assert found.uncheckable == 1
 
 
 def test_what_the_job_itself_said_last_is_its_end(owner: Owner, other: Owner) -> None:
