@@ -163,8 +163,8 @@ class Scheduler(Protocol):
 
         What is told is of jobs that have one of these ids or one of these names, or whose name
         begins with the prefix, and that were submitted since then; with a prefix also of those
-        that were submitted before, and ran since then. A site that has no accounting answers with nothing: nobody knows
-        more than the queue.
+        that were submitted before, and ran since then. A site that has no accounting answers with
+        nothing: nobody knows more than the queue.
 
         Raises:
             SchedulerUnavailable: accounting does not answer.
