@@ -52,9 +52,12 @@ def strays(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Stray]:
     records: dict[_Key, list[JobInfo]] = defaultdict(list)
     parts: dict[_Key, list[JobInfo]] = defaultdict(list)
     for job in told:
+        name = job.job_name.strip()
+        if not name.startswith(PREFIX) and (job.job_id.partition("+")[0], name) not in attempts:
+            continue  # renamed by its owner, or another job by now
         if job.elapsed_s and (job.state is AttemptState.ENDED or job.ended_at is not None):
             number, _, component = job.job_id.partition("+")
-            (parts if component else records)[number, job.job_name.strip()].append(job)
+            (parts if component else records)[number, name].append(job)
     found = []
     for key, some in records.items():
         for job in _surplus(some, attempts.get(key, [])):

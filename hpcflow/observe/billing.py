@@ -71,20 +71,22 @@ def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
     it, or another component of the job, is not closed yet, or nobody can tell which of several it
     is.
 
-    Ids wrap, and one id may be restarted many times: the name must agree, and the time of
-    submission wherever the attempt's is known.
+    Ids wrap, and one id may be restarted many times: the time of submission must agree, for people
+    rename their jobs; or, where the attempt's is not known, the name.
     """
-    everything = list(told)
+    everything, attempt = list(told), due.attempt
     same = [
         job
         for job in everything
-        if job.source == "accounting"
-        and job.job_id == due.attempt.job_id
-        and job.job_name.strip() == due.attempt.job_name.strip()
-        and _is_whole(job)
+        if job.source == "accounting" and job.job_id == attempt.job_id and _is_whole(job)
     ]
-    exact = [job for job in same if _agree(job.submitted_at, due.attempt.submitted_at)]
-    found = exact or [job for job in same if not _was_over_before(job, due.attempt.started_at)]
+    exact = [job for job in same if _agree(job.submitted_at, attempt.submitted_at)]
+    found = exact or [
+        job
+        for job in same
+        if job.job_name.strip() == attempt.job_name.strip()
+        and not _was_over_before(job, attempt.started_at)
+    ]
     if not exact and len(found) != 1:
         return None
     record = found[-1]

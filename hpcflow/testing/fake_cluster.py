@@ -265,7 +265,7 @@ class FakeCluster:
 
     def rename_record(self, job_id: str, name: str) -> None:
         """The id is that of another job by now; the queue has forgotten the first."""
-        job = replace(self._jobs.pop(job_id), job_name=name)
+        job = replace(self._jobs.pop(job_id), job_name=name, submitted_at=self._clock.now())
         self._past.append(replace(job, source="accounting"))
 
     def change_record(self, job_id: str, *, ended_at: datetime) -> None:

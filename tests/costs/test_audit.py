@@ -254,6 +254,22 @@ def test_five_requeues_under_one_id_are_six_attempts_and_a_seventh_life_is_nobod
     assert found.differences == []
 
 
+def test_a_job_that_its_owner_renamed_is_neither_a_difference_nor_a_job_of_hpcflows(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.rename(launched.job_id, "my best run")
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    found = audited(desk)
+    assert (found.checked, found.differences) == (2, [])
+    assert (found.unknown, found.helpers) == ([], [])
+
+
 def test_an_id_that_was_given_again_is_another_job(desk: Watched) -> None:
     (job,) = desk.slurm.queue()
     desk.slurm.forget(job.job_id)

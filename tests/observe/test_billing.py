@@ -220,6 +220,20 @@ def test_a_job_of_another_name_with_the_same_id_is_not_its_bill(desk: Watched) -
     assert [bill.source for bill in bills(launched.run_dir)] == ["events"]
 
 
+def test_a_job_that_its_owner_renamed_is_known_by_its_id_and_when_it_was_submitted(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.rename(launched.job_id, "my best run")
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.source, bill.cost_usd) == ("accounting", Decimal(6))
+
+
 def test_the_components_of_a_heterogeneous_job_are_lines_of_one_sum(desk: Watched) -> None:
     launched = desk.launch()
     desk.slurm.add_component(launched.job_id, "spot", Usage(nodes=2, cpus=8, gpus={"a100": 4}))
