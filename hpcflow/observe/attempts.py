@@ -307,10 +307,9 @@ class _Watch:
         for job in told:  # with the components of heterogeneous jobs
             by_id[job.job_id.partition("+")[0]].append(job)
         cluster = self._scheduler.cluster()
-        found = [each for each in bills if not is_gone(RunDir(Path(each.run_dir)))]
         return [
             RunDir(Path(each.run_dir))
-            for each in found
+            for each in bills
             if self._write_bill(each, by_id.get(each.attempt.job_id or "", []), cluster)
         ]
 

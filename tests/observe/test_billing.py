@@ -357,3 +357,24 @@ def test_a_run_directory_that_is_gone_keeps_no_other_from_its_bill(desk: Watched
     shutil.rmtree(gone.run_dir)
     look_later(desk)
     assert len(bills(other.run_dir)) == 1
+
+
+def test_bills_that_can_never_be_written_keep_no_others_waiting_and_nobody_asks_for_them(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcflow.observe.refresh._BILLS_AT_ONCE", 2)
+    gone = [desk.launch() for _ in range(2)]
+    for each in gone:
+        desk.slurm.end(each.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    for each in gone:
+        shutil.rmtree(each.run_dir)
+    desk.clock.advance(60)
+    other = desk.launch()
+    desk.slurm.end(other.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    assert len(bills(other.run_dir)) == 1
+    before = desk.slurm.calls.count("accounting")
+    look_later(desk)
+    assert desk.slurm.calls.count("accounting") == before
