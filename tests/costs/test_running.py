@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+from hpcflow.budgets.amounts import Amounts
+from hpcflow.cli.show import cost_text
 from hpcflow.costs.running import running_rows
 from hpcflow.ledger.store import open_ledger
 from hpcflow.observe.reconciling import adopted
@@ -36,3 +39,14 @@ def test_a_run_that_auto_sent_to_a_cheap_partition_is_counted_at_its_price(tmp_p
     assert Decimal(json.loads(line or "")["amounts"]["cost_usd"]) == 4, (
         "and at most two hours of them"
     )
+
+
+def test_what_runs_without_a_price_is_said_beside_what_had_one(tmp_path: Path) -> None:
+    desk = Watched(tmp_path)
+    launched = desk.launch()
+    desk.look()
+    detail = desk.seen(launched.run_id)
+    billed = replace(detail, run=replace(detail.run, cost_usd="6.00"))
+    said = cost_text(billed, Amounts(gpu_hours=Decimal(1000)))
+    assert said.startswith("about 6.00 USD so far, and 1000.00 GPU hours without a price; ")
+    assert "without a price" not in cost_text(billed, Amounts(cost_usd=Decimal(1)))
