@@ -14,7 +14,7 @@ from hpcflow.ledger.rows import BilledRow, DueBill
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
 from hpcflow.observe.bill_words import bill_of_job
-from hpcflow.observe.billing import accounted, components_of, is_elsewhere, record_of
+from hpcflow.observe.billing import accounted, is_elsewhere, others_of, record_of
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
@@ -168,7 +168,7 @@ def _compare(
         record = record_of(due, some)
         bill = None
         if record is not None:
-            bill = accounted(due, record, site, now, components_of(record, some))
+            bill = accounted(due, record, site, now, others_of(record, some))
         found.differences += _differences(due, bill)
 
 

@@ -43,6 +43,7 @@ from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
+from hpcflow.observe.resized import lives_of
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
@@ -212,8 +213,11 @@ class _Watch:
             )
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
         changed += [each for each in standing if self._write_standby(each, queued)]
-        self._past = _by_id(job for job in told if job.source == "accounting")
-        for job_id, past in _by_id(told).items():
+        lives = {job_id: lives_of(some) for job_id, some in _by_id(told).items()}
+        self._past = _by_id(
+            job for some in lives.values() for job in some if job.source == "accounting"
+        )
+        for job_id, past in lives.items():
             known[job_id] = [*past, *known.get(job_id, ())]
         changed += self._bill(bills, told)
         return changed + self._adopt(sent, queued) + self._journal(sent, known)

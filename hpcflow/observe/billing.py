@@ -15,6 +15,7 @@ from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
 from hpcflow.observe.bill_words import bill_of_record, bill_words, key_of, together
+from hpcflow.observe.resized import is_resized, rest_of
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
@@ -55,7 +56,7 @@ def bill_of_attempt(
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     job = record_of(due, told)
     if job is not None:
-        return accounted(due, job, site, now, components_of(job, told))
+        return accounted(due, job, site, now, others_of(job, told))
     return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
 
 
@@ -67,9 +68,9 @@ def is_elsewhere(due: DueBill, cluster: str | None) -> bool:
 
 
 def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
-    """The record in accounting of the life of a job that an attempt was; None where there is none,
-    it, or another component of the job, is not closed yet, or nobody can tell which of several it
-    is.
+    """The record in accounting of the life of a job that an attempt was, or the first of several;
+    None where there is none, it, or another part of the job, is not closed yet, or nobody can tell
+    which of several lives it is.
 
     Ids wrap, and one id may be restarted many times: the time of submission must agree, for people
     rename their jobs; or, where the attempt's is not known, the name.
@@ -90,7 +91,9 @@ def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
     if not exact and len(found) != 1:
         return None
     record = found[-1]
-    return record if all(map(_is_whole, components_of(record, everything))) else None
+    parts = [record, *others_of(record, everything)]
+    is_resized_now = is_resized(next(reversed(rest_of(record, everything)), record))
+    return record if all(map(_is_whole, parts)) and not is_resized_now else None
 
 
 def _is_whole(job: JobInfo) -> bool:
@@ -110,11 +113,13 @@ def _agree(one: datetime | None, other: datetime | None) -> bool:
     return one is not None and other is not None and one == other.replace(microsecond=0)
 
 
-def components_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
-    """The other components of a heterogeneous job, in this life of it; none of any other job."""
-    return [
+def others_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
+    """The other records of one life of a job: its components, if it is a heterogeneous one, and
+    what it was with other resources, if it was resized. None of most jobs."""
+    everything = list(told)
+    return rest_of(job, everything) + [
         each
-        for each in told
+        for each in everything
         if each.source == "accounting"
         and each.job_id.partition("+")[0] == job.job_id
         and each.job_id != job.job_id
@@ -123,17 +128,23 @@ def components_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
 
 
 def accounted(
-    due: DueBill, job: JobInfo, site: Site, now: datetime, components: Sequence[JobInfo] = ()
+    due: DueBill, job: JobInfo, site: Site, now: datetime, others: Sequence[JobInfo] = ()
 ) -> Accounted:
     """The bill by accounting.
 
     Args:
-        components: of a heterogeneous job: each has its own lines, and all are one sum.
+        others: by :func:`others_of`: each has its own lines, and all are one sum.
     """
     key = key_of(site, job, _sent_to(due))
     until = due.attempt.ended_at or now
     bills = [bill_of_record(job, key, site, until)]
-    bills += [bill_of_record(each, key_of(site, each), site, until) for each in components]
+    bills += [bill_of_record(each, key_of(site, each), site, until) for each in others]
+    parts = [job, *(each for each in others if each.job_id == job.job_id)]
+    words = together(bills)
+    if len(parts) > 1:  # one after the other, and not beside each other
+        first = {name: bills[0][name] for name in ("nodes", "cpus", "mem_mb", "gpus")}
+        elapsed_s = sum((Decimal(each.elapsed_s or 0) for each in parts), Decimal(0))
+        words = {**words, **first, "elapsed_s": elapsed_s}
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
@@ -141,11 +152,11 @@ def accounted(
         source="accounting",
         partition=key,
         started_at=job.started_at,
-        ended_at=job.ended_at,
+        ended_at=parts[-1].ended_at,
         account=job.account,
         qos=job.qos,
         tries=due.tries + 1,
-        **together(bills),
+        **words,
     )
 
 

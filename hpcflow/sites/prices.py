@@ -92,7 +92,7 @@ class Rates(Section):
         return found
 
     def priced_types(self) -> list[tuple[str, str]]:
-        """The types of GPU that have a price of their own, each with the key that it stands under."""
+        """The types of GPU that have a price of their own, each with the key that has it."""
         keys = ("gpu_type_hour_usd", "gpu_type_hour_su")
         return [(key, gpu_type) for key in keys for gpu_type in getattr(self, key)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.costs.audit import audit
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Accounted
@@ -378,3 +379,55 @@ def test_bills_that_can_never_be_written_keep_no_others_waiting_and_nobody_asks_
     before = desk.slurm.calls.count("accounting")
     look_later(desk)
     assert desk.slurm.calls.count("accounting") == before
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_job_that_was_resized_is_one_attempt_and_all_of_it_is_charged(
+    desk: Watched, is_forgotten: bool
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(1800)
+    desk.slurm.resize(launched.job_id, ["n1", "n2"])
+    desk.clock.advance(3600)
+    desk.slurm.resize(launched.job_id, ["n1"])
+    desk.clock.advance(1800)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    if is_forgotten:
+        desk.slurm.forget(launched.job_id)
+    for _ in range(3):
+        look_later(desk)
+    (row,) = attempts(desk, launched.run_id)
+    assert (row.cause, row.elapsed_s, row.gpu_hours) == ("completed", 7200, 6)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.cost_usd, bill.nodes) == (Decimal(18), 1)
+    assert bill.ended_at == row.ended_at
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        found = audit(
+            ledger,
+            ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
+            user=desk.settings.user,
+            since=None,
+            until=desk.clock.now(),
+            connect=lambda _: desk.slurm,
+            find_site=lambda _: desk.site,
+            now=desk.clock.now(),
+        )
+    assert (found.checked, found.differences, found.unknown) == (1, [], [])
+
+
+def test_while_accounting_does_not_say_how_a_resized_job_went_on_its_bill_is_to_come(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(1800)
+    desk.slurm.resize(launched.job_id, ["n1", "n2"])
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    told = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    assert record_of(due, told) == told[0]
+    assert record_of(due, told[:1]) is None
