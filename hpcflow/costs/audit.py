@@ -122,11 +122,10 @@ def audit(
             if not site.has_accounting:
                 found.uncheckable += len(dues)
                 continue
-            begin, scheduler = since or _begin(dues, now), connect(name)
-            cluster = scheduler.cluster()
-            here = [due for due in dues if not is_elsewhere(due, cluster)]
+            begin = since or _begin(dues, now)
+            here = [due for due in dues if not is_elsewhere(due, site)]
             found.uncheckable, dues = found.uncheckable + len(dues) - len(here), here
-            told = _ask(dues, scheduler, min(begin, _begin(dues, now)))
+            told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
             continue

@@ -186,7 +186,7 @@ class Accounted(_Record):
     job_id: str
     source: Literal["accounting", "events"]
     partition: str | None = Field(
-        None, description="Where it ran, by accounting: the key in the site file, or Slurm's name."
+        None, description="Where it ran, by accounting: a key of the site file."
     )
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None

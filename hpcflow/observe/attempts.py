@@ -310,17 +310,16 @@ class _Watch:
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
         for job in told:  # with the components of heterogeneous jobs
             by_id[job.job_id.partition("+")[0]].append(job)
-        cluster = self._scheduler.cluster()
         return [
             RunDir(Path(each.run_dir))
             for each in bills
-            if self._write_bill(each, by_id.get(each.attempt.job_id or "", []), cluster)
+            if self._write_bill(each, by_id.get(each.attempt.job_id or "", []))
         ]
 
-    def _write_bill(self, due: DueBill, told: list[JobInfo], cluster: str | None) -> bool:
+    def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
         run_dir, now = RunDir(Path(due.run_dir)), self._clock.now()
         with self._apart(run_dir):
-            record = bill_of_attempt(due, run_dir, told, self._find_site(), now, cluster=cluster)
+            record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
             if record is not None:
                 # First: whoever is killed in between does both again. It holds up no bill.
                 self._settling.settle(run_dir, record)

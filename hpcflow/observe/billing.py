@@ -25,20 +25,13 @@ from hpcflow.storage.rundir import read_run
 
 
 def bill_of_attempt(
-    due: DueBill,
-    run_dir: RunDir,
-    told: Sequence[JobInfo],
-    site: Site,
-    now: datetime,
-    *,
-    cluster: str | None = None,
+    due: DueBill, run_dir: RunDir, told: Sequence[JobInfo], site: Site, now: datetime
 ) -> Accounted | None:
     """What is to be journaled about an attempt; None where its journal has it, is gone, or says
     something else than the ledger: nothing is put beside that.
 
     Args:
         told: what accounting has answered about its job's id.
-        cluster: the name of that which has answered.
 
     Raises:
         StorageError: the run's files cannot be read.
@@ -52,7 +45,7 @@ def bill_of_attempt(
         return None
     if not any(isinstance(each, Ended) for each in own):
         return None
-    if is_elsewhere(due, cluster):
+    if is_elsewhere(due, site):
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     job = record_of(due, told)
     if job is not None:
@@ -60,10 +53,13 @@ def bill_of_attempt(
     return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
 
 
-def is_elsewhere(due: DueBill, cluster: str | None) -> bool:
-    """Whether its job was on another cluster than this: the run has been restored from there. Then
-    nobody here can ask what it took, and the prices here are not what it cost."""
-    sent_to = due.attempt.journal.get("intended", {}).get("cluster")
+def is_elsewhere(due: DueBill, site: Site) -> bool:
+    """Whether its job was on another cluster than the run's site now: the run has been restored
+    from there. Then nobody can be asked what it took, and the prices here are not what it cost.
+
+    Which cluster one looks from says nothing: homes are common to many.
+    """
+    sent_to, cluster = due.attempt.journal.get("intended", {}).get("cluster"), site.cluster_name
     return bool(sent_to and cluster and sent_to.lower() != cluster.lower())
 
 

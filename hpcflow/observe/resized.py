@@ -43,7 +43,9 @@ def lives_of(records: Sequence[JobInfo]) -> list[JobInfo]:
         if any(each is part for part in parts):
             continue
         last = next(reversed(rest_of(each, records)), each)
-        if not is_resized(last):
-            begun = {"submitted_at": each.submitted_at, "started_at": each.started_at}
-            whole.append(replace(last, **begun) if last is not each else each)
+        if last is each:
+            whole += [] if is_resized(each) else [each]
+        elif not is_resized(last):
+            at, began_at = each.submitted_at, each.started_at
+            whole.append(replace(last, submitted_at=at, started_at=began_at))
     return whole

@@ -431,3 +431,17 @@ def test_while_accounting_does_not_say_how_a_resized_job_went_on_its_bill_is_to_
     told = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
     assert record_of(due, told) == told[0]
     assert record_of(due, told[:1]) is None
+
+
+def test_who_looks_from_another_cluster_writes_no_bill_for_good(desk: Watched) -> None:
+    """Homes are common to many clusters: what the one of the run knows is asked there."""
+    launched = desk.launch()
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    here, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="another")
+    look_later(desk)
+    desk.slurm = here
+    look_later(desk)
+    assert [bill.source for bill in bills(launched.run_dir)][-1] == "accounting"
+    assert all(bill.cost_usd == 6 for bill in bills(launched.run_dir))
