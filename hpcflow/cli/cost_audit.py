@@ -70,6 +70,11 @@ def _print(found: Audit) -> None:
             f"{len(found.helpers)} jobs of hpcflow itself, which belong to no run: {hours:.2f} "
             "hours, in no bill"
         )
+    if found.uncheckable:
+        click.echo(
+            f"{found.uncheckable} bills cannot be checked: no accounting that is asked here knows "
+            "of them"
+        )
     agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
     click.echo(f"{agree} of {found.checked} bills agree with accounting")
 

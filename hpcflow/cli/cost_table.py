@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -82,9 +83,13 @@ def as_csv(found: Report, kept: StorageReport) -> str:
 
 
 def plain(value: object) -> object:
-    """What a spreadsheet would take for a formula is a text for it, too."""
-    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if is_formula and not _is_number(str(value)) else value
+    """What a spreadsheet would take for a formula is a text for it, too; in any width. Nor is there
+    anything in it that a terminal would obey."""
+    if not isinstance(value, str):
+        return value
+    text = safe(value)
+    is_formula = unicodedata.normalize("NFKC", text[:1]) in ("=", "+", "-", "@")
+    return f"'{text}" if is_formula and not _is_number(text) else text
 
 
 def _is_number(text: str) -> bool:

@@ -77,4 +77,4 @@ def _print(found: Sequence[WastedRun]) -> None:
         hours = f"{each.wasted_gpu_hours:.2f} GPU hours, {each.wasted_hours:.2f} hours"
         click.secho(safe(each.run_id), bold=True, nl=False)
         click.echo(f"  {usd} USD, {hours}, {each.share:.0%} of its time: {each.why}")
-        click.echo(f"  \N{RIGHTWARDS ARROW} {each.next_action}")
+        click.echo(f"  \N{RIGHTWARDS ARROW} {safe(each.next_action)}")

@@ -110,7 +110,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
         "metrics": safe(metric_text(run.metrics)),
         "next": run.next_action or "",
         "mirror": _mirror(detail),
-        "cost": _cost(detail, unbilled),
+        "cost": cost_text(detail, unbilled),
         "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
     }
     for key, value in lines.items():
@@ -125,7 +125,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
         console.print(_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints))
 
 
-def _cost(detail: RunDetail, unbilled: Amounts | None) -> str:
+def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:
     """What it took so far, with what runs, and what one attempt was thought to take."""
     run, parts = detail.run, []
     # What was billed without a price is not 0, and the sum is not known either.
@@ -140,7 +140,10 @@ def _cost(detail: RunDetail, unbilled: Amounts | None) -> str:
     ]
     if money:
         about = "about " if run.is_estimate or unbilled is not None else ""
-        parts.append(f"{about}{', '.join(money)} so far")
+        more = ""
+        if unbilled is not None and unbilled.cost_usd is None and unbilled.cost_su is None:
+            more = f", and {unbilled.gpu_hours or 0:.2f} GPU hours without a price"
+        parts.append(f"{about}{', '.join(money)} so far{more}")
     elif unbilled is not None:
         parts.append(f"about {unbilled.gpu_hours or 0:.2f} GPU hours so far, without a price")
     if run.estimated_cost_usd:

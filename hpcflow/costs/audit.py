@@ -14,13 +14,12 @@ from hpcflow.ledger.rows import BilledRow, DueBill
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
 from hpcflow.observe.bill_words import bill_of_job
-from hpcflow.observe.billing import accounted, components_of, record_of
+from hpcflow.observe.billing import accounted, is_elsewhere, others_of, record_of
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
 #: As for ends: clocks differ.
 _MARGIN = timedelta(days=1)
-_CENT = Decimal("0.01")
 #: How far back jobs are looked for where there is no bill to begin with.
 _WITHOUT_ROWS = timedelta(days=30)
 
@@ -63,12 +62,15 @@ class Audit:
 
     Attributes:
         checked: bills that were computed anew.
+        uncheckable: bills of which nobody who is asked here knows anything: their site has no
+            accounting, or their jobs were on another cluster.
         unknown: jobs that are no attempt of any run.
         helpers: jobs of hpcflow itself, such as the daemon: they have their price, and no run.
         problems: what kept some from being so.
     """
 
     checked: int = 0
+    uncheckable: int = 0
     differences: list[Difference] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     helpers: list[Unknown] = field(default_factory=list)
@@ -118,8 +120,11 @@ def audit(
         try:
             site = find_site(name)
             if not site.has_accounting:
-                continue  # nobody knows better
+                found.uncheckable += len(dues)
+                continue
             begin = since or _begin(dues, now)
+            here = [due for due in dues if not is_elsewhere(due, site)]
+            found.uncheckable, dues = found.uncheckable + len(dues) - len(here), here
             told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
@@ -162,7 +167,7 @@ def _compare(
         record = record_of(due, some)
         bill = None
         if record is not None:
-            bill = accounted(due, record, site, now, components_of(record, some))
+            bill = accounted(due, record, site, now, others_of(record, some))
         found.differences += _differences(due, bill)
 
 
@@ -201,11 +206,8 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
         yield difference("elapsed_s", row.elapsed_s, bill.elapsed_s)
     if row.gpu_hours != float(bill.gpu_hours):
         yield difference("gpu_hours", row.gpu_hours, bill.gpu_hours)
-    for name, anew in (("cost_usd", bill.cost_usd), ("cost_su", bill.cost_su)):
-        text = getattr(row, name)
+    for name in ("cost_usd", "cost_su", "on_demand_usd"):
+        text, anew = getattr(row, name), getattr(bill, name)
         billed = None if text is None else Decimal(text)
-        if billed is None or anew is None:
-            if billed is not anew:
-                yield difference(name, billed, anew)
-        elif abs(billed - anew) >= _CENT / 2:
+        if billed != anew:
             yield difference(name, billed, anew)

@@ -133,6 +133,7 @@ def _cards(total: Line) -> list[_Card]:
         f"{words.percent(total.wasted_hours, total.hours) or '0 %'} of all hours"
     )
     wasted = f"{total.wasted_usd:,.2f}" if has_usd else "?"
+    saved = f"{total.saved_usd:,.2f}" if has_usd else "?"
     of_runs = f"{total.runs:,} runs, {total.attempts:,} attempts"
     of_jobs = f"{total.hours:,.2f} hours of jobs"
     units = [_Card("Service units", words.su(total))] if total.cost_su is not None else []
@@ -141,7 +142,7 @@ def _cards(total: Line) -> list[_Card]:
         *units,
         _Card("GPU hours", f"{total.gpu_hours:,.2f}", "", of_jobs),
         _Card("Wasted", wasted, "USD", in_vain),
-        _Card("Saved", f"{total.saved_usd:,.2f}", "USD", "by preemptible partitions"),
+        _Card("Saved", saved, "USD", "by preemptible partitions"),
         _Card("Estimated", f"{total.unsure:,}", "", "attempts that accounting has not told of"),
         _Card("Without a price", f"{total.unpriced:,}", "", "attempts, counted in hours"),
     ]

@@ -28,7 +28,7 @@ def so_far(run: Run, site: Site, begin: datetime, end: datetime) -> Amounts:
     Raises:
         SpecError: the site file has changed, and knows nothing of such a run any more.
     """
-    placement = place(run.spec, site, is_granted=True)
+    placement = place(run.spec, site, prefer=run.partition, is_granted=True)
     bill = estimate(placement, begin, max(timedelta(0), end - begin))
     return Amounts(bill.cost_usd, bill.cost_su, bill.gpu_hours)
 

@@ -75,6 +75,7 @@ def is_readable(run_dir: RunDir) -> bool:
 def _history(run_dir: RunDir) -> ScratchHistory:
     said = sorted(_said(run_dir), key=lambda each: each.at)
     found, there = ScratchHistory(), dict[str, KeptHere]()
+    sizes: dict[str, int] = {}  # the last that is known, for what comes back
     for each in said:
         old = there.pop(each.path, None)
         if old is not None and each.was_lost:
@@ -82,7 +83,8 @@ def _history(run_dir: RunDir) -> ScratchHistory:
         elif old is not None:
             found.kept.append(replace(old, end=each.at))
         if each.is_made:
-            size_bytes = each.size_bytes if each.size_bytes is not None else _size(old)
+            size_bytes = sizes.get(each.path, 0) if each.size_bytes is None else each.size_bytes
+            sizes[each.path] = size_bytes
             there[each.path] = KeptHere(each.path, size_bytes, each.at)
     for kept in there.values():
         if _is_complete(run_dir, kept.path):
@@ -100,10 +102,6 @@ def _is_complete(run_dir: RunDir, path: str) -> bool:
         raise
     except (OSError, ValueError):  # not there, or no path at all
         return False
-
-
-def _size(old: KeptHere | None) -> int:
-    return 0 if old is None else old.size_bytes
 
 
 def _said(run_dir: RunDir) -> Iterator[_Said]:

@@ -11,6 +11,7 @@ from typing import Final
 from hpcflow.ledger.rows import JobRow
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.state import AttemptState
+from hpcflow.observe.resized import lives_of
 from hpcflow.schedulers.base import JobInfo
 
 #: How the names of all jobs begin that hpcflow, or a wrapper of its, sends.
@@ -52,12 +53,16 @@ def strays(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Stray]:
     records: dict[_Key, list[JobInfo]] = defaultdict(list)
     parts: dict[_Key, list[JobInfo]] = defaultdict(list)
     for job in told:
+        name = job.job_name.strip()
+        if not name.startswith(PREFIX) and (job.job_id.partition("+")[0], name) not in attempts:
+            continue  # renamed by its owner, or another job by now
         if job.elapsed_s and (job.state is AttemptState.ENDED or job.ended_at is not None):
             number, _, component = job.job_id.partition("+")
-            (parts if component else records)[number, job.job_name.strip()].append(job)
+            (parts if component else records)[number, name].append(job)
     found = []
     for key, some in records.items():
-        for job in _surplus(some, attempts.get(key, [])):
+        lives = lives_of(some) if key in attempts else some
+        for job in _surplus(lives, attempts.get(key, [])):
             own = [each for each in parts[key] if each.submitted_at == job.submitted_at]
             found += [_stray(each, key in attempts, runs) for each in (job, *own)]
     return sorted(found, key=lambda each: (str(each.job.submitted_at or ""), each.job.job_id))

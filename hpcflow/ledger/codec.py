@@ -162,6 +162,10 @@ def _decode_time(value: str | datetime) -> datetime:
     return from_text(value) if isinstance(value, str) else value.astimezone(timezone.utc)
 
 
+def _decode_money(value: str | Decimal) -> str:
+    return value if isinstance(value, str) else f"{value:f}"
+
+
 def _decode_object(text: str) -> dict[str, Any]:
     if text == "{}":  # as many are; so it is with lists
         return {}
@@ -195,6 +199,6 @@ _JSON: Final[dict[str, Callable[[str], Any]]] = {
 }
 _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     "time": _decode_time,
-    "money": str,
+    "money": _decode_money,
     "bool": bool,
 }

@@ -32,10 +32,14 @@ _LIVE: Final = {
 
 
 #: A record reaches slurmdbd some seconds after the end; if not, it is asked for again after half a
-#: minute, and each time four times later: for three weeks in all.
+#: minute, and each time four times later: for a week in all.
 LAGS = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=30)
 BILL_TRIES: Final = 9
+
+#: Of an amount, before its point and behind it: an exponent can stand for more than fit in memory,
+#: and sums are shown to eight places of 28 digits.
+_MOST_DIGITS: Final = 18
 
 #: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
 STANDBY_WANTED: Final = "standby: wanted"
@@ -93,7 +97,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         cause=ended.get("cause"),
         reason=_text(_first("reason", void, _stall(journal), observed)),
         rule=_text(ended.get("rule")),
-        partition=_text(intended.get("partition")),
+        partition=_text(_first("partition", bill, intended)),
         nodes=[clean(node) for node in _first("nodes", observed, report) or []],
         submitted_at=_moment(observed.get("submitted_at") or submitted.get("at")),
         started_at=_moment(_first("started_at", observed, report)),
@@ -304,12 +308,13 @@ def _save_error(attempts: list[AttemptRow]) -> str | None:
 
 def _derive_cost(row: RunRow, attempts: list[AttemptRow]) -> None:
     """What the attempts took so far. Of one without a bill the hours are an estimate, from its
-    start to its end, times the GPUs that were asked for; and its cost is not known yet."""
+    start to its end, times the GPUs that were asked for; and its cost is not known yet. Of what
+    never ran no price need be known."""
     hours = [each for attempt in attempts if (each := _gpu_hours(row.gpus, attempt)) is not None]
     row.gpu_hours = round(math.fsum(hours), 6) if hours else None
     billed = [attempt for attempt in attempts if attempt.billed_by is not None]
-    row.cost_usd = _total([attempt.cost_usd for attempt in billed])
-    row.cost_su = _total([attempt.cost_su for attempt in billed])
+    row.cost_usd = _total([each.cost_usd for each in billed if each.elapsed_s or each.cost_usd])
+    row.cost_su = _total([each.cost_su for each in billed if each.elapsed_s or each.cost_su])
     row.is_estimate = any(
         attempt.billed_by == "events" or (attempt.billed_by is None and attempt.started_at)
         for attempt in attempts
@@ -339,12 +344,15 @@ def _has_progress(report: dict[str, Any]) -> bool:
 
 
 def money(text: str | None) -> str | None:
-    """A decimal number in plain digits; None when it is not one."""
+    """A decimal number in plain digits; None when it is not one, or has more than anybody reads."""
     try:
         amount = Decimal(text) if text else None
     except InvalidOperation:
         return None
-    return f"{amount:f}" if amount is not None and amount.is_finite() else None
+    if amount is None or not amount.is_finite():
+        return None
+    is_endless = amount.adjusted() > _MOST_DIGITS or int(amount.as_tuple().exponent) < -_MOST_DIGITS
+    return None if is_endless else f"{amount:f}"
 
 
 def _first(name: str, *said: dict[str, Any]) -> Any:

@@ -329,10 +329,13 @@ def due(connection: Connection, now: datetime, action: str, user: str) -> list[s
 
 
 def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
-    """A user's attempts that have ended, and of which accounting is to be asked now."""
+    """A user's attempts that have ended, and of which accounting is to be asked now.
+
+    The newest first: there may be old ones of which nobody can write a bill any more.
+    """
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due, values = "bill_due_at <= ?", [to_text(now)]
-    where = f"{is_due} AND {_OF_USER} ORDER BY bill_due_at LIMIT ?"
+    where = f"{is_due} AND {_OF_USER} ORDER BY bill_due_at DESC LIMIT ?"
     with connection.transaction(write=False):
         rows = _select(connection, "attempt", names, where, [*values, user, limit])
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []

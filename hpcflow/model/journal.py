@@ -185,6 +185,9 @@ class Accounted(_Record):
     attempt: int
     job_id: str
     source: Literal["accounting", "events"]
+    partition: str | None = Field(
+        None, description="Where it ran, by accounting: a key of the site file."
+    )
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
     elapsed_s: Decimal = Field(description="Without the time that it was suspended.")

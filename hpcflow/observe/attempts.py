@@ -43,6 +43,7 @@ from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
+from hpcflow.observe.resized import lives_of
 from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
 from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
@@ -212,8 +213,11 @@ class _Watch:
             )
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
         changed += [each for each in standing if self._write_standby(each, queued)]
-        self._past = _by_id(job for job in told if job.source == "accounting")
-        for job_id, past in _by_id(told).items():
+        lives = {job_id: lives_of(some) for job_id, some in _by_id(told).items()}
+        self._past = _by_id(
+            job for some in lives.values() for job in some if job.source == "accounting"
+        )
+        for job_id, past in lives.items():
             known[job_id] = [*past, *known.get(job_id, ())]
         changed += self._bill(bills, told)
         return changed + self._adopt(sent, queued) + self._journal(sent, known)
@@ -306,17 +310,16 @@ class _Watch:
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
         for job in told:  # with the components of heterogeneous jobs
             by_id[job.job_id.partition("+")[0]].append(job)
-        found = [each for each in bills if not is_gone(RunDir(Path(each.run_dir)))]
         return [
             RunDir(Path(each.run_dir))
-            for each in found
+            for each in bills
             if self._write_bill(each, by_id.get(each.attempt.job_id or "", []))
         ]
 
     def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
-        run_dir = RunDir(Path(due.run_dir))
+        run_dir, now = RunDir(Path(due.run_dir)), self._clock.now()
         with self._apart(run_dir):
-            record = bill_of_attempt(due, run_dir, told, self._find_site(), self._clock.now())
+            record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
             if record is not None:
                 # First: whoever is killed in between does both again. It holds up no bill.
                 self._settling.settle(run_dir, record)

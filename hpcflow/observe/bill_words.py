@@ -12,13 +12,14 @@ from hpcflow.model.journal import ChargeLine
 from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.bill import Bill, bill_of
+from hpcflow.sites.placement import partition_of_job
 from hpcflow.sites.schema import Partition, Site
 
 
 def bill_of_job(job: JobInfo, site: Site, now: datetime) -> Bill:
     """What a job costs that is no attempt of any run."""
     begin, end, elapsed_s = _times(job, now)
-    partition = site.partitions.get(key_of(site, job.partition) or "")
+    partition = site.partitions.get(key_of(site, job) or "")
     return _bill(job.usage or Usage(), partition, site, begin, end, elapsed_s)
 
 
@@ -40,10 +41,23 @@ def _times(job: JobInfo, until: datetime) -> tuple[datetime, datetime, Decimal]:
     return begin, max(begin, end), Decimal(job.elapsed_s or 0)
 
 
-def key_of(site: Site, slurm_partition: str | None) -> str | None:
-    """What the site file calls a partition of Slurm's."""
-    keys = (key for key in site.partitions if site.slurm_partition(key) == slurm_partition)
-    return next(keys, slurm_partition)
+def key_of(site: Site, job: JobInfo, sent_to: str | None = None) -> str | None:
+    """What the site file calls the partition in which a job was.
+
+    Args:
+        sent_to: what it calls that which the job was sent to, which is not always where it ran.
+            Where several keys are one partition of Slurm's this tells which; and where the file
+            knows nothing of the other, a site may have sent the job on by itself.
+    """
+
+    def is_there(key: str | None) -> bool:
+        names = (None, *(job.partition or "").split(","))  # of several where it never started
+        return key in site.partitions and site.slurm_partition(key) in names
+
+    if is_there(sent_to):
+        return sent_to
+    found = partition_of_job(site, job.partition, job.qos)
+    return found if is_there(found) else sent_to or job.partition
 
 
 def together(bills: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
 from hpcflow.observe.bill_words import bill_of_record, bill_words, key_of, together
+from hpcflow.observe.resized import is_resized, rest_of
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
@@ -44,32 +45,63 @@ def bill_of_attempt(
         return None
     if not any(isinstance(each, Ended) for each in own):
         return None
+    if is_elsewhere(due, site):
+        return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     job = record_of(due, told)
     if job is not None:
-        return accounted(due, job, site, now, components_of(job, told))
+        return accounted(due, job, site, now, others_of(job, told))
     return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
 
 
-def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
-    """The record in accounting of the life of a job that an attempt was; None where there is none,
-    it is not closed yet, or nobody can tell which of several it is.
+def is_elsewhere(due: DueBill, site: Site) -> bool:
+    """Whether its job was on another cluster than the run's site now: the run has been restored
+    from there. Then nobody can be asked what it took, and the prices here are not what it cost.
 
-    Ids wrap, and one id may be restarted many times: the name must agree, and the time of
-    submission wherever the attempt's is known.
+    Which cluster one looks from says nothing: homes are common to many.
     """
+    sent_to, cluster = due.attempt.journal.get("intended", {}).get("cluster"), site.cluster_name
+    return bool(sent_to and cluster and sent_to.lower() != cluster.lower())
+
+
+def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
+    """The record in accounting of the life of a job that an attempt was, or the first of several;
+    None where there is none, it, or another part of the job, is not closed yet, or nobody can tell
+    which of several lives it is.
+
+    Ids wrap, and one id may be restarted many times: the time of submission must agree, for people
+    rename their jobs; or, where the attempt's is not known, the name.
+    """
+    everything, attempt = list(told), due.attempt
     same = [
         job
-        for job in told
-        if job.source == "accounting"
-        and job.job_id == due.attempt.job_id
-        and job.job_name.strip() == due.attempt.job_name.strip()
-        and job.elapsed_s is not None
-        and (job.state is AttemptState.ENDED or job.ended_at is not None)
+        for job in everything
+        if job.source == "accounting" and job.job_id == attempt.job_id and _is_whole(job)
     ]
-    exact = [job for job in same if _agree(job.submitted_at, due.attempt.submitted_at)]
-    if exact:
-        return exact[-1]
-    return same[0] if len(same) == 1 else None
+    exact = [job for job in same if _agree(job.submitted_at, attempt.submitted_at)]
+    found = exact or [
+        job
+        for job in same
+        if job.job_name.strip() == attempt.job_name.strip()
+        and not _was_over_before(job, attempt.started_at)
+    ]
+    if not exact and len(found) != 1:
+        return None
+    record = found[-1]
+    parts = [record, *others_of(record, everything)]
+    is_resized_now = is_resized(next(reversed(rest_of(record, everything)), record))
+    return record if all(map(_is_whole, parts)) and not is_resized_now else None
+
+
+def _is_whole(job: JobInfo) -> bool:
+    """Whether a record says all that is charged for. One that ran, and does not say with what, is
+    no bill over nothing."""
+    is_over = job.state is AttemptState.ENDED or job.ended_at is not None
+    return is_over and job.elapsed_s is not None and (job.usage is not None or not job.elapsed_s)
+
+
+def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
+    """Whether it is that of a former life; what ended before does not end an attempt."""
+    return started_at is not None and job.ended_at is not None and job.ended_at < started_at
 
 
 def _agree(one: datetime | None, other: datetime | None) -> bool:
@@ -77,11 +109,13 @@ def _agree(one: datetime | None, other: datetime | None) -> bool:
     return one is not None and other is not None and one == other.replace(microsecond=0)
 
 
-def components_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
-    """The other components of a heterogeneous job, in this life of it; none of any other job."""
-    return [
+def others_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
+    """The other records of one life of a job: its components, if it is a heterogeneous one, and
+    what it was with other resources, if it was resized. None of most jobs."""
+    everything = list(told)
+    return rest_of(job, everything) + [
         each
-        for each in told
+        for each in everything
         if each.source == "accounting"
         and each.job_id.partition("+")[0] == job.job_id
         and each.job_id != job.job_id
@@ -90,48 +124,60 @@ def components_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
 
 
 def accounted(
-    due: DueBill, job: JobInfo, site: Site, now: datetime, components: Sequence[JobInfo] = ()
+    due: DueBill, job: JobInfo, site: Site, now: datetime, others: Sequence[JobInfo] = ()
 ) -> Accounted:
     """The bill by accounting.
 
     Args:
-        components: of a heterogeneous job: each has its own lines, and all are one sum.
+        others: by :func:`others_of`: each has its own lines, and all are one sum.
     """
-    key = due.attempt.partition or due.partition
+    key = key_of(site, job, _sent_to(due))
     until = due.attempt.ended_at or now
     bills = [bill_of_record(job, key, site, until)]
-    bills += [
-        bill_of_record(each, key_of(site, each.partition), site, until) for each in components
-    ]
+    bills += [bill_of_record(each, key_of(site, each), site, until) for each in others]
+    parts = [job, *(each for each in others if each.job_id == job.job_id)]
+    words = together(bills)
+    if len(parts) > 1:  # one after the other, and not beside each other
+        first = {name: bills[0][name] for name in ("nodes", "cpus", "mem_mb", "gpus")}
+        elapsed_s = sum((Decimal(each.elapsed_s or 0) for each in parts), Decimal(0))
+        words = {**words, **first, "elapsed_s": elapsed_s}
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
         job_id=job.job_id,
         source="accounting",
+        partition=key,
         started_at=job.started_at,
-        ended_at=job.ended_at,
+        ended_at=parts[-1].ended_at,
         account=job.account,
         qos=job.qos,
         tries=due.tries + 1,
-        **together(bills),
+        **words,
     )
 
 
 def estimated(
-    due: DueBill, run: Run, site: Site, now: datetime, *, is_final: bool = False
+    due: DueBill,
+    run: Run,
+    site: Site,
+    now: datetime,
+    *,
+    is_final: bool = False,
+    is_here: bool = True,
 ) -> Accounted:
     """The bill by the times that the job and the queue told, and by what was asked for.
 
     Args:
         is_final: there is nobody who could be asked later.
+        is_here: whether the job was on this site; else only its hours are known.
     """
     begin, end = due.attempt.started_at, due.attempt.ended_at
     usage, elapsed_s = Usage(), Decimal(0)
     if begin is not None and end is not None and end > begin:
-        usage = _asked_for(run, site)
+        usage = _asked_for(run, site) if is_here else _said(run)
         elapsed_s = Decimal(str((end - begin).total_seconds()))
     at = end or now
-    key = due.attempt.partition or due.partition
+    key = _sent_to(due) if is_here else None
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
@@ -144,10 +190,20 @@ def estimated(
     )
 
 
+def _sent_to(due: DueBill) -> str:
+    """The key of its partition in the site file, as far as hpcflow has a say."""
+    return due.attempt.partition or due.partition
+
+
 def _asked_for(run: Run, site: Site) -> Usage:
     try:
         return usage_of(place(run.spec, site, prefer=run.partition, is_granted=True))
-    except HpcflowError:  # the site file has changed since: what the run says by itself is left
-        resources = run.spec.resources
-        gpus = resources.nodes * resources.gpus_per_node
-        return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})
+    except HpcflowError:  # the site file has changed since
+        return _said(run)
+
+
+def _said(run: Run) -> Usage:
+    """What a run says by itself."""
+    resources = run.spec.resources
+    gpus = resources.nodes * resources.gpus_per_node
+    return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})

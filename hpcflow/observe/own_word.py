@@ -91,6 +91,15 @@ def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
     return None
 
 
+def last_event_at(run_dir: RunDir, number: int) -> datetime | None:
+    """The time that the last event of the job bears; None without one."""
+    for event in map(parse_event, _lines_from_end(run_dir.attempt(number).events)):
+        if event is not None:
+            with suppress(ValueError):
+                return from_text(event["at"])
+    return None
+
+
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of a file; none where it cannot be read. One that is too long comes in pieces, of
     which the first ones are too long as well."""

@@ -243,7 +243,7 @@ def adopted(
     run_dir = RunDir(Path(row.run_dir))
     try:
         run, site = read_run(run_dir), find_site(row.site)
-        placement = place(run.spec, site, is_granted=True)
+        placement = place(run.spec, site, prefer=run.partition, is_granted=True)
     except HpcflowError:
         return None
     pledge = commitment_of(run, row.attempt, placement, site=site, home=home, clock=clock).pledge

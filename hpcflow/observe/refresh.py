@@ -17,6 +17,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns
+from hpcflow.storage.runs import is_gone
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -146,7 +147,7 @@ def _refresh_live(
     due = [
         each
         for each in ledger.due_bills(clock.now(), user=user, limit=_BILLS_AT_ONCE)
-        if own.has(each.attempt.run_id, each.run_dir)
+        if own.has(each.attempt.run_id, each.run_dir) and not is_gone(RunDir(Path(each.run_dir)))
     ]
     warnings = own.warnings()
     if live or standbys or resting or due:

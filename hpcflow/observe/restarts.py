@@ -20,10 +20,6 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 
-#: Accounting's word for a record that ends because the job was given other resources, not because
-#: it was started again.
-_RESIZED = "RESIZING"
-
 
 def may_be_restarted(run_dir: RunDir, attempt: AttemptView, job: JobInfo | None) -> bool:
     """Whether an answer, or its absence, leaves room for a restart that the journal lacks.
@@ -54,7 +50,7 @@ def follow_restarts(
     run_dir: RunDir,
     attempt: AttemptView,
     job: JobInfo | None,
-    past: Sequence[JobInfo],
+    lives: Sequence[JobInfo],
     clock: Clock,
     *,
     is_certain: bool = True,
@@ -64,7 +60,7 @@ def follow_restarts(
     Args:
         attempt: is not over, as far as the ledger knows.
         job: what is known of the job now; None when nobody knows it any more.
-        past: accounting's records of it, oldest first.
+        lives: what accounting knows of it, oldest first.
         is_certain: whether accounting has said all that it knows.
 
     Returns:
@@ -79,7 +75,6 @@ def follow_restarts(
         last = last_attempt(written)
         if last.number != attempt.attempt or not last.is_live or last.job_id != attempt.job_id:
             return None
-        lives = [each for each in past if normalize_raw_state(each.raw_state) != _RESIZED]
         claimed = claims_after(run_dir, last.number, last.job_id or "")
         restarts = max(_restarts(job, lives, last, written), last.restarts + claimed)
         if restarts <= last.restarts:

@@ -110,6 +110,7 @@ def taken_over(
     cluster: str | None,
     now: datetime,
     exit_code: Callable[[int], int | None],
+    ended_at: Callable[[int], datetime | None],
     why: str,
 ) -> list[JournalRecord]:
     """Ends for all that is open in the journal of a run which comes from another cluster.
@@ -119,6 +120,7 @@ def taken_over(
     Args:
         cluster: the name of this one; what was sent to it goes on to be looked up.
         exit_code: attempt -> what its program reported in the end; None where it did not.
+        ended_at: attempt -> when it last said anything; None where it did not.
         why: where the run comes from, for people.
     """
     ends: list[JournalRecord] = []
@@ -141,7 +143,15 @@ def taken_over(
         code = exit_code(number)
         cause = cause_of_end("", code)
         ends.append(
-            Ended(at=now, attempt=number, cause=cause, raw_state="", exit_code=code, rule=why)
+            Ended(
+                at=now,
+                attempt=number,
+                cause=cause,
+                raw_state="",
+                exit_code=code,
+                ended_at=ended_at(number),
+                rule=why,
+            )
         )
     standby = last_attempt(list(records)).standby
     if standby is None or standby.is_void or standby.intent is None:

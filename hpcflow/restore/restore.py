@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeAlias
 
 from hpcflow.clock import Clock
@@ -23,7 +24,7 @@ from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
-from hpcflow.observe.own_word import last_exit
+from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS
@@ -307,6 +308,7 @@ class _Restoring:
             cluster=self._cluster,
             now=now,
             exit_code=exit_code,
+            ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
         if not journals.is_at_rest([*records, *new]):

@@ -162,8 +162,9 @@ class Scheduler(Protocol):
         """One batched question to accounting, duplicates (requeues) included, oldest first.
 
         What is told is of jobs that have one of these ids or one of these names, or whose name
-        begins with the prefix. A site that has no accounting answers with nothing: nobody knows
-        more than the queue.
+        begins with the prefix, and that were submitted since then; with a prefix also of those
+        that were submitted before, and ran since then. A site that has no accounting answers with
+        nothing: nobody knows more than the queue.
 
         Raises:
             SchedulerUnavailable: accounting does not answer.

@@ -91,6 +91,11 @@ class Rates(Section):
         found: Decimal | None = getattr(self, name)
         return found
 
+    def priced_types(self) -> list[tuple[str, str]]:
+        """The types of GPU that have a price of their own, each with the key that has it."""
+        keys = ("gpu_type_hour_usd", "gpu_type_hour_su")
+        return [(key, gpu_type) for key in keys for gpu_type in getattr(self, key)]
+
     def is_said(self, *, in_money: bool) -> bool:
         """Whether there is any price, in money or in service units."""
         by_type = self.gpu_type_hour_usd if in_money else self.gpu_type_hour_su

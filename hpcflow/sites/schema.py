@@ -383,6 +383,11 @@ class Site(Section):
                 raise WrongKey(
                     f"{partition.gpu_type} is not among gpu_types", "partitions", name, "gpu_type"
                 )
+            for key, gpu_type in partition.price.priced_types() if partition.price else ():
+                if gpu_type not in self.gpu_types:
+                    raise WrongKey(
+                        f"{gpu_type} is not among gpu_types", "partitions", name, "price", key
+                    )
         return self
 
     def read_from(self, document: Document) -> Site:

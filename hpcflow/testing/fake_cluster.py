@@ -58,8 +58,10 @@ class FakeCluster:
         self._gpus: dict[str, dict[str, int]] = {}  # of each node
         self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
+        self._resized: dict[str, JobInfo] = {}  # since when it is as it is, for accounting
         self._components: dict[str, list[tuple[str, Usage]]] = {}
         self.forgets_records = False  # slurmdbd answers, and has not heard of any job
+        self.tells_no_usage = False  # it has not heard of what jobs were allocated
         self.next_id: str | None = None  # one that was given before, as after a crash
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
@@ -69,6 +71,21 @@ class FakeCluster:
     def wait_for(self, job_id: str, reason: str) -> None:
         """Why a waiting job waits, in Slurm's words."""
         self._jobs[job_id] = replace(self._jobs[job_id], reason=reason)
+
+    def move(self, job_id: str, partition: str) -> None:
+        """``scontrol update partition=…``, by its owner."""
+        self._jobs[job_id] = replace(self._jobs[job_id], partition=partition)
+
+    def resize(self, job_id: str, nodes: Sequence[str]) -> None:
+        """``scontrol update NumNodes=…`` of one that runs: accounting begins a record of its own,
+        and the queue says as before when the job was submitted."""
+        job, now = self._jobs[job_id], self._clock.now()
+        part = replace(self._resized.get(job_id, job), nodes=job.nodes)
+        state = attempt_state("RESIZING")
+        ended = replace(part, raw_state="RESIZING", state=state, ended_at=now)
+        self._past.append(replace(ended, source="accounting"))
+        self._jobs[job_id] = replace(job, nodes=tuple(nodes))
+        self._resized[job_id] = replace(job, submitted_at=now, started_at=now)
 
     def rename(self, job_id: str, job_name: str) -> None:
         """``scontrol update jobname=…``, by its owner."""
@@ -137,7 +154,12 @@ class FakeCluster:
 
     def forget(self, job_id: str) -> None:
         """The queue loses a job at once, accounting keeps it."""
-        self._past.append(replace(self._jobs.pop(job_id), source="accounting"))
+        self._past.append(replace(self._part(self._jobs.pop(job_id)), source="accounting"))
+
+    def _part(self, job: JobInfo) -> JobInfo:
+        """A job as accounting has it since it was resized."""
+        part = self._resized.get(job.job_id, job)
+        return replace(job, submitted_at=part.submitted_at, started_at=part.started_at)
 
     def _add_all(
         self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
@@ -237,7 +259,7 @@ class FakeCluster:
     def _records(self) -> list[JobInfo]:
         """What accounting knows: what was, and what is. No restarts: Slurm before 24.11."""
         source: Literal["accounting"] = "accounting"
-        known = [] if self.forgets_records else [*self._past, *self._jobs.values()]
+        known = [] if self.forgets_records else [*self._past, *map(self._part, self._jobs.values())]
         found = []
         for job in known:
             record = replace(
@@ -246,7 +268,7 @@ class FakeCluster:
                 restarts=None,
                 qos="normal",
                 elapsed_s=self._elapsed_s(job),
-                usage=self._usage(job) if job.nodes else None,
+                usage=self._usage(job) if job.nodes and not self.tells_no_usage else None,
             )
             found.append(record)
             for number, (partition, usage) in enumerate(self._components.get(job.job_id, ()), 1):
@@ -260,7 +282,7 @@ class FakeCluster:
 
     def rename_record(self, job_id: str, name: str) -> None:
         """The id is that of another job by now; the queue has forgotten the first."""
-        job = replace(self._jobs.pop(job_id), job_name=name)
+        job = replace(self._jobs.pop(job_id), job_name=name, submitted_at=self._clock.now())
         self._past.append(replace(job, source="accounting"))
 
     def change_record(self, job_id: str, *, ended_at: datetime) -> None:

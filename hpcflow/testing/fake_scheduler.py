@@ -161,11 +161,14 @@ class FakeScheduler(FakeOutlook):
             (
                 job
                 for job in self._records()
-                if _submitted(job) >= since
-                and (
-                    job.job_id.partition("+")[0] in job_ids
-                    or job.job_name in job_names
-                    or (name_prefix is not None and job.job_name.startswith(name_prefix))
+                if (
+                    _submitted(job) >= since
+                    and (job.job_id.partition("+")[0] in job_ids or job.job_name in job_names)
+                )
+                or (
+                    name_prefix is not None
+                    and job.job_name.startswith(name_prefix)
+                    and (job.ended_at is None or job.ended_at >= since)
                 )
             ),
             key=_submitted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,32 @@ def test_another_price_is_found(desk: Watched) -> None:
     (found,) = audited(desk).differences
     assert (found.what, found.billed) == ("cost_usd", "6.00000000")
     assert found.now == "8.00000000"
+
+
+def test_every_difference_is_found_be_it_less_than_a_cent(desk: Watched) -> None:
+    """A hundred thousand of them are hundreds of dollars."""
+    gpu = desk.site.partitions["gpu"]
+    assert gpu.price is not None
+    dear = gpu.price.model_copy(update={"gpu_hour_usd": Decimal("3.001")})
+    changed = gpu.model_copy(update={"price": dear})
+    desk.site = desk.site.model_copy(update={"partitions": {"gpu": changed}})
+    (found,) = audited(desk).differences
+    assert (found.what, found.billed, found.now) == ("cost_usd", "6.00000000", "6.00200000")
+
+
+def test_what_it_would_have_cost_where_nobody_is_preempted_is_audited_too(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.slurm.move(launched.job_id, "spot")
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    gpu, spot = desk.site.partitions["gpu"], desk.site.partitions["spot"]
+    here = gpu.model_copy(update={"gpu_type": "fake"})
+    desk.site = desk.site.model_copy(update={"partitions": {"gpu": here, "spot": spot}})
+    what = {(each.run_id, each.what, each.now) for each in audited(desk).differences}
+    assert what == {(launched.run_id, "on_demand_usd", None)}
 
 
 def test_another_time_is_found(desk: Watched) -> None:
@@ -142,6 +169,31 @@ def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: W
     assert audited(desk, since=desk.clock.now()).unknown == []
 
 
+def test_a_job_that_ended_in_this_time_is_found_however_long_ago_it_was_sent(
+    desk: Watched,
+) -> None:
+    job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1", hours=72)
+    late = desk.launch()
+    desk.clock.advance(60)
+    desk.slurm.end(late.job_id, "COMPLETED", exit_code=0)
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    since = desk.clock.now() - timedelta(hours=1)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        found = audit(
+            ledger,
+            ledger.bills(since=since, until=desk.clock.now(), filters={}),
+            user=desk.settings.user,
+            since=since,
+            until=desk.clock.now() + timedelta(days=1),
+            connect=lambda _: desk.slurm,
+            find_site=lambda _: desk.site,
+            now=desk.clock.now(),
+        )
+    assert (found.checked, [each.job_id for each in found.unknown]) == (1, [job_id])
+
+
 def test_of_two_site_files_for_one_cluster_each_stray_job_is_listed_once(desk: Watched) -> None:
     job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1")
     sent_by_nobody(desk, "hpcflow-daemon-0815")
@@ -200,6 +252,22 @@ def test_five_requeues_under_one_id_are_six_attempts_and_a_seventh_life_is_nobod
         (launched.job_id, "a life of its job that is no attempt")
     ]
     assert found.differences == []
+
+
+def test_a_job_that_its_owner_renamed_is_neither_a_difference_nor_a_job_of_hpcflows(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.rename(launched.job_id, "my best run")
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    found = audited(desk)
+    assert (found.checked, found.differences) == (2, [])
+    assert (found.unknown, found.helpers) == ([], [])
 
 
 def test_an_id_that_was_given_again_is_another_job(desk: Watched) -> None:

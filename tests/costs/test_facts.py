@@ -186,6 +186,19 @@ def test_what_a_purge_took_went_nobody_knows_when(records: Records) -> None:
     assert found.lost_checkpoints == 1
 
 
+def test_one_that_was_removed_and_fetched_again_has_the_size_that_it_had(records: Records) -> None:
+    records.event("checkpoint", 1)
+    records.event("checkpoint_removed", 3)
+    records.restored(7, 400, size_bytes=9500)
+    records.make()
+    found = records.on_scratch()
+    assert found.stored == [
+        Stored(records.row, SCRATCH, 5000, at(1), at(3)),
+        Stored(records.row, SCRATCH, 5000, at(7), None),
+    ]
+    assert found.lost_checkpoints == 0
+
+
 def test_one_path_has_one_checkpoint_at_a_time(records: Records) -> None:
     records.event("checkpoint", 1)
     records.event("checkpoint", 3, size_bytes=7)

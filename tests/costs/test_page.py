@@ -155,3 +155,9 @@ def test_without_matplotlib_it_is_said_what_to_install(
     with pytest.raises(InputError, match="matplotlib") as error:
         page(content(rows))
     assert error.value.next_action == "pip install 'hpcflow[reports]'"
+
+
+def test_where_nothing_has_a_price_nobody_knows_what_was_saved() -> None:
+    text = page(content([row("a-1", cost_usd=None)]))
+    cards = dict(re.findall(r'<span class="dim">([^<]*)</span>\s*<b>([^<]*?) ?<', text))
+    assert (cards["Spent"], cards["Wasted"], cards["Saved"]) == ("?", "?", "?")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.derive import derive_attempt, derive_run, money, run_row
+from hpcflow.ledger.derive import bill_due_at, derive_attempt, derive_run, money, run_row
 from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, AttemptRow, RunRow
 from hpcflow.model.journal import Restored
@@ -401,7 +401,24 @@ def test_run_json_becomes_a_full_job_record() -> None:
 
 @pytest.mark.parametrize(
     ("text", "amount"),
-    [("1E+3", "1000"), ("0.10", "0.10"), ("NaN", None), ("much", None), (None, None)],
+    [
+        *(("1E+3", "1000"), ("0.10", "0.10"), ("NaN", None), ("much", None), (None, None)),
+        *(("1E+999999", None), ("1E-999999", None)),  # longer than anybody has memory for
+        *(("9E+18", "9" + "0" * 18), ("1E+19", None)),  # and sums must be shown to eight places
+    ],
 )
 def test_money_is_plain_digits(text: str | None, amount: str | None) -> None:
     assert money(text) == amount
+
+
+def test_accounting_is_asked_for_a_bill_for_a_week() -> None:
+    """As docs/costs.md says."""
+    journal: dict[str, Any] = {"submitted": {}, "ended": {"at": to_text(at(0))}}
+    asked = []
+    while (due := bill_due_at(journal)) is not None:
+        asked.append(due)
+        bill = {"source": "events", "at": to_text(due), "tries": len(asked)}
+        journal["accounted"] = bill
+    waits_min = [(b - a).total_seconds() / 60 for a, b in pairwise(asked)]
+    assert waits_min[:3] == [0.5, 2, 8]
+    assert 7 <= (asked[-1] - at(0)).days < 8

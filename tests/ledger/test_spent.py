@@ -65,6 +65,16 @@ def test_bills_are_of_what_has_ended_in_this_time(ledger: Ledger, tmp_path: Path
     assert ledger.bills(since=at(0), until=at(99), filters={"user_name": "grace"}) == []
 
 
+def test_what_is_next_to_nothing_is_plain_digits_in_every_database(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path)
+    ledger.apply([change_of(run, [*lived(1, 60), accounted(1, "0.00000050")], [])])
+    (row,) = ledger.bills(since=at(0), until=at(99), filters={})
+    assert row.cost_usd == "0.00000050"
+    assert ledger.run(run.run_id).run.cost_usd == "0.00000050"
+
+
 def test_jobs_are_those_that_run_too(ledger: Ledger, tmp_path: Path) -> None:
     one, other = fill(ledger, tmp_path)
     found = ledger.jobs(user="ada")

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from hpcflow.costs.audit import audit
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Accounted
+from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
+from hpcflow.observe.billing import record_of
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
 
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 GPUS = "resources: {time_limit: 2h, account: physics, gpus_per_node: 2, partition: gpu}\n"
 
 
@@ -145,6 +150,28 @@ def test_a_job_that_never_started_costs_nothing(desk: Watched) -> None:
     assert not desk.seen(launched.run_id).run.is_estimate
 
 
+def test_an_attempt_that_never_ran_where_there_is_no_price_leaves_the_sum_of_its_run(
+    desk: Watched,
+) -> None:
+    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.clock.advance(3600)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=10)
+    for _ in range(2):
+        desk.tick()
+        desk.clock.advance(60)
+    assert any(job.job_id != launched.job_id for job in desk.slurm.queue())
+    desk.cancel(RunDir(launched.run_dir))
+    gpu = desk.site.partitions["gpu"].model_copy(update={"price": None})
+    desk.site = desk.site.model_copy(update={"partitions": {"gpu": gpu}})
+    desk.look()
+    look_later(desk)
+    found = [(row.elapsed_s, row.cost_usd) for row in attempts(desk, launched.run_id)]
+    assert found == [(3600, "6.00000000"), (0, None)]
+    assert Decimal(desk.seen(launched.run_id).run.cost_usd or 0) == 6
+
+
 def test_a_partition_without_a_price_is_counted_in_hours(desk: Watched) -> None:
     gpu = desk.site.partitions["gpu"].model_copy(update={"price": None})
     partitions = {**desk.site.partitions, "gpu": gpu}
@@ -194,6 +221,20 @@ def test_a_job_of_another_name_with_the_same_id_is_not_its_bill(desk: Watched) -
     assert [bill.source for bill in bills(launched.run_dir)] == ["events"]
 
 
+def test_a_job_that_its_owner_renamed_is_known_by_its_id_and_when_it_was_submitted(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.rename(launched.job_id, "my best run")
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.source, bill.cost_usd) == ("accounting", Decimal(6))
+
+
 def test_the_components_of_a_heterogeneous_job_are_lines_of_one_sum(desk: Watched) -> None:
     launched = desk.launch()
     desk.slurm.add_component(launched.job_id, "spot", Usage(nodes=2, cpus=8, gpus={"a100": 4}))
@@ -226,6 +267,89 @@ def test_a_component_without_a_price_leaves_the_sum_without_one(desk: Watched) -
     assert (bill.cost_usd, bill.gpu_hours) == (None, Decimal(3))
 
 
+def test_a_job_that_was_moved_to_another_partition_has_the_price_of_that(desk: Watched) -> None:
+    """By ``scontrol update partition=…``, while it waited."""
+    launched = desk.launch()
+    desk.slurm.move(launched.job_id, "spot")
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.partition, bill.cost_usd, bill.on_demand_usd) == ("spot", Decimal(2), Decimal(6))
+    (row,) = attempts(desk, launched.run_id)
+    assert row.partition == "spot"
+    desk.assert_rebuilt_alike(launched.run_id)
+
+
+def test_of_several_names_for_a_partition_of_slurms_that_stays_which_the_job_was_sent_to(
+    desk: Watched,
+) -> None:
+    gpu = desk.site.partitions["gpu"]
+    debug = gpu.model_copy(update={"slurm_partition": "gpu", "qos": "debug", "price": None})
+    desk.site = desk.site.model_copy(update={"partitions": {"debug": debug, "gpu": gpu}})
+    launched = desk.launch()
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.partition, bill.cost_usd) == ("gpu", Decimal(6))
+
+
+def test_a_record_that_ran_and_says_not_with_what_is_no_bill_over_nothing(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.tells_no_usage = True
+    desk.look()
+    look_later(desk)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.source, bill.cost_usd) == ("events", Decimal(6))
+    desk.slurm.tells_no_usage = False
+    look_later(desk)
+    assert [each.source for each in bills(launched.run_dir)] == ["events", "accounting"]
+
+
+def test_while_a_component_of_a_heterogeneous_job_is_not_over_its_bill_is_to_come(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    (record,) = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    running = replace(
+        record, job_id=f"{record.job_id}+1", ended_at=None, state=AttemptState.RUNNING
+    )
+    assert record_of(due, [record, running]) is None
+    over = replace(running, ended_at=record.ended_at, state=AttemptState.ENDED)
+    assert record_of(due, [record, over]) == record
+
+
+def test_the_record_of_a_former_life_is_not_that_of_one_whose_submission_nobody_saw(
+    desk: Watched,
+) -> None:
+    """Each is billed once, also while the record of the second is on its way to slurmdbd."""
+    launched = desk.launch()
+    desk.clock.advance(1800)
+    desk.slurm.end(launched.job_id, "NODE_FAIL")
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    (record,) = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    assert record_of(due, [record]) == record
+    now = desk.clock.now()
+    second = replace(due.attempt, attempt=2, submitted_at=now, started_at=now, ended_at=now)
+    assert record_of(replace(due, attempt=second), [record]) is None
+    unseen = replace(due.attempt, submitted_at=now, started_at=None)
+    assert record_of(replace(due, attempt=unseen), [record]) == record, "that may be its own"
+
+
 def test_a_run_directory_that_is_gone_keeps_no_other_from_its_bill(desk: Watched) -> None:
     gone, other = desk.launch(), desk.launch()
     for each in (gone, other):
@@ -234,3 +358,90 @@ def test_a_run_directory_that_is_gone_keeps_no_other_from_its_bill(desk: Watched
     shutil.rmtree(gone.run_dir)
     look_later(desk)
     assert len(bills(other.run_dir)) == 1
+
+
+def test_bills_that_can_never_be_written_keep_no_others_waiting_and_nobody_asks_for_them(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpcflow.observe.refresh._BILLS_AT_ONCE", 2)
+    gone = [desk.launch() for _ in range(2)]
+    for each in gone:
+        desk.slurm.end(each.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    for each in gone:
+        shutil.rmtree(each.run_dir)
+    desk.clock.advance(60)
+    other = desk.launch()
+    desk.slurm.end(other.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    assert len(bills(other.run_dir)) == 1
+    before = desk.slurm.calls.count("accounting")
+    look_later(desk)
+    assert desk.slurm.calls.count("accounting") == before
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_job_that_was_resized_is_one_attempt_and_all_of_it_is_charged(
+    desk: Watched, is_forgotten: bool
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(1800)
+    desk.slurm.resize(launched.job_id, ["n1", "n2"])
+    desk.clock.advance(3600)
+    desk.slurm.resize(launched.job_id, ["n1"])
+    desk.clock.advance(1800)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    if is_forgotten:
+        desk.slurm.forget(launched.job_id)
+    for _ in range(3):
+        look_later(desk)
+    (row,) = attempts(desk, launched.run_id)
+    assert (row.cause, row.elapsed_s, row.gpu_hours) == ("completed", 7200, 6)
+    (bill,) = bills(launched.run_dir)
+    assert (bill.cost_usd, bill.nodes) == (Decimal(18), 1)
+    assert bill.ended_at == row.ended_at
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        found = audit(
+            ledger,
+            ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
+            user=desk.settings.user,
+            since=None,
+            until=desk.clock.now(),
+            connect=lambda _: desk.slurm,
+            find_site=lambda _: desk.site,
+            now=desk.clock.now(),
+        )
+    assert (found.checked, found.differences, found.unknown) == (1, [], [])
+
+
+def test_while_accounting_does_not_say_how_a_resized_job_went_on_its_bill_is_to_come(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(1800)
+    desk.slurm.resize(launched.job_id, ["n1", "n2"])
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    told = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    assert record_of(due, told) == told[0]
+    assert record_of(due, told[:1]) is None
+
+
+def test_who_looks_from_another_cluster_writes_no_bill_for_good(desk: Watched) -> None:
+    """Homes are common to many clusters: what the one of the run knows is asked there."""
+    launched = desk.launch()
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    here, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="another")
+    look_later(desk)
+    desk.slurm = here
+    look_later(desk)
+    assert [bill.source for bill in bills(launched.run_dir)][-1] == "accounting"
+    assert all(bill.cost_usd == 6 for bill in bills(launched.run_dir))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
-from hpcflow.model.journal import Ended, Held, Restored, Submitted, Withdrawn
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Accounted, Ended, Held, Restored, Submitted, Withdrawn
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
 from hpcflow.restore.request import Changes, endpoint_of, of_elsewhere
@@ -22,6 +24,8 @@ from hpcflow.storage.rundir import read_run
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.restore.mirrored import contents, mirror, purge
 from tests.restore.owner import Owner, home_of
+
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
@@ -108,6 +112,60 @@ def test_jobs_of_the_other_cluster_are_asked_for_by_nobody(owner: Owner, other: 
     assert other.seen(run_dir.path.name).attempts[0].cause is Cause.VANISHED
     other.resume(there)
     assert len(other.alive()) == 2
+
+
+def test_what_ran_on_the_other_cluster_is_charged_by_no_price_of_this_one(
+    owner: Owner, other: Owner
+) -> None:
+    """Nobody here can ask what it took: its hours are known, as far as it wrote them down."""
+    run_dir = owner.mirrored(100, end=None)
+    run_id = run_dir.path.name
+    told = [
+        {"event": "started", "at": "2026-03-01T00:00:00.000Z", "job_id": "1001", "nodes": ["n1"]},
+        {"event": "progress", "at": "2026-03-01T00:30:00.000Z", "train_step": 100},
+    ]
+    with run_dir.attempt(1).events.open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in told)
+    mirror(run_dir, owner.remote)
+    there = _take(other, run_id)
+    for _ in range(2):
+        other.look()
+        other.clock.advance(60)
+    (first,) = other.seen(run_id).attempts
+    assert (first.billed_by, first.cost_usd) == ("events", None)
+    assert first.elapsed_s == 1800, "three hours later it came here"
+    for _ in range(3):
+        other.clock.advance(timedelta(days=9).total_seconds())
+        other.look()
+    bills = [each for each in journal.read(there) if isinstance(each, Accounted)]
+    assert len(bills) == 1, "nobody will ever know better"
+
+
+def test_a_bill_of_the_other_cluster_is_no_difference_here(owner: Owner, other: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    for _ in range(2):
+        owner.look()
+        owner.clock.advance(60)
+    run_id = run_dir.path.name
+    assert owner.seen(run_id).attempts[0].billed_by == "accounting"
+    mirror(run_dir, owner.remote)
+    _take(other, run_id)
+    other.look()
+    with open_ledger(other.settings.ledger_url) as ledger:
+        rows = ledger.bills(since=BEGIN, until=other.clock.now(), filters={})
+        found = audit(
+            ledger,
+            rows,
+            user=other.settings.user,
+            since=None,
+            until=other.clock.now(),
+            connect=lambda _: other.slurm,
+            find_site=lambda _: other.site,
+            now=other.clock.now(),
+        )
+    assert [row.billed_by for row in rows] == ["accounting"]
+    assert (found.checked, found.differences, found.problems) == (0, [], [])
+    assert found.uncheckable == 1
 
 
 def test_what_the_job_itself_said_last_is_its_end(owner: Owner, other: Owner) -> None:

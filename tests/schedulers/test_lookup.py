@@ -125,6 +125,7 @@ def test_all_jobs_whose_names_begin_so_are_told_of_with_one_question(
             ("9_1", "hpcflow:y-20260301-aaaaaaaa:1"),
         )
     ]
+    rows[1]["Submit"] = "2019-01-01T00:00:00"  # and it ran since then, or it were not told of
     sacct = install(
         slurm, tmp_path, "sacct", stdout=_accounting_text(*rows), then='echo x >> "$0.calls"'
     )

@@ -99,6 +99,10 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     [
         ("{cpus_per_node: 8, gpus_per_node: 4, gpu_type: a100}", "a100 is not among gpu_types"),
         ("{cpus_per_node: 8, gpu_type: a100}", "gpus_per_node is 0"),
+        (
+            "{cpus_per_node: 8, price: {gpu_hour_usd: '1', gpu_type_hour_usd: {h1OO: '6'}}}",
+            "h1OO is not among gpu_types",
+        ),
         ("{cpus_per_node: 8, nodes_min: 3, nodes_max: 2}", "more than nodes_max"),
         (
             "{cpus_per_node: 8, time_limit_max: 1h, time_limit_default: 2h}",

@@ -168,7 +168,8 @@ class SlurmCommands:
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
         # sacct takes ids and names together for jobs that have both.
         is_narrow = not (job_names or name_prefix) and 0 < len(known) <= _MAX_IDS
-        told = self._accounting(since, *(("--jobs", ",".join(known)) if is_narrow else ()))
+        options = ("--jobs", ",".join(known)) if is_narrow else ()
+        told = self._accounting(since, *options, is_any_age=name_prefix is not None)
         by_id, names = select(told, job_ids), frozenset(job_names)
         seen = {ids.base(job.job_id) for job in by_id}
         by_name = (job for job in told if job.job_name in names)
@@ -269,7 +270,9 @@ class SlurmCommands:
         jobs = self._queue(job_name)
         return [job.job_id for job in jobs if job.state is not AttemptState.ENDED]
 
-    def _accounting(self, since: datetime, *options: str) -> list[JobInfo]:
+    def _accounting(
+        self, since: datetime, *options: str, is_any_age: bool = False
+    ) -> list[JobInfo]:
         earliest = since - _CLOCK_SLACK
         argv = [
             *("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2"),
@@ -285,7 +288,7 @@ class SlurmCommands:
         return [
             job
             for job in parse_jobs.parse_accounting(text)
-            if job.submitted_at is None or job.submitted_at >= earliest
+            if is_any_age or job.submitted_at is None or job.submitted_at >= earliest
         ]
 
     def _ask_accounts(self, user: str) -> frozenset[str] | None:
