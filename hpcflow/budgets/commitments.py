@@ -16,13 +16,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.amounts import NOTHING
 from hpcflow.budgets.carrying import carried_line, is_worth_it
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.budgets.state import Budget, Entry, Standing, fold
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 
@@ -35,12 +35,13 @@ def commit(
     pledges: Sequence[Pledge],
     clock: Clock,
     *,
-    spent: Amounts = NOTHING,
+    earlier: Sequence[str] = (),
 ) -> None:
     """Commit what attempts may take, to each budget that they count against: all, or none.
 
     Args:
-        spent: by attempts of the same run before, should its config set its own budget now.
+        earlier: lines of the attempts of the same run before, with which a budget begins that its
+            config sets now.
 
     Raises:
         BudgetError: a hard budget has no room; nothing is committed.
@@ -59,10 +60,10 @@ def commit(
         for pledge in pledges:
             scope = Scope("run", pledge.run_id)
             of_run = budgets.get(scope, Budget(scope))
-            if (change := _own_change(of_run, pledge, spent, now)) is not None:
-                of_run.change(change)
-                budgets[scope] = of_run
-                lines[scope].append(change.to_line())
+            if (change := _own_change(of_run, pledge, now)) is not None:
+                some = [change.to_line(), *(earlier if change.opening is not None else ())]
+                budgets[scope] = fold(of_run, (line.encode() for line in some))
+                lines[scope] += some
         for number, pledge in enumerate(pledges):
             concerned = [
                 budget
@@ -111,12 +112,12 @@ def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
     return pledge.to_line(now)
 
 
-def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -> Change | None:
+def _own_change(budget: Budget, pledge: Pledge, now: datetime) -> Change | None:
     """Sets the budget that a run's config asks for; None where that was done."""
     if _is_said(budget, pledge.own):
         return None
     is_new = budget.terms is None and pledge.own is not None
-    opening = Opening(spent) if is_new else None
+    opening = Opening(NOTHING) if is_new else None
     return Change(now, pledge.by, pledge.own, how="config", opening=opening)
 
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hpcflow.budgets.amounts import NOTHING, Amounts, billed, total
+from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.commitments import commit, no_room_for, release
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import terms_of
 from hpcflow.budgets.room import Pledge, warnings_of
 from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.launch.price import amounts_of
-from hpcflow.model.journal import Accounted
+from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.model.journal import Accounted, Submitted
 from hpcflow.model.run import Run
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.rundir import read_run
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +44,8 @@ class Commitment:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read or written.
         """
-        spent = NOTHING if self.pledge.own is None else spent_by(run_dir)
-        commit(self.folder, [self.pledge], clock, spent=spent)
+        earlier = () if self.pledge.own is None else _earlier(self.pledge, run_dir, clock.now())
+        commit(self.folder, [self.pledge], clock, earlier=earlier)
 
     def require_room(self, clock: Clock) -> None:
         """Refuse as :meth:`make` would at this moment; nothing is written.
@@ -122,11 +125,27 @@ def commitment_of(
     return Commitment(budgets_of(site, home), pledge)
 
 
-def spent_by(run_dir: RunDir) -> Amounts:
-    """What the attempts of a run came to, by their bills."""
-    bills = {
-        each.attempt: billed(each.cost_usd, each.cost_su, each.gpu_hours, each.elapsed_s)
-        for each in journal.read(run_dir)
-        if isinstance(each, Accounted)
-    }
-    return total(bills.values())
+def settlement_of(record: Accounted, run: Run) -> Settlement:
+    """What a bill in the journal of ``run`` is to its budgets."""
+    return Settlement(
+        run.run_id,
+        record.attempt,
+        run.user,
+        scopes_of_run(run),
+        billed(record.cost_usd, record.cost_su, record.gpu_hours, record.elapsed_s),
+        record.ended_at or record.at,
+        is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
+        billed_at=record.at,
+    )
+
+
+def _earlier(pledge: Pledge, run_dir: RunDir, now: datetime) -> list[str]:
+    """The attempts before, each by its bill; those without one yet, by all that they may take."""
+    records, run = journal.read(run_dir), read_run(run_dir)
+    bills = {each.attempt: each for each in records if isinstance(each, Accounted)}
+    sent = {each.attempt for each in records if isinstance(each, Submitted)}
+    unbilled = sorted(sent - bills.keys() - {pledge.attempt})
+    return [
+        *(settlement_of(each, run).to_line() for each in bills.values()),
+        *(replace(pledge, attempt=number).to_line(now) for number in unbilled),
+    ]

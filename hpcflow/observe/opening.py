@@ -54,7 +54,8 @@ def set_budget(
         if ledger is None:
             raise LedgerError("the ledger does not answer, and nobody knows what was spent before")
         rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
-        change = replace(change, opening=_opening(rows, clock.now()))
+        # A bill that is journaled from now on is in no sum.
+        change = replace(change, at=clock.now(), opening=_opening(rows, clock.now()))
         lines = [
             line
             for row in rows

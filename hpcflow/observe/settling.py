@@ -11,12 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 
-from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
-from hpcflow.budgets.scope import scopes_of
-from hpcflow.budgets.settlements import Settlement, settle
+from hpcflow.budgets.settlements import settle
 from hpcflow.errors import HpcflowError, StorageError
-from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.launch.committing import settlement_of
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
@@ -56,7 +54,7 @@ class Settling:
             return False
         try:
             if self._folder.is_there():
-                settle(self._folder, _settlement(run_dir, record), record.at)
+                settle(self._folder, settlement_of(record, read_run(run_dir)))
             elif self._folder.site is not None:
                 return False  # it is not mounted now
         except StorageError as error:
@@ -101,18 +99,3 @@ def _mark(home: Home, run_dir: RunDir) -> None:
         mark.touch(mode=0o600)
     except OSError as error:
         raise storage_error("write", mark, error) from error
-
-
-def _settlement(run_dir: RunDir, record: Accounted) -> Settlement:
-    run = read_run(run_dir)
-    return Settlement(
-        run.run_id,
-        record.attempt,
-        run.user,
-        scopes_of(
-            project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
-        ),
-        billed(record.cost_usd, record.cost_su, record.gpu_hours, record.elapsed_s),
-        record.ended_at or record.at,
-        is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
-    )

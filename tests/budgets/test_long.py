@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -40,7 +41,7 @@ def pledge(run_id: str, usd: str | None = "3", by: str = "ada") -> Pledge:
 
 def settlement(run_id: str, usd: str | None, at: datetime, *, is_final: bool) -> Settlement:
     amounts = Amounts(None if usd is None else Decimal(usd), None, Decimal("0.25"))
-    return Settlement(run_id, 1, "ada", (SCOPE,), amounts, at, is_final)
+    return Settlement(run_id, 1, "ada", (SCOPE,), amounts, at, is_final, billed_at=at)
 
 
 def begun(path: Path, hard: str = "1000000", *, per_month: bool = False) -> BudgetFolder:
@@ -74,9 +75,9 @@ def test_it_says_the_same_as_all_of_its_lines(
             place = dice.randrange(len(open_ones))
             run_id = open_ones.pop(place) if is_final else open_ones[place]
             done = settlement(run_id, dice.choice(["1.25", None]), now, is_final=is_final)
-            settle(folder, done, now)
+            settle(folder, done)
             if dice.random() < 0.1:
-                settle(folder, done, now + timedelta(seconds=5))  # whoever was killed does it again
+                settle(folder, replace(done, billed_at=now + timedelta(seconds=5)))  # whoever was killed does it again
         quick, whole = folder.read(SCOPE), folder.read(SCOPE, whole=True)
         for unit in UNITS:
             assert quick.used(unit, now) == whole.used(unit, now), number
@@ -94,10 +95,10 @@ def test_what_was_settled_long_ago_is_not_settled_twice(
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(10):
         commit(folder, [pledge(named(number))], clock)
-        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
     assert (named(0), 1) not in folder.read(SCOPE).entries
     before = folder.size(SCOPE)
-    settle(folder, settlement(named(0), "1", clock.now(), is_final=True), clock.now())
+    settle(folder, settlement(named(0), "1", clock.now(), is_final=True))
     assert folder.size(SCOPE) == before
 
 
@@ -109,7 +110,7 @@ def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(6):
         commit(folder, [pledge(named(number))], clock)
-        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
     file = folder.file(SCOPE)
     lines = file.read_bytes().splitlines(keepends=True)
     place = next(index for index, line in enumerate(lines) if line.startswith(carrying.MARK))
