@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.commitments import commit, no_room_for, release
@@ -44,17 +45,22 @@ class Commitment:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read or written.
         """
-        earlier = () if self.pledge.own is None else _earlier(self.pledge, run_dir, clock.now())
+        earlier = partial(earlier_lines, self.pledge, run_dir, clock.now())
         commit(self.folder, [self.pledge], clock, earlier=earlier)
 
-    def require_room(self, clock: Clock) -> None:
+    def require_room(self, clock: Clock, run_dir: RunDir | None = None) -> None:
         """Refuse as :meth:`make` would at this moment; nothing is written.
+
+        Args:
+            run_dir: None of a run that is still to be made.
 
         Raises:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read.
         """
-        no_room = no_room_for(self.folder, self.pledge, clock.now())
+        now = clock.now()
+        earlier = tuple if run_dir is None else partial(earlier_lines, self.pledge, run_dir, now)
+        no_room = no_room_for(self.folder, self.pledge, now, earlier=earlier)
         if no_room is not None:
             raise no_room.as_error()
 
@@ -139,8 +145,12 @@ def settlement_of(record: Accounted, run: Run) -> Settlement:
     )
 
 
-def _earlier(pledge: Pledge, run_dir: RunDir, now: datetime) -> list[str]:
-    """The attempts before, each by its bill; those without one yet, by all that they may take."""
+def earlier_lines(pledge: Pledge, run_dir: RunDir, now: datetime) -> list[str]:
+    """The attempts before, each by its bill; those without one yet, by all that they may take.
+
+    Raises:
+        StorageError: the run's files cannot be read.
+    """
     records, run = journal.read(run_dir), read_run(run_dir)
     bills = {each.attempt: each for each in records if isinstance(each, Accounted)}
     sent = {each.attempt for each in records if isinstance(each, Submitted)}

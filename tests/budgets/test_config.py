@@ -11,6 +11,7 @@ from hpcflow.errors import BudgetError, SpecError
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
 from tests.budgets.desk import BudgetDesk
 
 
@@ -126,6 +127,7 @@ def test_what_has_no_bill_yet_counts_with_all_that_it_may_take(desk: BudgetDesk)
     desk.look()
     with pytest.raises(BudgetError, match=r"3\.00 USD committed"):
         desk.resume(run_dir, overrides=["budget.cost_usd=5.5"])
+    assert read_run(run_dir).spec.budget is None, "nothing was changed"
     desk.clock.advance(60)
     desk.look()
     desk.resume(run_dir, overrides=["budget.cost_usd=5.5"])
