@@ -27,7 +27,8 @@ from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, words_for
 from hpcflow.launch.committing import commitment_of
-from hpcflow.launch.submission import SENDING_TAKES
+from hpcflow.launch.submission import SENDING_TAKES, last_attempt
+from hpcflow.ledger.derive import STANDBY_WAITS
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
@@ -128,8 +129,14 @@ class _Look:
             for entry in own:
                 self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
         for row in rows:
-            if not row.is_over:
-                self._adopt(row, [by_scope[each] for each in _scopes(row) if each in by_scope])
+            if row.is_over:
+                continue
+            concerned = [by_scope[each] for each in _scopes(row) if each in by_scope]
+            self._adopt(row, row.attempt, concerned)
+            # As a rule the standby has the next number, and no journal is read.
+            is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
+            if not is_known and (standby := standby_of(row)) is not None:
+                self._adopt(row, standby, concerned)
         if not self._lines:
             return
         with self._folder.lock(self._clock, wait_s=0):
@@ -200,6 +207,8 @@ class _Look:
                 last = _last_word(journal.read(run_dir), entry.attempt)
         except StorageError:  # somebody is at it
             return False
+        if isinstance(last, Submitted):  # also long before something was committed to it
+            return False
         # A refused number is used again: what was refused before may be on its way now.
         if last is None or last.at < entry.at:
             return is_old
@@ -215,38 +224,55 @@ class _Look:
         )  # fmt: skip
         self._lines[budget.scope].append(line)
 
-    def _adopt(self, row: SpendingRow, budgets: Sequence[Budget]) -> None:
-        """Commit something to what is under way, and was not committed to: whether there is room
-        or not."""
+    def _adopt(self, row: SpendingRow, attempt: int, budgets: Sequence[Budget]) -> None:
+        """Commit something to an attempt that is under way, or to a standby, to which nothing was
+        committed: whether there is room or not."""
+        key = (row.run_id, attempt)
         for budget in budgets:
-            entry = budget.entries.get((row.run_id, row.attempt))
+            entry = budget.entries.get(key)
             if entry is not None and entry.standing is not Standing.RELEASED:
                 continue
-            key = (row.run_id, row.attempt)
             if (
                 entry is None
                 and not budget.is_whole
                 and key in self._folder.read(budget.scope, whole=True).entries
             ):
                 continue  # settled long ago, and the ledger has not heard of its end
-            found = adopted(row, self._home, self._find_site, self._clock)
+            found = adopted(row, attempt, self._home, self._find_site, self._clock)
             if found is None:
                 return
             self._lines[budget.scope].append(found)
 
 
+def standby_of(row: SpendingRow) -> int | None:
+    """The number of the job that waits for the end of a live attempt; None where none does, or its
+    run cannot be read."""
+    if not (row.next_action or "").startswith(STANDBY_WAITS):
+        return None
+    try:
+        last = last_attempt(journal.read(RunDir(Path(row.run_dir))))
+    except HpcflowError:
+        return None
+    is_waiting = last.number == row.attempt and last.standby is not None and last.has_standby
+    return last.standby.number if is_waiting and last.standby is not None else None
+
+
 def adopted(
-    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
+    row: SpendingRow,
+    attempt: int,
+    home: Home,
+    find_site: Callable[[str], Site],
+    clock: Clock,
 ) -> str | None:
-    """The line that commits something to an attempt that is under way; None where its run cannot
-    be read: it is another user's, or gone."""
+    """The line that commits something to an attempt of a run that is under way; None where the run
+    cannot be read: it is another user's, or gone."""
     run_dir = RunDir(Path(row.run_dir))
     try:
         run, site = read_run(run_dir), find_site(row.site)
         placement = place(run.spec, site, is_granted=True)
     except HpcflowError:
         return None
-    pledge = commitment_of(run, row.attempt, placement, site=site, home=home, clock=clock).pledge
+    pledge = commitment_of(run, attempt, placement, site=site, home=home, clock=clock).pledge
     return pledge.to_line(clock.now())
 
 
