@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -111,8 +112,9 @@ class _Look:
         found = self._ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
         wanted = {each for each in there if each.kind in _FEW or each == scope}
-        moving = [row for row in rows if not row.is_billed_for_good]
-        wanted |= {each for row in moving for each in _scopes(row)} & set(there)
+        if any(each.kind not in _FEW for each in there):
+            moving = [row for row in rows if not row.is_billed_for_good]
+            wanted |= {each for row in moving for each in _scopes(row)} & set(there)
         sizes = {each: self._folder.size(each) for each in wanted}
         budgets = [
             budget
@@ -145,6 +147,10 @@ class _Look:
                 if self._folder.size(where) == sizes[where]:
                     self._folder.append(where, lines)
 
+    @cached_property
+    def _real_home(self) -> str:
+        return os.path.realpath(self._home.path)
+
     def _is_here(self, row: SpendingRow) -> bool:
         """Whether the run's site has its budgets in this folder."""
         if row.site not in self._sites:
@@ -159,13 +165,12 @@ class _Look:
         """Whether more is to come of it, and whoever sent it is the caller."""
         if entry.by != self._user or entry.standing is Standing.RELEASED:
             return False
-        if entry.home not in (None, os.path.realpath(self._home.path)):
+        if entry.home not in (None, self._real_home):
             return False
         return entry.standing is Standing.COMMITTED or not entry.is_final
 
     def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
         is_committed = entry.standing is Standing.COMMITTED
-        now = self._clock.now()
         if row is not None and row.is_over and row.job_id is not None:
             if row.billed_by is not None and (is_committed or row.is_billed_for_good):
                 self._settle(
@@ -182,7 +187,7 @@ class _Look:
                 self._say(budget, "began", entry, began_at=row.started_at)
         elif (
             is_committed
-            and (row is not None or now - entry.at > SENDING_TAKES)
+            and (row is not None or self._clock.now() - entry.at > SENDING_TAKES)
             and self._is_void(entry)
         ):
             self._say(budget, "released", entry, why="it never became a job")
