@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.budgets import carrying
-from hpcflow.budgets.amounts import UNITS, Amounts
+from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
 from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Opening, Terms
@@ -196,6 +196,26 @@ def test_a_line_that_somebody_has_written_over_was_not_committed(
     monkeypatch.setattr(BudgetFolder, "append", to_the_same_place)
     with pytest.raises(StorageError, match="at the same moment"):
         commit(folder, [pledge(named(1))], clock)
+
+
+def test_what_is_no_text_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has written a name that cannot be encoded, and the budget has become long."""
+    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    folder, clock = begun(tmp_path), FakeClock(BEGIN)
+    odd = Change(
+        BEGIN,
+        "ada",
+        Terms({"cost_usd": Limit(Decimal(100))}),
+        opening=Opening(NOTHING, {"UNIT": 1}, {"MONTH": Opening(NOTHING)}),
+    )
+    with folder.lock():
+        line = odd.to_line().replace("UNIT", "\\ud800").replace("MONTH", "\\udfff")
+        folder.append(SCOPE, [line])
+    for number in range(10):
+        commit(folder, [pledge(named(number))], clock)
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
+    assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 0
+    assert folder.read(SCOPE).used("cost_usd", clock.now()).spent == 10
 
 
 def test_a_budget_counts_what_was_before_it_by_month_or_all_of_it(tmp_path: Path) -> None:
