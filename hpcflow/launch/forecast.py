@@ -76,7 +76,7 @@ class Forecast:
         account = self.account(placement)
         if account is None or self._standing is None:
             return None
-        share = self._standing.share(account)
+        share = self._standing.share(account, placement.slurm_partition)
         return share.factor if share else None
 
     def limit(self, placement: Placement) -> str | None:

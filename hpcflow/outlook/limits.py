@@ -71,7 +71,7 @@ def in_use_words(in_use: dict[str, int]) -> str:
 
 
 def _account(association: Association, standing: Standing) -> AccountLine:
-    share = standing.share(association.account)
+    share = standing.share(association.account, association.partition)
     return AccountLine(
         account=association.account,
         partition=association.partition,

@@ -169,10 +169,16 @@ class Standing:
         every = (*self.qos, *self.other_qos)
         return next((each for each in every if each.name == name), None)
 
-    def share(self, account: str) -> FairShare | None:
-        """The user's own in this account."""
-        own = (each for each in self.shares if each.account == account and each.user)
-        return next(own, None)
+    def share(self, account: str, partition: str | None = None) -> FairShare | None:
+        """The user's own in this account, as far as it holds in this partition, or in any."""
+        own = [
+            each
+            for each in self.shares
+            if each.account == account
+            and each.user
+            and (partition is None or each.partition in (None, partition))
+        ]
+        return max(own, key=lambda each: each.partition == partition, default=None)
 
     def account_share(self, account: str) -> FairShare | None:
         """That of the account as a whole."""

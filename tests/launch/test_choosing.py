@@ -337,6 +337,28 @@ def test_the_account_with_the_better_standing_is_charged_where_auto_is_said(
     assert chosen.resources.account == "biology"
 
 
+def test_the_standing_of_an_account_is_that_in_the_partition(cluster: Cluster) -> None:
+    """Where users have associations of their own with each partition."""
+    cluster.stands(
+        Standing(
+            "ada",
+            tuple(
+                Association("physics", name, "normal", ("normal",), is_default=True)
+                for name in ("gpu", "spot")
+            ),
+            shares=(
+                FairShare("physics", "ada", "gpu", factor=0.1),
+                FairShare("physics", "ada", "spot", factor=0.9),
+            ),
+        )
+    )
+
+    survey = cluster.chooser.survey(asked())
+
+    found = {each.candidate.placement.partition: each.candidate for each in survey.ranked}
+    assert {name: each.fair_share for name, each in found.items()} == {"gpu": 0.1, "spot": 0.9}
+
+
 def test_nobody_is_charged_who_was_not_named(cluster: Cluster) -> None:
     cluster.stands(TWO_ACCOUNTS)
 
