@@ -39,7 +39,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, linked
+from hpcflow.storage.runs import linked
 
 _log = logging.getLogger(__name__)
 
@@ -205,12 +205,10 @@ class _Look:
         if not run_dirs:  # whoever was to make the run was killed; or it is another home's
             return is_old and entry.home is not None
         (run_dir,) = run_dirs
-        if is_gone(run_dir):
-            return False
         try:
             with submit_lock(run_dir, wait_s=0):
                 last = _last_word(journal.read(run_dir), entry.attempt)
-        except StorageError:  # somebody is at it
+        except StorageError:  # somebody is at it, or it is gone, or away
             return False
         if isinstance(last, Submitted):  # also long before something was committed to it
             return False
