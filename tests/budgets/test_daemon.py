@@ -270,3 +270,33 @@ def test_a_standby_to_which_nothing_was_committed_counts_from_the_next_look(
     assert desk.usd() == ("0.00", "3.00")
     desk.look()
     assert desk.usd() == ("0.00", "6.00")
+
+
+def test_what_is_sent_instead_of_a_standby_has_its_share(desk: BudgetDesk) -> None:
+    text = desk.config.read_text().replace("account: physics", "account: physics, mem: 2G")
+    desk.config.write_text(f"{text}retry: {{standby: true}}\n")
+    desk.set(hard="6.10")
+    launched, standby = waiting_standby(desk)
+    desk.clock.advance(100)
+    desk.slurm.end(launched.job_id, "OUT_OF_MEMORY")
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    assert desk.usd() == ("0.17", "3.00")
+    report = desk.tick()
+    assert desk.alive() == [report.sent[launched.run_id]] != [standby], "that had too little memory"
+    assert desk.usd() == ("0.17", "3.00")
+
+
+def test_a_standby_that_goes_on_keeps_its_share(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="6.50")
+    launched, standby = waiting_standby(desk)
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    for _ in range(3):
+        desk.tick()
+        desk.clock.advance(40)
+    assert desk.alive() == [standby]
+    assert desk.usd() == ("1.00", "3.00")
+    assert "released" not in [line["record"] for line in desk.lines()]

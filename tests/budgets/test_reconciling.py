@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from hpcflow.budgets import carrying, folder
-from hpcflow.budgets.amounts import Amounts
+from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, entry_line
+from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
@@ -221,3 +221,23 @@ def test_what_is_committed_twice_is_counted_once(desk: BudgetDesk) -> None:
     assert desk.usd() == ("0.00", "3.00")
     commit(desk.budgets, [first, second], desk.clock)
     assert desk.usd() == ("0.00", "6.00")
+
+
+def test_of_two_who_set_a_budget_at_once_the_second_begins_nothing_anew(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, run_dir = BudgetFolder.lock, unsent(desk)
+    theirs = Change(desk.clock.now(), "grace", Terms({}), opening=Opening(NOTHING))
+    lines = [theirs.to_line(), pledge_of(desk, run_dir, attempt=7).to_line(desk.clock.now())]
+
+    @contextmanager
+    def behind_another(self: BudgetFolder, *args: object, **options: object) -> Iterator[bool]:
+        with lock(self, *args, **options) as is_reliable:  # type: ignore[arg-type]
+            self.append(VISION, lines)
+            yield is_reliable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BudgetFolder, "lock", behind_another)
+        desk.set(hard="10")
+    assert desk.usd() == ("0.00", "3.00"), "what was committed to meanwhile counts"
+    assert [each.by for each in desk.budget().changes] == ["grace", desk.settings.user]
