@@ -1,4 +1,4 @@
-"""What attempts take, as budgets ask for it: those of a scope, of some runs, or under way."""
+"""What budgets ask the ledger: what the attempts of a scope, of some runs, or under way, take."""
 
 from __future__ import annotations
 
