@@ -95,7 +95,7 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
         text
         for folder, scope in concerned
         if folder.has(scope)
-        for text in warnings_of(folder.look(scope), now)
+        for text in warnings_of(folder.look(scope), now, folder.site)
     ]
 
 
@@ -116,7 +116,7 @@ def commitment_of(
     clock: Clock,
 ) -> Commitment:
     """What an attempt may take that is sent now."""
-    limit_min = placement.time_limit_min
+    limit_min, folder = placement.time_limit_min, budgets_of(site, home)
     pledge = Pledge(
         run.run_id,
         attempt,
@@ -127,8 +127,9 @@ def commitment_of(
         placement.partition,
         own=None if run.spec.budget is None else terms_of(run.spec.budget),
         home=os.path.realpath(home.path),
+        site=folder.site,
     )
-    return Commitment(budgets_of(site, home), pledge)
+    return Commitment(folder, pledge)
 
 
 def settlement_of(record: Accounted, run: Run) -> Settlement:

@@ -77,7 +77,9 @@ def test_it_says_the_same_as_all_of_its_lines(
             done = settlement(run_id, dice.choice(["1.25", None]), now, is_final=is_final)
             settle(folder, done)
             if dice.random() < 0.1:
-                settle(folder, replace(done, billed_at=now + timedelta(seconds=5)))  # whoever was killed does it again
+                settle(
+                    folder, replace(done, billed_at=now + timedelta(seconds=5))
+                )  # whoever was killed does it again
         quick, whole = folder.read(SCOPE), folder.read(SCOPE, whole=True)
         for unit in UNITS:
             assert quick.used(unit, now) == whole.used(unit, now), number
