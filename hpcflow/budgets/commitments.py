@@ -18,7 +18,7 @@ from typing import Final
 from hpcflow.budgets.amounts import NOTHING
 from hpcflow.budgets.carrying import carried_line, is_worth_it
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, Opening, Terms, entry_line
+from hpcflow.budgets.records import Change, Opening, entry_line
 from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing, fold

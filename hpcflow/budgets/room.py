@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_UP, Decimal
@@ -29,7 +30,8 @@ class Pledge:
         own: what the config of its run says of a budget of its own.
         home: whose looks will find out what becomes of it, for somebody may have several.
         instead_of: an attempt whose commitment is given back before.
-        site: whose file names the folder of the budgets; None where they are the user's own.
+        site: whose file names the folder of the budgets, as the run names it; None where they are
+            the user's own.
     """
 
     run_id: str
@@ -183,7 +185,7 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
     count.
 
     Args:
-        site: whose file names its folder; None where that need not be said.
+        site: as in :class:`Pledge`.
     """
     found = []
     for unit in UNITS:
@@ -209,7 +211,7 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
 
 def _site_option(site: str | None) -> str:
     """Budgets of the same name may lie elsewhere, too: whoever raises one is to find the right."""
-    return f" --site {site}" if site is not None else ""
+    return f" --site {shlex.quote(site)}" if site is not None else ""
 
 
 def _unit_option(unit: str) -> str:

@@ -86,16 +86,16 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
         StorageError: a budget cannot be read.
     """
     concerned = {
-        (folder, scope): None
+        (folder, scope): None if folder.site is None else run.site
         for run, site in runs
         for folder in [budgets_of(site, home)]
         for scope in scopes_of_run(run)
     }
     return [
         text
-        for folder, scope in concerned
+        for (folder, scope), named in concerned.items()
         if folder.has(scope)
-        for text in warnings_of(folder.look(scope), now, folder.site)
+        for text in warnings_of(folder.look(scope), now, named)
     ]
 
 
@@ -127,7 +127,7 @@ def commitment_of(
         placement.partition,
         own=None if run.spec.budget is None else terms_of(run.spec.budget),
         home=os.path.realpath(home.path),
-        site=folder.site,
+        site=None if folder.site is None else run.site,
     )
     return Commitment(folder, pledge)
 

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
