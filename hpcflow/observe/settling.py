@@ -22,7 +22,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, storage_error
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, linked
+from hpcflow.storage.runs import is_gone, is_purged, linked
 
 
 class Settling:
@@ -80,9 +80,11 @@ def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
     for run_id in sorted(marked):
         run_dirs = linked(home, [run_id])
         with suppress(HpcflowError, OSError):  # its site file, or scratch: that is said elsewhere
-            if run_dirs and is_gone(run_dirs[0]):
+            is_away = bool(run_dirs) and is_gone(run_dirs[0])
+            # Of a purged one the ledger alone knows the bills any more, and the look goes by that.
+            if is_away and not is_purged(run_dirs[0]):
                 continue
-            if run_dirs:
+            if run_dirs and not is_away:
                 name = read_run(run_dirs[0]).site
                 if name not in by_site:
                     by_site[name] = Settling(partial(find_site, name), home, warnings)

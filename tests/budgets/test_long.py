@@ -200,6 +200,17 @@ def test_a_line_that_somebody_has_written_over_was_not_committed(
         commit(folder, [pledge(named(1))], clock)
 
 
+def test_a_file_that_was_put_back_is_read_anew(tmp_path: Path) -> None:
+    folder, clock = begun(tmp_path), FakeClock(BEGIN)
+    commit(folder, [pledge(named(1), "3")], clock)
+    assert folder.look(SCOPE).used("cost_usd", BEGIN).committed == 3
+    file = folder.file(SCOPE)
+    other = tmp_path / "backup"
+    other.write_text(file.read_text().replace('"cost_usd": "3"', '"cost_usd": "4"'))
+    other.replace(file)
+    assert folder.look(SCOPE).used("cost_usd", BEGIN).committed == 4
+
+
 def test_what_is_no_text_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody has written a name that cannot be encoded, and the budget has become long."""
     monkeypatch.setattr(carrying, "AFTER_LINES", 5)

@@ -101,6 +101,33 @@ def test_nothing_is_released_while_scratch_is_not_mounted(desk: BudgetDesk) -> N
     assert len(desk.alive()) == 1
 
 
+def test_a_bill_that_could_not_be_settled_is_known_by_the_ledger_if_its_run_is_purged(
+    desk: BudgetDesk,
+) -> None:
+    desk.set(hard="10")
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.look()
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "COMPLETED")
+    desk.look()
+    desk.clock.advance(60)
+    with desk.budgets.lock():
+        desk.look()
+    marks = desk.settings.home.unsettled
+    assert [each.name for each in marks.iterdir()] == [launched.run_id]
+    scratch = launched.run_dir.parents[1]
+    shutil.move(scratch, desk.folder / "away")
+    desk.look()
+    assert list(marks.iterdir()), "scratch will be back"
+    shutil.move(desk.folder / "away", scratch)
+    shutil.rmtree(launched.run_dir)
+    desk.look()
+    assert list(marks.iterdir()) == []
+    assert desk.usd() == ("1.00", "0.00")
+    assert [line.get("is_final") for line in desk.lines()][-1] is True
+
+
 def test_a_job_that_lives_counts_although_somebody_has_given_it_up(desk: BudgetDesk) -> None:
     desk.set(hard="10")
     launched = desk.launch()
