@@ -170,3 +170,16 @@ def test_the_smallest_amounts_are_told_apart() -> None:
     one, ten = replace(gpu, cost_usd=Decimal("0.0001")), replace(gpu, cost_usd=Decimal("0.001"))
 
     assert rank([ten, one], Weights())[0].candidate is one
+
+
+def test_no_price_and_no_time_is_too_large_to_be_compared() -> None:
+    gpu = fitting()["gpu"]
+    dear = replace(gpu, cost_usd=Decimal(10) ** 30, runs_s=1e60)
+    cheap = replace(gpu, cost_usd=Decimal("1e-8"), runs_s=60.0)
+    weights = Weights(cost=10, time=10)
+
+    best, worst = rank([dear, cheap], weights)
+
+    assert best.candidate is cheap
+    assert worst.score > 1e100
+    assert rank([dear], weights)[0].score == 1
