@@ -16,7 +16,7 @@ from hpcflow.budgets import carrying
 from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
 from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, Limit, Opening, Terms
+from hpcflow.budgets.records import Change, Limit, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
@@ -70,6 +70,9 @@ def test_it_says_the_same_as_all_of_its_lines(
             commit(folder, [pledge(open_ones[-1], dice.choice(["3", "0.5", None]))], clock)
         elif act < 0.5:
             release(folder, [pledge(open_ones.pop(dice.randrange(len(open_ones))))], now, why="no")
+        elif act < 0.6:
+            line = entry_line("began", now, "ada", dice.choice(open_ones), 1, began_at=now)
+            folder.append(SCOPE, [line])
         else:
             is_final = dice.random() < 0.8
             place = dice.randrange(len(open_ones))
@@ -84,6 +87,7 @@ def test_it_says_the_same_as_all_of_its_lines(
         for unit in UNITS:
             assert quick.used(unit, now) == whole.used(unit, now), number
             assert folder.look(SCOPE).used(unit, now) == whole.used(unit, now), number
+            assert quick.so_far(unit, now) == whole.so_far(unit, now), number
         assert quick.terms == whole.terms
     assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 3
     assert folder.read(SCOPE).lines < 100

@@ -101,6 +101,27 @@ def test_without_the_folder_nothing_is_sent(two: tuple[BudgetDesk, BudgetDesk]) 
     assert ada.usd() == ("0.00", "3.00")
 
 
+def test_a_bill_that_comes_while_the_folder_is_away_is_settled_once_it_is_back(
+    two: tuple[BudgetDesk, BudgetDesk],
+) -> None:
+    ada, _ = two
+    launched = ada.launch()
+    ada.slurm.start(launched.job_id)
+    ada.look()
+    ada.clock.advance(600)
+    ada.slurm.end(launched.job_id, "COMPLETED")
+    ada.look()
+    ada.set(f"run:{launched.run_id}", hard="9")
+    shutil.move(ada.budgets.path, ada.folder / "not-mounted")
+    ada.clock.advance(60)
+    ada.look()
+    assert [each.name for each in ada.settings.home.unsettled.iterdir()] == [launched.run_id]
+    shutil.move(ada.folder / "not-mounted", ada.budgets.path)
+    ada.look()
+    assert ada.usd(f"run:{launched.run_id}") == ("1.00", "0.00")
+    assert list(ada.settings.home.unsettled.iterdir()) == []
+
+
 def test_a_run_that_waits_gets_back_what_its_standby_would_have_taken(
     two: tuple[BudgetDesk, BudgetDesk],
 ) -> None:

@@ -117,6 +117,16 @@ def test_a_budget_that_nothing_counts_against_is_said_to_be_one(mine: Desk) -> N
     ), "said once"
 
 
+def test_nothing_without_a_time_limit_fits_a_hard_budget(mine: Desk) -> None:
+    path = Path(config(mine))
+    path.write_text(path.read_text().replace(", time_limit: 5m", ""))
+    mine.say("budget", "set", "project:vision", "--hard", "1000000")
+    error = mine.error("run", str(path))
+    assert "it has no time limit, so nobody knows how much of the USD it takes" in error
+    assert "--set resources.time_limit=4h" in error
+    mine.say("run", str(path), "--set", "resources.time_limit=5m", "--wait")
+
+
 def test_what_a_pipe_reads_is_not_folded(mine: Desk) -> None:
     long = "project:" + "vision" * 10
     mine.say("budget", "set", long, "--hard", "1000000000")
