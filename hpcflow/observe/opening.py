@@ -16,7 +16,8 @@ from hpcflow.clock import Clock
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.observe.reconciling import adopted, billed_amounts, standby_of
+from hpcflow.observe.adopting import adopted, standby_of
+from hpcflow.observe.reconciling import billed_amounts
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts, billed
@@ -27,18 +26,15 @@ from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, words_for
-from hpcflow.launch.committing import commitment_of
-from hpcflow.launch.submission import SENDING_TAKES, last_attempt
-from hpcflow.ledger.derive import STANDBY_WAITS
+from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
-from hpcflow.sites.placement import place
+from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import linked
 
 _log = logging.getLogger(__name__)
@@ -245,38 +241,6 @@ class _Look:
             if found is None:
                 return
             self._lines[budget.scope].append(found)
-
-
-def standby_of(row: SpendingRow) -> int | None:
-    """The number of the job that waits for the end of a live attempt; None where none does, or its
-    run cannot be read."""
-    if not (row.next_action or "").startswith(STANDBY_WAITS):
-        return None
-    try:
-        last = last_attempt(journal.read(RunDir(Path(row.run_dir))))
-    except HpcflowError:
-        return None
-    is_waiting = last.number == row.attempt and last.standby is not None and last.has_standby
-    return last.standby.number if is_waiting and last.standby is not None else None
-
-
-def adopted(
-    row: SpendingRow,
-    attempt: int,
-    home: Home,
-    find_site: Callable[[str], Site],
-    clock: Clock,
-) -> str | None:
-    """The line that commits something to an attempt of a run that is under way; None where the run
-    cannot be read: it is another user's, or gone."""
-    run_dir = RunDir(Path(row.run_dir))
-    try:
-        run, site = read_run(run_dir), find_site(row.site)
-        placement = place(run.spec, site, is_granted=True)
-    except HpcflowError:
-        return None
-    pledge = commitment_of(run, attempt, placement, site=site, home=home, clock=clock).pledge
-    return pledge.to_line(clock.now())
 
 
 def _by_times(entry: Entry, row: SpendingRow) -> Amounts:

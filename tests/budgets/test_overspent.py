@@ -16,7 +16,7 @@ from hpcflow.model.state import Cause
 from hpcflow.requeue import overspent
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.locks import SubmitLock, submit_lock
 from tests.budgets.desk import BudgetDesk
 from tests.requeue.killing import Killer
 from tests.requeue.standbys import begins
@@ -128,11 +128,10 @@ def test_what_has_ended_at_this_moment_is_told_nothing(
     desk.tick()
     desk.clock.advance(900)
     desk.set(hard="1", on_exceeded=SAVE)
-    lock = overspent.submit_lock
 
     @contextmanager
     def behind_another(run_dir: RunDir, *, wait_s: float) -> Iterator[SubmitLock]:
-        with lock(run_dir, wait_s=wait_s) as held:
+        with submit_lock(run_dir, wait_s=wait_s) as held:
             ended = Ended(
                 at=desk.clock.now(),
                 attempt=1,
