@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
-from hpcflow.budgets.records import Opening, change_from, entry_line, opening_from
+from hpcflow.budgets.records import Opening, change_from, entry_line, line_of, opening_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import from_text, to_text
@@ -52,7 +52,7 @@ def carried_line(budget: Budget, now: datetime, by: str, *, at_byte: int) -> str
     said["opened_at"] = None if budget.opened_at is None else to_text(budget.opened_at)
     said["months"] = {month: each.to_json() for month, each in months.items()}
     said["entries"] = [line for each in budget.entries.values() for line in _lines(each)]
-    return json.dumps(said, ensure_ascii=False) + "\n"
+    return line_of(said)
 
 
 def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:

@@ -11,20 +11,22 @@ killed behind it leaves too much committed, never too little;
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.amounts import NOTHING
 from hpcflow.budgets.carrying import carried_line, is_worth_it
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, Opening, Terms, entry_line
+from hpcflow.budgets.records import Change, Opening, entry_line
 from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.budgets.state import Budget, Entry, Standing, fold
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
+
+#: Lines of the attempts of the same run before, with which a budget begins that its config sets.
+Earlier = Callable[[], Iterable[str]]
 
 #: What is not given back now is found out later.
 _GIVING_BACK_WAITS_S: Final = 10.0
@@ -35,12 +37,12 @@ def commit(
     pledges: Sequence[Pledge],
     clock: Clock,
     *,
-    spent: Amounts = NOTHING,
+    earlier: Earlier = tuple,
 ) -> None:
     """Commit what attempts may take, to each budget that they count against: all, or none.
 
     Args:
-        spent: by attempts of the same run before, should its config set its own budget now.
+        earlier: asked only for a budget that the config of a run sets now.
 
     Raises:
         BudgetError: a hard budget has no room; nothing is committed.
@@ -59,10 +61,9 @@ def commit(
         for pledge in pledges:
             scope = Scope("run", pledge.run_id)
             of_run = budgets.get(scope, Budget(scope))
-            if (change := _own_change(of_run, pledge, spent, now)) is not None:
-                of_run.change(change)
-                budgets[scope] = of_run
-                lines[scope].append(change.to_line())
+            if (change := _own_change(of_run, pledge, now)) is not None:
+                lines[scope] += (some := _own_lines(change, earlier))
+                budgets[scope] = fold(of_run, some)
         for number, pledge in enumerate(pledges):
             concerned = [
                 budget
@@ -72,13 +73,13 @@ def commit(
             _require_room(concerned, pledge, now, fits=number)
             for budget in concerned:
                 lines[budget.scope].append(_committed(budget, pledge, now))
-        for scope, some in lines.items():
-            size = sizes[scope] + len("".join(some).encode())
+        for scope, said in lines.items():
+            size = sizes[scope] + len("".join(said).encode())
             if is_worth_it(budgets[scope]):
                 line = carried_line(budgets[scope], now, pledges[0].by, at_byte=size)
                 size += len(line.encode())
-                some.append(line)
-            folder.append(scope, some)
+                said.append(line)
+            folder.append(scope, said)
             sizes[scope] = size
         # Somebody may have written at the same moment, where the file system knows no locks, or
         # such as hold on their own node only.
@@ -111,13 +112,20 @@ def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
     return pledge.to_line(now)
 
 
-def _own_change(budget: Budget, pledge: Pledge, spent: Amounts, now: datetime) -> Change | None:
-    """Sets the budget that a run's config asks for; None where that was done."""
-    if _is_said(budget, pledge.own):
+def _own_change(budget: Budget, pledge: Pledge, now: datetime) -> Change | None:
+    """Sets the budget that a run's config asks for; None where the config has said so before: what
+    a person has set since stays."""
+    said = [change.terms for change in budget.changes if change.how == "config"]
+    if (said[-1] if said else None) == pledge.own:
         return None
     is_new = budget.terms is None and pledge.own is not None
-    opening = Opening(spent) if is_new else None
+    opening = Opening(NOTHING) if is_new else None
     return Change(now, pledge.by, pledge.own, how="config", opening=opening)
+
+
+def _own_lines(change: Change, earlier: Earlier) -> list[str]:
+    """What is written down for it."""
+    return [change.to_line(), *(earlier() if change.opening is not None else ())]
 
 
 def _require_written(
@@ -172,11 +180,14 @@ def no_room_for(
     pledge: Pledge,
     now: datetime,
     read: dict[Scope, Budget] | None = None,
+    *,
+    earlier: Earlier = tuple,
 ) -> Refusal | None:
     """Why a budget has no room for an attempt; None where all have. Nothing is written.
 
     Args:
         read: budgets that were read a moment ago; gets those that are read now.
+        earlier: as for :func:`commit`.
 
     Raises:
         StorageError: a budget cannot be read.
@@ -185,21 +196,16 @@ def no_room_for(
     for scope in pledge.scopes:
         budget = _read_once(folder, scope, known) if scope in known or folder.has(scope) else None
         if scope.kind == "run":
-            budget = _with_own(budget or Budget(scope), pledge.own)
+            budget = _with_own(budget or Budget(scope), pledge, now, earlier)
         if budget is not None and (found := refusal(budget, pledge, now)) is not None:
             return found
     return None
 
 
-def _with_own(budget: Budget, own: Terms | None) -> Budget:
+def _with_own(budget: Budget, pledge: Pledge, now: datetime, earlier: Earlier) -> Budget:
     """The budget of a run as it will be once what its config says is put down."""
-    return budget if _is_said(budget, own) else replace(budget, terms=own, _known={})
-
-
-def _is_said(budget: Budget, own: Terms | None) -> bool:
-    """Whether the config has said so before; what a person has set since stays."""
-    said = [change.terms for change in budget.changes if change.how == "config"]
-    return (said[-1] if said else None) == own
+    change = _own_change(budget, pledge, now)
+    return budget if change is None else fold(budget.copy(), _own_lines(change, earlier))
 
 
 def release(folder: BudgetFolder, pledges: Sequence[Pledge], now: datetime, *, why: str) -> None:

@@ -128,7 +128,7 @@ class Change:
             said |= self.terms.to_json()
         if self.opening is not None:
             said["opening"] = self.opening.to_json()
-        return _line(said)
+        return line_of(said)
 
 
 def change_from(said: Mapping[str, Any]) -> Change:
@@ -193,9 +193,10 @@ def entry_line(
     for name, value in more.items():
         if value is not None:
             said[name] = to_text(value) if isinstance(value, datetime) else value
-    return _line(said)
+    return line_of(said)
 
 
-def _line(said: Mapping[str, Any]) -> str:
+def line_of(said: Mapping[str, Any]) -> str:
+    """A line of the file."""
     # People may write what is no UTF-8, and what cannot be read back would be lost.
     return json.dumps(said, ensure_ascii=False).encode("utf-8", "replace").decode() + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_UP, Decimal
@@ -29,6 +30,8 @@ class Pledge:
         own: what the config of its run says of a budget of its own.
         home: whose looks will find out what becomes of it, for somebody may have several.
         instead_of: an attempt whose commitment is given back before.
+        site: whose file names the folder of the budgets, as the run names it; None where they are
+            the user's own.
     """
 
     run_id: str
@@ -41,6 +44,7 @@ class Pledge:
     own: Terms | None = None
     home: str | None = None
     instead_of: tuple[str, int] | None = None
+    site: str | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -102,7 +106,8 @@ def _over(
         return None
     scope, left = budget.scope, limit - taken
     needed = (taken + wanted).quantize(_CENT, ROUND_UP)
-    steps = [f"raise it: hpcflow budget set {scope} --hard {needed}{_unit_option(unit)}"]
+    where = _site_option(pledge.site)
+    steps = [f"raise it: hpcflow budget set {scope} --hard {needed}{_unit_option(unit)}{where}"]
     if scope.kind == "run" and pledge.own is not None and pledge.attempt == 1:
         # Nothing stays of a run that was never sent, and it has another id the next time.
         steps = [f"raise it: --set budget.{unit}={needed}"]
@@ -122,7 +127,7 @@ def _over(
         f"{shown(used.spent, unit)} are spent, {shown(used.committed - own, unit)} committed to "
         f"jobs that are queued or run, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
         f"attempt may take {shown(wanted, unit)}{in_its}",
-        next_action=f"{'; '.join(steps)}. What takes it: hpcflow budget show {scope}",
+        next_action=f"{'; '.join(steps)}. What takes it: hpcflow budget show {scope}{where}",
     )
 
 
@@ -150,10 +155,10 @@ def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
         then = "give it one: --set resources.time_limit=4h"
     else:
         why = f"partition {pledge.partition} has no price in {names}"
-        in_hours = f"limit it in hours: hpcflow budget set {scope} --hard 100 --unit gpu_hours; or "
         then = "write `price` into the site file: docs/costs.md"
         if pledge.amounts.gpu_hours:
-            then = f"{in_hours}{then}"
+            limit = f"--hard 100 --unit gpu_hours{_site_option(pledge.site)}"
+            then = f"limit it in hours: hpcflow budget set {scope} {limit}; or {then}"
     return Refusal(
         short=f"nothing without a price fits budget {scope}",
         message=f"budget {scope} is limited in {names}, and this attempt cannot be held to it: "
@@ -175,9 +180,13 @@ def reached(budget: Budget, now: datetime) -> str | None:
     return None
 
 
-def warnings_of(budget: Budget, now: datetime) -> list[str]:
+def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[str]:
     """What people are told of a budget: its soft limits that are passed, and what it cannot
-    count."""
+    count.
+
+    Args:
+        site: as in :class:`Pledge`.
+    """
     found = []
     for unit in UNITS:
         limit = budget.limit(unit)
@@ -189,6 +198,7 @@ def warnings_of(budget: Budget, now: datetime) -> list[str]:
             found.append(
                 f"budget {budget.scope}: {shown(used.taken, unit)}{of} are spent or committed, "
                 f"more than {shown(limit.soft, unit)}: hpcflow budget show {budget.scope}"
+                f"{_site_option(site)}"
             )
         if used.unknown:
             hours = budget.used("gpu_hours", now).taken
@@ -197,6 +207,11 @@ def warnings_of(budget: Budget, now: datetime) -> list[str]:
                 f"and are counted in hours alone; all of its attempts take {hours:.2f} GPU hours"
             )
     return found
+
+
+def _site_option(site: str | None) -> str:
+    """Budgets of the same name may lie elsewhere, too: whoever raises one is to find the right."""
+    return f" --site {shlex.quote(site)}" if site is not None else ""
 
 
 def _unit_option(unit: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from hpcflow.errors import InputError
 
@@ -13,9 +12,8 @@ KINDS: Final = ("project", "user", "sweep", "run")
 _NAME: Final = re.compile(r"\w[\w.@+\\$-]{0,200}", re.ASCII)
 
 
-@dataclass(frozen=True, order=True)
-class Scope:
-    """What a budget is of."""
+class Scope(NamedTuple):
+    """What a budget is of. A tuple, for a round makes and compares them by the ten thousand."""
 
     kind: str
     name: str

@@ -18,6 +18,7 @@ class Settlement:
 
     Attributes:
         is_final: whether no better bill is to be expected.
+        billed_at: when it was journaled.
     """
 
     run_id: str
@@ -27,9 +28,23 @@ class Settlement:
     amounts: Amounts
     ended_at: datetime
     is_final: bool
+    billed_at: datetime
+
+    def to_line(self) -> str:
+        """As it stands in a file."""
+        return entry_line(
+            "settled",
+            self.billed_at,
+            self.by,
+            self.run_id,
+            self.attempt,
+            amounts=self.amounts,
+            ended_at=self.ended_at,
+            is_final=self.is_final,
+        )
 
 
-def settle(folder: BudgetFolder, settlement: Settlement, now: datetime) -> None:
+def settle(folder: BudgetFolder, settlement: Settlement) -> None:
     """Put an attempt's bill in the place of what was committed to it, or correct the one before.
 
     Also of one to which nothing was committed: a job that Slurm has restarted, or that somebody
@@ -43,10 +58,10 @@ def settle(folder: BudgetFolder, settlement: Settlement, now: datetime) -> None:
         return
     with folder.lock(wait_s=0):
         for scope in scopes:
-            _settle(folder, scope, settlement, now)
+            _settle(folder, scope, settlement)
 
 
-def _settle(folder: BudgetFolder, scope: Scope, settlement: Settlement, now: datetime) -> None:
+def _settle(folder: BudgetFolder, scope: Scope, settlement: Settlement) -> None:
     key = (settlement.run_id, settlement.attempt)
     budget = folder.look(scope)
     if budget.terms is None:
@@ -54,17 +69,10 @@ def _settle(folder: BudgetFolder, scope: Scope, settlement: Settlement, now: dat
     before = budget.entries.get(key)
     if before is None and not budget.is_whole:  # it may have been settled long ago
         before = folder.read(scope, whole=True).entries.get(key)
+    if before is None and budget.opened_at is not None and settlement.billed_at <= budget.opened_at:
+        return  # it is in what the budget began with
     if before is not None and before.standing is Standing.SETTLED:
         same = before.amounts == settlement.amounts and before.at == settlement.ended_at
         if before.is_final or (same and not settlement.is_final):
             return
-    line = entry_line(
-        "settled",
-        now,
-        settlement.by,
-        *key,
-        amounts=settlement.amounts,
-        ended_at=settlement.ended_at,
-        is_final=settlement.is_final,
-    )
-    folder.append(scope, [line])
+    folder.append(scope, [settlement.to_line()])

@@ -179,6 +179,11 @@ class Budget:
         """The attempts that wait or run, or whose bill is still to come."""
         return [each for each in self.entries.values() if each.standing is Standing.COMMITTED]
 
+    def is_committed_to(self, run_id: str, attempt: int) -> bool:
+        """Whether an attempt waits or runs, or its bill is still to come."""
+        entry = self.entries.get((run_id, attempt))
+        return entry is not None and entry.standing is Standing.COMMITTED
+
     def copy(self) -> Budget:
         """Another one that says the same, and can be changed."""
         return replace(
@@ -259,7 +264,7 @@ def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
     )
 
 
-def fold(budget: Budget, lines: Iterable[bytes]) -> Budget:
+def fold(budget: Budget, lines: Iterable[bytes | str]) -> Budget:
     """Let whole lines count, in their order."""
     for line in lines:
         budget.lines += 1
@@ -267,7 +272,7 @@ def fold(budget: Budget, lines: Iterable[bytes]) -> Budget:
     return budget
 
 
-def _is_applied(budget: Budget, line: bytes) -> bool:
+def _is_applied(budget: Budget, line: bytes | str) -> bool:
     try:
         budget.apply(json.loads(line))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -108,6 +108,8 @@ def set_command(
         clock=session.clock,
         terms_from=terms_from,
     )
+    if before is None and ledger is not None:
+        _warn_of_nothing(ledger, wanted)
     now = session.clock.now()
     if as_json:
         print_json(as_values(budget, now))
@@ -233,6 +235,17 @@ def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> N
         problems = [f"{error.message}; this is what the budgets say by themselves"]
     for problem in problems:
         warn(problem)
+
+
+def _warn_of_nothing(ledger: Ledger, scope: Scope) -> None:
+    """Say so where no run counts against a new budget: its name may be mistyped."""
+    from hpcflow.budgets.scope import COLUMNS
+
+    if not ledger.sites(filters={COLUMNS[scope.kind]: scope.name}):
+        warn(
+            f"no run that is known here counts against {scope} yet; if that is not its name: "
+            f"hpcflow budget remove {scope}"
+        )
 
 
 def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +17,8 @@ from hpcflow.cli.session import warn
 if TYPE_CHECKING:
     from hpcflow.budgets.records import Change
     from hpcflow.budgets.state import Budget
+
+_ANY_WIDTH: Final = 10_000
 
 
 def as_values(budget: Budget, now: datetime) -> dict[str, Any]:
@@ -108,7 +110,10 @@ def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
                 "month" if budget.terms is not None and budget.terms.per_month else "",
                 style=style,
             )
-    Console(highlight=False, soft_wrap=True).print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _ANY_WIDTH  # what a pipe reads is searched, not looked at
+    console.print(table)
 
 
 def print_details(budget: Budget, now: datetime) -> None:

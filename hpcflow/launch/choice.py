@@ -25,6 +25,8 @@ from hpcflow.sites.weights import Weights
 _FREE: Final = 10
 #: Places whose scores differ by less are equal: a start is predicted to seconds, and means minutes.
 _EQUAL: Final = 1.01
+#: Beyond e to the power of this no float counts: the prices of a site may be absurd.
+_MOST_LOG: Final = 700.0
 #: What is done at once still takes some time.
 _LEAST_S: Final = 60.0
 
@@ -92,7 +94,7 @@ def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
     ]
     best = min(scores)
     ranked = [
-        Ranked(each, score / best, cost, unit)
+        Ranked(each, math.exp(min(score - best, _MOST_LOG)), cost, unit)
         for each, cost, score in zip(candidates, costs, scores, strict=True)
     ]
     return sorted(
@@ -116,11 +118,12 @@ def _costs(candidates: Sequence[Candidate]) -> tuple[Unit, list[Decimal | None]]
 
 
 def _score(each: Candidate, cost: Decimal, longest_s: float, weights: Weights) -> float:
-    """A place whose start nobody predicts is taken to make one wait as long as the slowest."""
+    """The logarithm of a score. A place whose start nobody predicts is taken to make one wait as
+    long as the slowest."""
     waits_s = longest_s if each.waits_s is None else each.waits_s
     time_s = max(_LEAST_S, waits_s + each.runs_s)
     standing = each.fair_share or 0.0
-    return math.exp(
+    return (
         weights.cost * math.log(cost)
         + weights.time * math.log(time_s)
         - weights.fair_share * standing * math.log(2)

@@ -5,24 +5,28 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
-from hpcflow.budgets.amounts import NOTHING, Amounts, billed, total
+from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.commitments import commit, no_room_for, release
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import terms_of
 from hpcflow.budgets.room import Pledge, warnings_of
 from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.launch.price import amounts_of
-from hpcflow.model.journal import Accounted
+from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.model.journal import Accounted, Submitted
 from hpcflow.model.run import Run
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.rundir import read_run
 
 _log = logging.getLogger(__name__)
 
@@ -41,17 +45,22 @@ class Commitment:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read or written.
         """
-        spent = NOTHING if self.pledge.own is None else spent_by(run_dir)
-        commit(self.folder, [self.pledge], clock, spent=spent)
+        earlier = partial(earlier_lines, self.pledge, run_dir, clock.now())
+        commit(self.folder, [self.pledge], clock, earlier=earlier)
 
-    def require_room(self, clock: Clock) -> None:
+    def require_room(self, clock: Clock, run_dir: RunDir | None = None) -> None:
         """Refuse as :meth:`make` would at this moment; nothing is written.
+
+        Args:
+            run_dir: None of a run that is still to be made.
 
         Raises:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read.
         """
-        no_room = no_room_for(self.folder, self.pledge, clock.now())
+        now = clock.now()
+        earlier = tuple if run_dir is None else partial(earlier_lines, self.pledge, run_dir, now)
+        no_room = no_room_for(self.folder, self.pledge, now, earlier=earlier)
         if no_room is not None:
             raise no_room.as_error()
 
@@ -77,16 +86,16 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
         StorageError: a budget cannot be read.
     """
     concerned = {
-        (folder, scope): None
+        (folder, scope): None if folder.site is None else run.site
         for run, site in runs
         for folder in [budgets_of(site, home)]
         for scope in scopes_of_run(run)
     }
     return [
         text
-        for folder, scope in concerned
+        for (folder, scope), named in concerned.items()
         if folder.has(scope)
-        for text in warnings_of(folder.look(scope), now)
+        for text in warnings_of(folder.look(scope), now, named)
     ]
 
 
@@ -107,7 +116,7 @@ def commitment_of(
     clock: Clock,
 ) -> Commitment:
     """What an attempt may take that is sent now."""
-    limit_min = placement.time_limit_min
+    limit_min, folder = placement.time_limit_min, budgets_of(site, home)
     pledge = Pledge(
         run.run_id,
         attempt,
@@ -118,15 +127,36 @@ def commitment_of(
         placement.partition,
         own=None if run.spec.budget is None else terms_of(run.spec.budget),
         home=os.path.realpath(home.path),
+        site=None if folder.site is None else run.site,
     )
-    return Commitment(budgets_of(site, home), pledge)
+    return Commitment(folder, pledge)
 
 
-def spent_by(run_dir: RunDir) -> Amounts:
-    """What the attempts of a run came to, by their bills."""
-    bills = {
-        each.attempt: billed(each.cost_usd, each.cost_su, each.gpu_hours, each.elapsed_s)
-        for each in journal.read(run_dir)
-        if isinstance(each, Accounted)
-    }
-    return total(bills.values())
+def settlement_of(record: Accounted, run: Run) -> Settlement:
+    """What a bill in the journal of ``run`` is to its budgets."""
+    return Settlement(
+        run.run_id,
+        record.attempt,
+        run.user,
+        scopes_of_run(run),
+        billed(record.cost_usd, record.cost_su, record.gpu_hours, record.elapsed_s),
+        record.ended_at or record.at,
+        is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
+        billed_at=record.at,
+    )
+
+
+def earlier_lines(pledge: Pledge, run_dir: RunDir, now: datetime) -> list[str]:
+    """The attempts before, each by its bill; those without one yet, by all that they may take.
+
+    Raises:
+        StorageError: the run's files cannot be read.
+    """
+    records, run = journal.read(run_dir), read_run(run_dir)
+    bills = {each.attempt: each for each in records if isinstance(each, Accounted)}
+    sent = {each.attempt for each in records if isinstance(each, Submitted)}
+    unbilled = sorted(sent - bills.keys() - {pledge.attempt})
+    return [
+        *(settlement_of(each, run).to_line() for each in bills.values()),
+        *(replace(pledge, attempt=number).to_line(now) for number in unbilled),
+    ]

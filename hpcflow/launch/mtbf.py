@@ -33,12 +33,12 @@ _WINDOW: Final = timedelta(days=30)
 
 
 def mtbf_s(observed: Observed, prior_s: float = _PRIOR_S) -> int:
-    """Mean time between two ends, in whole seconds.
+    """Mean time between two ends, in whole seconds; at least one.
 
     Args:
         prior_s: within how many seconds one end is expected before anything was observed.
     """
-    return round((prior_s + observed.running_s) / (_PRIOR_ENDS + observed.ends))
+    return max(1, round((prior_s + observed.running_s) / (_PRIOR_ENDS + observed.ends)))
 
 
 def mtbf_of(run: Run, settings: Settings, now: datetime) -> int | None:

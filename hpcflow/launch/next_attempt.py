@@ -68,7 +68,7 @@ class NextAttempt:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read.
         """
-        self._commitment(clock).require_room(clock)
+        self._commitment(clock).require_room(clock, self._run_dir)
 
     def _commitment(self, clock: Clock) -> Commitment:
         return commitment_of(

@@ -82,7 +82,9 @@ def resume(
         if overrides:  # what waits asks for what the run asked for before
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
             mem_mb = mem_mb if is_same else None
-            require_room_instead(wanted, last, mem_mb=mem_mb, site=site, home=home, clock=clock)
+            require_room_instead(
+                wanted, last, run_dir, mem_mb=mem_mb, site=site, home=home, clock=clock
+            )
             why = "what the run asks for was changed"
             waited = discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
         else:

@@ -18,7 +18,14 @@ from hpcflow.storage.layout import Home, RunDir
 
 
 def require_room_instead(
-    run: Run, last: LastAttempt, *, mem_mb: int | None, site: Site, home: Home, clock: Clock
+    run: Run,
+    last: LastAttempt,
+    run_dir: RunDir,
+    *,
+    mem_mb: int | None,
+    site: Site,
+    home: Home,
+    clock: Clock,
 ) -> None:
     """Refuse while the standby waits, if there is no room for what is to be sent instead of it.
 
@@ -31,7 +38,7 @@ def require_room_instead(
     placement = next_placement(run, site, mem_mb)
     found = commitment_of(run, last.next_number, placement, site=site, home=home, clock=clock)
     pledge = replace(found.pledge, instead_of=(run.run_id, last.standby.number))
-    Commitment(found.folder, pledge).require_room(clock)
+    Commitment(found.folder, pledge).require_room(clock, run_dir)
 
 
 def give_back_standby(

@@ -44,6 +44,8 @@ _MOST_DIGITS: Final = 18
 #: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
 STANDBY_WANTED: Final = "standby: wanted"
 STANDBY_DUE: Final = "standby: due"
+#: How the next action of a run begins whose standby waits.
+STANDBY_WAITS: Final = "standby: job"
 
 #: The columns of a run that progress events change. Of its attempt they change the report alone.
 OF_PROGRESS: Final = ("train_step", "total_train_steps", "epoch", "metrics")
@@ -274,7 +276,7 @@ def _next_of_live(wishes: dict[str, Any], last: AttemptRow) -> tuple[str | None,
     """What is to come of a run that is under way: only of a standby is anything known."""
     standby = wishes.get("standby", {})
     if "job_id" in standby and "void_at" not in standby:
-        return _text(f"standby: job {standby['job_id']} waits"), None
+        return _text(f"{STANDBY_WAITS} {standby['job_id']} waits"), None
     is_wanted = last.journal.get("intended", {}).get("standby")
     if not is_wanted or last.state != AttemptState.RUNNING.value:
         return None, None

@@ -274,6 +274,7 @@ class SpendingRow:
     run_dir: str
     sweep: str | None
     gpus: int
+    next_action: str | None
 
     @property
     def is_over(self) -> bool:

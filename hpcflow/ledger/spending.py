@@ -1,4 +1,4 @@
-"""What attempts take, as budgets ask for it: those of a scope, of some runs, or under way."""
+"""What budgets ask the ledger: what the attempts of a scope, of some runs, or under way, take."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _ATTEMPT: Final = (
     *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
     *("billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su", "bill_due_at"),
 )
-_RUN: Final = ("run_id", "project", "user_name", "site", "run_dir", "parent_sweep", "gpus")
+_RUN: Final = (
+    *("run_id", "project", "user_name", "site", "run_dir", "parent_sweep", "gpus", "next_action"),
+)
 
 
 def of_runs_with(connection: Connection, filters: Mapping[str, str]) -> list[SpendingRow]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger import queries, spending, spent
+from hpcflow.ledger import cost_report, queries, spending
 from hpcflow.ledger.best import find_best
 from hpcflow.ledger.bulk import insert, update, upsert
 from hpcflow.ledger.codec import DamagedError, columns, decode_all
@@ -191,7 +191,7 @@ class Ledger:
             filters: column of a run -> the value that it must have.
         """
         with self._reading() as connection:
-            return spent.bills(connection, since, until, filters)
+            return cost_report.bills(connection, since, until, filters)
 
     def used(
         self,
@@ -211,18 +211,18 @@ class Ledger:
     def jobs(self, *, user: str) -> list[JobRow]:
         """All attempts of a user that are, or were, jobs."""
         with self._reading() as connection:
-            return spent.jobs(connection, user)
+            return cost_report.jobs(connection, user)
 
     def sites(self, *, filters: Mapping[str, str]) -> list[str]:
         """The sites of all runs that fit, by what the runs call them; filters as for bills."""
-        return spent.sites(self.connection(), filters)
+        return cost_report.sites(self.connection(), filters)
 
     def storing(self, sites: Sequence[str], *, filters: Mapping[str, str]) -> list[StoringRow]:
         """The runs of these sites, and where their checkpoints are kept; filters as for bills."""
         if not sites:
             return []
         with self._reading() as connection:
-            return spent.storing(connection, sites, filters)
+            return cost_report.storing(connection, sites, filters)
 
     def left(self, sites: Sequence[str], since: datetime) -> tuple[set[str], set[str]]:
         """Ids of the runs of these sites that neither had a checkpoint since, nor can have
@@ -231,8 +231,8 @@ class Ledger:
             return set(), set()
         with self._reading() as connection:
             return (
-                spent.left_stores(connection, sites, since),
-                spent.left_scratch(connection, sites, since),
+                cost_report.left_stores(connection, sites, since),
+                cost_report.left_scratch(connection, sites, since),
             )
 
     def spending(

@@ -16,7 +16,8 @@ from hpcflow.clock import Clock
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.observe.reconciling import adopted, billed_amounts
+from hpcflow.observe.adopting import adopted, standby_of
+from hpcflow.observe.reconciling import billed_amounts
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home
 
@@ -54,12 +55,13 @@ def set_budget(
         if ledger is None:
             raise LedgerError("the ledger does not answer, and nobody knows what was spent before")
         rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
-        change = replace(change, opening=_opening(rows, clock.now()))
+        # A bill that is journaled from now on is in no sum.
+        change = replace(change, at=clock.now(), opening=_opening(rows, clock.now()))
         lines = [
             line
             for row in rows
             if not row.is_billed_for_good
-            if (line := _opening_line(row, home, find_site, clock)) is not None
+            for line in _opening_lines(row, home, find_site, clock)
         ]
     with folder.lock(clock):
         budget = folder.read(scope)
@@ -88,13 +90,19 @@ def _sum(counted: Sequence[Amounts]) -> Opening:
     return Opening(total(counted), unpriced)
 
 
-def _opening_line(
+def _opening_lines(
     row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
-) -> str | None:
+) -> list[str]:
+    """What is put down of an attempt without a last bill, and of the standby behind it."""
     if row.billed_by is not None:
-        return entry_line(
+        line = entry_line(
             "settled", clock.now(), row.user, row.run_id, row.attempt, amounts=billed_amounts(row),
             ended_at=row.ended_at, is_final=False,
         )  # fmt: skip
-    is_to_come = not row.is_over or row.bill_due_at is not None
-    return adopted(row, home, find_site, clock) if is_to_come else None
+        return [line]
+    if row.is_over and row.bill_due_at is None:
+        return []
+    standby = None if row.is_over else standby_of(row)
+    numbers = [each for each in (row.attempt, standby) if each is not None]
+    lines = (adopted(row, number, home, find_site, clock) for number in numbers)
+    return [line for line in lines if line is not None]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
+from functools import cached_property
 from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts, billed
@@ -26,18 +26,16 @@ from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, words_for
-from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
-from hpcflow.sites.placement import place
+from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, linked
+from hpcflow.storage.runs import linked
 
 _log = logging.getLogger(__name__)
 
@@ -110,8 +108,9 @@ class _Look:
         found = self._ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
         wanted = {each for each in there if each.kind in _FEW or each == scope}
-        moving = [row for row in rows if not row.is_billed_for_good]
-        wanted |= {each for row in moving for each in _scopes(row)} & set(there)
+        if any(each.kind not in _FEW for each in there):
+            moving = [row for row in rows if not row.is_billed_for_good]
+            wanted |= {each for row in moving for each in _scopes(row)} & set(there)
         sizes = {each: self._folder.size(each) for each in wanted}
         budgets = [
             budget
@@ -128,8 +127,14 @@ class _Look:
             for entry in own:
                 self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
         for row in rows:
-            if not row.is_over:
-                self._adopt(row, [by_scope[each] for each in _scopes(row) if each in by_scope])
+            if row.is_over:
+                continue
+            concerned = [by_scope[each] for each in _scopes(row) if each in by_scope]
+            self._adopt(row, row.attempt, concerned)
+            # As a rule the standby has the next number, and no journal is read.
+            is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
+            if not is_known and (standby := standby_of(row)) is not None:
+                self._adopt(row, standby, concerned)
         if not self._lines:
             return
         with self._folder.lock(self._clock, wait_s=0):
@@ -137,6 +142,10 @@ class _Look:
                 # What has grown since says more than this knows of; there is a next look.
                 if self._folder.size(where) == sizes[where]:
                     self._folder.append(where, lines)
+
+    @cached_property
+    def _real_home(self) -> str:
+        return os.path.realpath(self._home.path)
 
     def _is_here(self, row: SpendingRow) -> bool:
         """Whether the run's site has its budgets in this folder."""
@@ -152,13 +161,12 @@ class _Look:
         """Whether more is to come of it, and whoever sent it is the caller."""
         if entry.by != self._user or entry.standing is Standing.RELEASED:
             return False
-        if entry.home not in (None, os.path.realpath(self._home.path)):
+        if entry.home not in (None, self._real_home):
             return False
         return entry.standing is Standing.COMMITTED or not entry.is_final
 
     def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
         is_committed = entry.standing is Standing.COMMITTED
-        now = self._clock.now()
         if row is not None and row.is_over and row.job_id is not None:
             if row.billed_by is not None and (is_committed or row.is_billed_for_good):
                 self._settle(
@@ -175,7 +183,7 @@ class _Look:
                 self._say(budget, "began", entry, began_at=row.started_at)
         elif (
             is_committed
-            and (row is not None or now - entry.at > SENDING_TAKES)
+            and (row is not None or self._clock.now() - entry.at > SENDING_TAKES)
             and self._is_void(entry)
         ):
             self._say(budget, "released", entry, why="it never became a job")
@@ -193,12 +201,12 @@ class _Look:
         if not run_dirs:  # whoever was to make the run was killed; or it is another home's
             return is_old and entry.home is not None
         (run_dir,) = run_dirs
-        if is_gone(run_dir):
-            return False
         try:
             with submit_lock(run_dir, wait_s=0):
                 last = _last_word(journal.read(run_dir), entry.attempt)
-        except StorageError:  # somebody is at it
+        except StorageError:  # somebody is at it, or it is gone, or away
+            return False
+        if isinstance(last, Submitted):  # also long before something was committed to it
             return False
         # A refused number is used again: what was refused before may be on its way now.
         if last is None or last.at < entry.at:
@@ -215,39 +223,24 @@ class _Look:
         )  # fmt: skip
         self._lines[budget.scope].append(line)
 
-    def _adopt(self, row: SpendingRow, budgets: Sequence[Budget]) -> None:
-        """Commit something to what is under way, and was not committed to: whether there is room
-        or not."""
+    def _adopt(self, row: SpendingRow, attempt: int, budgets: Sequence[Budget]) -> None:
+        """Commit something to an attempt that is under way, or to a standby, to which nothing was
+        committed: whether there is room or not."""
+        key = (row.run_id, attempt)
         for budget in budgets:
-            entry = budget.entries.get((row.run_id, row.attempt))
+            entry = budget.entries.get(key)
             if entry is not None and entry.standing is not Standing.RELEASED:
                 continue
-            key = (row.run_id, row.attempt)
             if (
                 entry is None
                 and not budget.is_whole
                 and key in self._folder.read(budget.scope, whole=True).entries
             ):
                 continue  # settled long ago, and the ledger has not heard of its end
-            found = adopted(row, self._home, self._find_site, self._clock)
+            found = adopted(row, attempt, self._home, self._find_site, self._clock)
             if found is None:
                 return
             self._lines[budget.scope].append(found)
-
-
-def adopted(
-    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
-) -> str | None:
-    """The line that commits something to an attempt that is under way; None where its run cannot
-    be read: it is another user's, or gone."""
-    run_dir = RunDir(Path(row.run_dir))
-    try:
-        run, site = read_run(run_dir), find_site(row.site)
-        placement = place(run.spec, site, prefer=run.partition, is_granted=True)
-    except HpcflowError:
-        return None
-    pledge = commitment_of(run, row.attempt, placement, site=site, home=home, clock=clock).pledge
-    return pledge.to_line(clock.now())
 
 
 def _by_times(entry: Entry, row: SpendingRow) -> Amounts:

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 
-from hpcflow.budgets.amounts import billed
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
-from hpcflow.budgets.scope import scopes_of
-from hpcflow.budgets.settlements import Settlement, settle
+from hpcflow.budgets.settlements import settle
 from hpcflow.errors import HpcflowError, StorageError
-from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.launch.committing import settlement_of
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
@@ -24,7 +22,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, storage_error
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, linked
+from hpcflow.storage.runs import is_gone, is_purged, linked
 
 
 class Settling:
@@ -56,7 +54,7 @@ class Settling:
             return False
         try:
             if self._folder.is_there():
-                settle(self._folder, _settlement(run_dir, record), record.at)
+                settle(self._folder, settlement_of(record, read_run(run_dir)))
             elif self._folder.site is not None:
                 return False  # it is not mounted now
         except StorageError as error:
@@ -82,9 +80,11 @@ def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
     for run_id in sorted(marked):
         run_dirs = linked(home, [run_id])
         with suppress(HpcflowError, OSError):  # its site file, or scratch: that is said elsewhere
-            if run_dirs and is_gone(run_dirs[0]):
+            is_away = bool(run_dirs) and is_gone(run_dirs[0])
+            # Of a purged one the ledger alone knows the bills any more, and the look goes by that.
+            if is_away and not is_purged(run_dirs[0]):
                 continue
-            if run_dirs:
+            if run_dirs and not is_away:
                 name = read_run(run_dirs[0]).site
                 if name not in by_site:
                     by_site[name] = Settling(partial(find_site, name), home, warnings)
@@ -101,18 +101,3 @@ def _mark(home: Home, run_dir: RunDir) -> None:
         mark.touch(mode=0o600)
     except OSError as error:
         raise storage_error("write", mark, error) from error
-
-
-def _settlement(run_dir: RunDir, record: Accounted) -> Settlement:
-    run = read_run(run_dir)
-    return Settlement(
-        run.run_id,
-        record.attempt,
-        run.user,
-        scopes_of(
-            project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
-        ),
-        billed(record.cost_usd, record.cost_su, record.gpu_hours, record.elapsed_s),
-        record.ended_at or record.at,
-        is_final=record.source == "accounting" or record.tries >= BILL_TRIES,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError
 from hpcflow.launch import submission
-from hpcflow.launch.committing import commitment_of, warnings_about
+from hpcflow.launch.committing import commitment_of, earlier_lines, warnings_about
 from hpcflow.launch.next_placement import next_placement
 from hpcflow.model.run import Run
 from hpcflow.sites.schema import Site
@@ -69,7 +70,8 @@ class BudgetsNow:
         if standby is not None:  # it is given up for what is sent instead
             pledge = replace(pledge, instead_of=(run.run_id, standby.number))
         read = self._read[folder.path]
-        found = no_room_for(folder, pledge, self._now, read)
+        earlier = partial(earlier_lines, pledge, run_dir, self._now)
+        found = no_room_for(folder, pledge, self._now, read, earlier=earlier)
         if found is None and (pledge.own is not None or any(map(read.get, pledge.scopes))):
             self._require_free(folder)
         return None if found is None else found.short

@@ -178,11 +178,15 @@ class Standing:
         return next((each for each in every if each.name == name), None)
 
     def share(self, account: str, partition: str | None = None) -> FairShare | None:
-        """The user's own in this account: of the membership for this partition alone, if there is
-        one, else of that for all."""
-        own = [each for each in self.shares if each.account == account and each.user]
-        fits = [each for each in own if each.partition in (None, partition)]
-        return max(fits, key=lambda each: each.partition is not None, default=None)
+        """The user's own in this account, as far as it holds in this partition, or in any."""
+        own = [
+            each
+            for each in self.shares
+            if each.account == account
+            and each.user
+            and (partition is None or each.partition in (None, partition))
+        ]
+        return max(own, key=lambda each: each.partition == partition, default=None)
 
     def account_share(self, account: str) -> FairShare | None:
         """That of the account as a whole."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -29,6 +30,10 @@ from hpcflow.storage.layout import RunDir
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _POLL_S = 0.05
+#: Whoever waits for longer is told what for.
+_SILENT_S = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -137,14 +142,24 @@ def _acquire(
     Args:
         held: what is wrong where somebody else has it for too long.
     """
-    deadline = clock.monotonic() + wait_s
+    began, is_said = clock.monotonic(), False
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if clock.monotonic() >= deadline:
+            waited_s = clock.monotonic() - began
+            if waited_s >= wait_s:
                 raise held() from None
+            if waited_s >= _SILENT_S and not is_said:
+                is_said = True
+                who = f"fuser -v {shlex.quote(str(path))}"
+                _log.warning(
+                    "%s is held by somebody else: waiting, %.0f s at most; who it is: %s",
+                    path,
+                    wait_s,
+                    who,
+                )
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 return False

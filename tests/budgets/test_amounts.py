@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from hpcflow.budgets.amounts import Amounts, amount_from, amounts_from
+from hpcflow.budgets.amounts import NOTHING, Amounts, amount_from, amounts_from, billed
 
 
 @pytest.mark.parametrize("text", ["0", "500", "12.50", "1e3", "0.00000001", "7.250000000000"])
@@ -24,3 +24,8 @@ def test_what_cannot_is_refused(text: str) -> None:
 def test_a_bill_that_is_more_exact_is_rounded_where_it_is_written() -> None:
     exact = Amounts(Decimal(1) / 3, None, Decimal("1e-30"))
     assert amounts_from(exact.to_json()) == Amounts(Decimal("0.33333333"), None, Decimal(0))
+
+
+def test_what_never_ran_takes_nothing_whatever_its_price() -> None:
+    assert billed(None, None, None, elapsed_s=0) == NOTHING
+    assert billed(None, "2", 0.5, elapsed_s=60) == Amounts(None, Decimal(2), Decimal("0.5"))

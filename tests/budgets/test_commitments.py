@@ -134,6 +134,23 @@ def test_a_budget_begins_with_what_was_spent_before(desk: BudgetDesk) -> None:
     assert desk.usd() == ("2.50", "0.00")
 
 
+def test_what_a_budget_began_with_is_not_settled_once_more(desk: BudgetDesk) -> None:
+    first = desk.launch()
+    desk.train(first.job_id, minutes=10, state="PREEMPTED")
+    desk.set(hard="100")
+    second = desk.resume(RunDir(first.run_dir))
+    desk.slurm.start(second.job_id)
+    desk.look()
+    desk.clock.advance(600)
+    desk.slurm.end(second.job_id, "COMPLETED")
+    desk.look()
+    desk.clock.advance(60)
+    with desk.budgets.lock():  # so that the bills of this run are settled at a later look
+        assert any("somebody else has held" in each for each in desk.look())
+    desk.look()
+    assert desk.usd() == ("2.00", "0.00")
+
+
 def test_a_job_that_was_never_committed_to_counts_from_the_next_look(desk: BudgetDesk) -> None:
     launched = desk.launch()
     desk.set(hard="10")

@@ -11,6 +11,7 @@ from hpcflow.errors import BudgetError, SpecError
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
 from tests.budgets.desk import BudgetDesk
 
 
@@ -93,6 +94,44 @@ def test_a_budget_that_comes_later_begins_with_what_was_spent(desk: BudgetDesk) 
     desk.look()
     desk.resume(RunDir(launched.run_dir), overrides=["budget.cost_usd=5.5"])
     assert desk.usd(f"run:{launched.run_id}") == ("2.00", "3.00")
+
+
+def test_an_estimate_that_a_budget_began_with_is_corrected_and_not_counted_twice(
+    desk: BudgetDesk,
+) -> None:
+    launched = desk.launch()
+    scope = f"run:{launched.run_id}"
+    desk.slurm.start(launched.job_id)
+    desk.look()
+    desk.clock.advance(1200)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    records, desk.slurm._records = desk.slurm._records, list  # type: ignore[method-assign]
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(10)
+    desk.resume(RunDir(launched.run_dir), overrides=["budget.cost_usd=5.5"])
+    assert desk.usd(scope) == ("2.00", "3.00"), "by its times"
+    desk.slurm._records = records  # type: ignore[method-assign]
+    desk.clock.advance(60)
+    desk.look()
+    assert desk.usd(scope) == ("2.00", "3.00"), "by accounting"
+
+
+def test_what_has_no_bill_yet_counts_with_all_that_it_may_take(desk: BudgetDesk) -> None:
+    launched = desk.launch()
+    run_dir, scope = RunDir(launched.run_dir), f"run:{launched.run_id}"
+    desk.slurm.start(launched.job_id)
+    desk.look()
+    desk.clock.advance(1200)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    with pytest.raises(BudgetError, match=r"3\.00 USD committed"):
+        desk.resume(run_dir, overrides=["budget.cost_usd=5.5"])
+    assert read_run(run_dir).spec.budget is None, "nothing was changed"
+    desk.clock.advance(60)
+    desk.look()
+    desk.resume(run_dir, overrides=["budget.cost_usd=5.5"])
+    assert desk.usd(scope) == ("2.00", "3.00")
 
 
 @pytest.mark.parametrize(

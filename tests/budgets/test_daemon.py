@@ -14,7 +14,7 @@ from hpcflow.requeue.budgets_now import BudgetsNow
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.budgets.desk import BudgetDesk
+from tests.budgets.desk import VISION, BudgetDesk
 from tests.requeue.standbys import begins, waiting_standby
 
 
@@ -236,3 +236,67 @@ def test_a_run_that_is_changed_has_the_share_of_its_standby(desk: BudgetDesk) ->
     sent = desk.resume(RunDir(launched.run_dir), overrides=["resources.time_limit=29m"])
     assert desk.alive() == [sent.job_id]
     assert desk.usd() == ("1.00", "2.90")
+
+
+def test_a_standby_that_waits_while_a_budget_is_set_counts_too(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    launched, _ = waiting_standby(desk)
+    desk.clock.advance(60)
+    desk.set(hard="7")
+    assert desk.usd() == ("0.00", "6.00")
+    for _ in range(4):
+        desk.clock.advance(1500)
+        desk.look()
+    assert [line["record"] for line in desk.lines()] == ["set", "committed", "committed", "began"]
+    with pytest.raises(BudgetError):
+        desk.launch()
+    desk.slurm.end(launched.job_id, "COMPLETED")
+    for _ in range(3):
+        desk.clock.advance(400)
+        desk.tick()
+    assert desk.alive() == []
+    assert desk.usd()[1] == "0.00", "nobody needs it any more"
+
+
+def test_a_standby_to_which_nothing_was_committed_counts_from_the_next_look(
+    desk: BudgetDesk,
+) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="7")
+    waiting_standby(desk)
+    file = desk.budgets.file(VISION)
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if '"attempt": 2' not in line))
+    assert desk.usd() == ("0.00", "3.00")
+    desk.look()
+    assert desk.usd() == ("0.00", "6.00")
+
+
+def test_what_is_sent_instead_of_a_standby_has_its_share(desk: BudgetDesk) -> None:
+    text = desk.config.read_text().replace("account: physics", "account: physics, mem: 2G")
+    desk.config.write_text(f"{text}retry: {{standby: true}}\n")
+    desk.set(hard="6.10")
+    launched, standby = waiting_standby(desk)
+    desk.clock.advance(100)
+    desk.slurm.end(launched.job_id, "OUT_OF_MEMORY")
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(60)
+    assert desk.usd() == ("0.17", "3.00")
+    report = desk.tick()
+    assert desk.alive() == [report.sent[launched.run_id]] != [standby], "that had too little memory"
+    assert desk.usd() == ("0.17", "3.00")
+
+
+def test_a_standby_that_goes_on_keeps_its_share(desk: BudgetDesk) -> None:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    desk.set(hard="6.50")
+    launched, standby = waiting_standby(desk)
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    for _ in range(3):
+        desk.tick()
+        desk.clock.advance(40)
+    assert desk.alive() == [standby]
+    assert desk.usd() == ("1.00", "3.00")
+    assert "released" not in [line["record"] for line in desk.lines()]

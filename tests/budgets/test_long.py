@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from hpcflow.budgets import carrying
-from hpcflow.budgets.amounts import UNITS, Amounts
+from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
 from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, Limit, Opening, Terms
+from hpcflow.budgets.records import Change, Limit, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
@@ -40,7 +41,7 @@ def pledge(run_id: str, usd: str | None = "3", by: str = "ada") -> Pledge:
 
 def settlement(run_id: str, usd: str | None, at: datetime, *, is_final: bool) -> Settlement:
     amounts = Amounts(None if usd is None else Decimal(usd), None, Decimal("0.25"))
-    return Settlement(run_id, 1, "ada", (SCOPE,), amounts, at, is_final)
+    return Settlement(run_id, 1, "ada", (SCOPE,), amounts, at, is_final, billed_at=at)
 
 
 def begun(path: Path, hard: str = "1000000", *, per_month: bool = False) -> BudgetFolder:
@@ -69,18 +70,24 @@ def test_it_says_the_same_as_all_of_its_lines(
             commit(folder, [pledge(open_ones[-1], dice.choice(["3", "0.5", None]))], clock)
         elif act < 0.5:
             release(folder, [pledge(open_ones.pop(dice.randrange(len(open_ones))))], now, why="no")
+        elif act < 0.6:
+            line = entry_line("began", now, "ada", dice.choice(open_ones), 1, began_at=now)
+            folder.append(SCOPE, [line])
         else:
             is_final = dice.random() < 0.8
             place = dice.randrange(len(open_ones))
             run_id = open_ones.pop(place) if is_final else open_ones[place]
             done = settlement(run_id, dice.choice(["1.25", None]), now, is_final=is_final)
-            settle(folder, done, now)
+            settle(folder, done)
             if dice.random() < 0.1:
-                settle(folder, done, now + timedelta(seconds=5))  # whoever was killed does it again
+                settle(
+                    folder, replace(done, billed_at=now + timedelta(seconds=5))
+                )  # whoever was killed does it again
         quick, whole = folder.read(SCOPE), folder.read(SCOPE, whole=True)
         for unit in UNITS:
             assert quick.used(unit, now) == whole.used(unit, now), number
             assert folder.look(SCOPE).used(unit, now) == whole.used(unit, now), number
+            assert quick.so_far(unit, now) == whole.so_far(unit, now), number
         assert quick.terms == whole.terms
     assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 3
     assert folder.read(SCOPE).lines < 100
@@ -94,10 +101,10 @@ def test_what_was_settled_long_ago_is_not_settled_twice(
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(10):
         commit(folder, [pledge(named(number))], clock)
-        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
     assert (named(0), 1) not in folder.read(SCOPE).entries
     before = folder.size(SCOPE)
-    settle(folder, settlement(named(0), "1", clock.now(), is_final=True), clock.now())
+    settle(folder, settlement(named(0), "1", clock.now(), is_final=True))
     assert folder.size(SCOPE) == before
 
 
@@ -109,7 +116,7 @@ def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(6):
         commit(folder, [pledge(named(number))], clock)
-        settle(folder, settlement(named(number), "1", clock.now(), is_final=True), clock.now())
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
     file = folder.file(SCOPE)
     lines = file.read_bytes().splitlines(keepends=True)
     place = next(index for index, line in enumerate(lines) if line.startswith(carrying.MARK))
@@ -195,6 +202,37 @@ def test_a_line_that_somebody_has_written_over_was_not_committed(
     monkeypatch.setattr(BudgetFolder, "append", to_the_same_place)
     with pytest.raises(StorageError, match="at the same moment"):
         commit(folder, [pledge(named(1))], clock)
+
+
+def test_a_file_that_was_put_back_is_read_anew(tmp_path: Path) -> None:
+    folder, clock = begun(tmp_path), FakeClock(BEGIN)
+    commit(folder, [pledge(named(1), "3")], clock)
+    assert folder.look(SCOPE).used("cost_usd", BEGIN).committed == 3
+    file = folder.file(SCOPE)
+    other = tmp_path / "backup"
+    other.write_text(file.read_text().replace('"cost_usd": "3"', '"cost_usd": "4"'))
+    other.replace(file)
+    assert folder.look(SCOPE).used("cost_usd", BEGIN).committed == 4
+
+
+def test_what_is_no_text_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has written a name that cannot be encoded, and the budget has become long."""
+    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    folder, clock = begun(tmp_path), FakeClock(BEGIN)
+    odd = Change(
+        BEGIN,
+        "ada",
+        Terms({"cost_usd": Limit(Decimal(100))}),
+        opening=Opening(NOTHING, {"UNIT": 1}, {"MONTH": Opening(NOTHING)}),
+    )
+    with folder.lock():
+        line = odd.to_line().replace("UNIT", "\\ud800").replace("MONTH", "\\udfff")
+        folder.append(SCOPE, [line])
+    for number in range(10):
+        commit(folder, [pledge(named(number))], clock)
+        settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
+    assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 0
+    assert folder.read(SCOPE).used("cost_usd", clock.now()).spent == 10
 
 
 def test_a_budget_counts_what_was_before_it_by_month_or_all_of_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -9,11 +11,12 @@ import pytest
 
 from hpcflow.budgets.records import OnExceeded
 from hpcflow.launch import standby
-from hpcflow.model.journal import Overspent
+from hpcflow.model.journal import Ended, Overspent
 from hpcflow.model.state import Cause
 from hpcflow.requeue import overspent
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import SubmitLock, submit_lock
 from tests.budgets.desk import BudgetDesk
 from tests.requeue.killing import Killer
 from tests.requeue.standbys import begins
@@ -106,3 +109,41 @@ def test_whoever_is_killed_over_a_notice_has_it_given_by_the_next(
         if not killer.has_struck:
             break
     assert moment > 4
+
+
+def test_whoever_wants_to_cancel_it_needs_no_notice(desk: BudgetDesk) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.clock.advance(900)
+    desk.set(hard="1", on_exceeded=SAVE)
+    RunDir(launched.run_dir).cancel.touch()  # and Slurm has not answered yet
+    assert desk.tick().overspent == {}
+    assert notices(launched.run_dir) == []
+
+
+def test_what_has_ended_at_this_moment_is_told_nothing(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.clock.advance(900)
+    desk.set(hard="1", on_exceeded=SAVE)
+
+    @contextmanager
+    def behind_another(run_dir: RunDir, *, wait_s: float) -> Iterator[SubmitLock]:
+        with submit_lock(run_dir, wait_s=wait_s) as held:
+            ended = Ended(
+                at=desk.clock.now(),
+                attempt=1,
+                cause=Cause.COMPLETED,
+                raw_state="COMPLETED",
+                ended_at=desk.clock.now(),
+                rule="another daemon",
+            )
+            journal.append(run_dir, ended)
+            yield held
+
+    monkeypatch.setattr(overspent, "submit_lock", behind_another)
+    assert desk.tick().overspent == {}
+    assert notices(launched.run_dir) == []
+    assert not RunDir(launched.run_dir).attempt(1).notice.exists()

@@ -42,8 +42,11 @@ def test_what_one_commits_the_other_cannot_have(two: tuple[BudgetDesk, BudgetDes
     ada, grace = two
     ada.set(hard="5")
     launched = ada.launch()
-    with pytest.raises(BudgetError, match="budget project:vision has no room"):
+    with pytest.raises(BudgetError, match="budget project:vision has no room") as caught:
         grace.launch()
+    said = str(caught.value)
+    assert "budget set project:vision --hard 6.00 --site devcluster;" in said, "not elsewhere"
+    assert said.endswith("hpcflow budget show project:vision --site devcluster")
     assert grace.usd() == ("0.00", "3.00")
     grace.look()
     assert grace.usd() == ("0.00", "3.00"), "what is ada's, ada settles"
@@ -62,6 +65,17 @@ def test_a_user_has_a_budget_of_their_own_beside(two: tuple[BudgetDesk, BudgetDe
     grace.launch()
     with pytest.raises(BudgetError, match="budget user:grace has no room"):
         grace.launch()
+
+
+def test_a_daemon_warns_of_the_budget_of_that_site(two: tuple[BudgetDesk, BudgetDesk]) -> None:
+    ada, _ = two
+    ada.set(soft="2")
+    launched = ada.launch()
+    ada.slurm.end(launched.job_id, "PREEMPTED")
+    ada.look()
+    ada.clock.advance(60)
+    (warning,) = ada.tick().warnings
+    assert warning.endswith("hpcflow budget show project:vision --site devcluster")
 
 
 def test_another_home_of_the_same_user_is_let_be(tmp_path: Path) -> None:
@@ -85,6 +99,27 @@ def test_without_the_folder_nothing_is_sent(two: tuple[BudgetDesk, BudgetDesk]) 
     shutil.move(ada.folder / "not-mounted", ada.budgets.path)
     ada.launch()
     assert ada.usd() == ("0.00", "3.00")
+
+
+def test_a_bill_that_comes_while_the_folder_is_away_is_settled_once_it_is_back(
+    two: tuple[BudgetDesk, BudgetDesk],
+) -> None:
+    ada, _ = two
+    launched = ada.launch()
+    ada.slurm.start(launched.job_id)
+    ada.look()
+    ada.clock.advance(600)
+    ada.slurm.end(launched.job_id, "COMPLETED")
+    ada.look()
+    ada.set(f"run:{launched.run_id}", hard="9")
+    shutil.move(ada.budgets.path, ada.folder / "not-mounted")
+    ada.clock.advance(60)
+    ada.look()
+    assert [each.name for each in ada.settings.home.unsettled.iterdir()] == [launched.run_id]
+    shutil.move(ada.folder / "not-mounted", ada.budgets.path)
+    ada.look()
+    assert ada.usd(f"run:{launched.run_id}") == ("1.00", "0.00")
+    assert list(ada.settings.home.unsettled.iterdir()) == []
 
 
 def test_a_run_that_waits_gets_back_what_its_standby_would_have_taken(

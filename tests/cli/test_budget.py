@@ -105,6 +105,34 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
     assert len(mine.json("show", run_id)["attempts"]) == 2
 
 
+def test_a_budget_that_nothing_counts_against_is_said_to_be_one(mine: Desk) -> None:
+    words = "no run that is known here counts against project:visoin yet"
+    assert words in mine.error("budget", "set", "project:visoin", "--hard", "8", code=0)
+    mine.say("run", config(mine), "--wait")
+    assert "counts against" not in mine.error(
+        "budget", "set", "project:vision", "--hard", "8", code=0
+    )
+    assert "counts against" not in mine.error(
+        "budget", "set", "project:visoin", "--hard", "9", code=0
+    ), "said once"
+
+
+def test_nothing_without_a_time_limit_fits_a_hard_budget(mine: Desk) -> None:
+    path = Path(config(mine))
+    path.write_text(path.read_text().replace(", time_limit: 5m", ""))
+    mine.say("budget", "set", "project:vision", "--hard", "1000000")
+    error = mine.error("run", str(path))
+    assert "it has no time limit, so nobody knows how much of the USD it takes" in error
+    assert "--set resources.time_limit=4h" in error
+    mine.say("run", str(path), "--set", "resources.time_limit=5m", "--wait")
+
+
+def test_what_a_pipe_reads_is_not_folded(mine: Desk) -> None:
+    long = "project:" + "vision" * 10
+    mine.say("budget", "set", long, "--hard", "1000000000")
+    assert long in mine.say("budget", "ls")
+
+
 def test_changes_are_kept_with_who_when_and_why(mine: Desk) -> None:
     mine.say("budget", "set", "user:ada", "--hard", "100", "--why", "the first grant")
     mine.say("budget", "set", "user:ada", "--unit", "gpu_hours", "--hard", "50", "--per", "month")

@@ -154,10 +154,11 @@ def test_a_third_place_never_changes_the_order_of_two() -> None:
 
 
 def test_a_free_place_is_worth_some_wait_and_not_any() -> None:
+    """Ten times the time, for it counts as ten times cheaper: here 90 hours, besides its ten."""
     weights = Weights()
     gpu = replace(fitting()["gpu"], waits_s=0.0)
     free = replace(gpu, cost_usd=Decimal(0))
-    soon, late = replace(free, waits_s=8 * 3600.0), replace(free, waits_s=60 * 86_400.0)
+    soon, late = replace(free, waits_s=85 * 3600.0), replace(free, waits_s=95 * 3600.0)
 
     assert rank([gpu, soon], weights)[0].candidate is soon
     assert rank([gpu, late], weights)[0].candidate is gpu
@@ -170,3 +171,36 @@ def test_the_smallest_amounts_are_told_apart() -> None:
     one, ten = replace(gpu, cost_usd=Decimal("0.0001")), replace(gpu, cost_usd=Decimal("0.001"))
 
     assert rank([ten, one], Weights())[0].candidate is one
+
+
+def test_no_price_and_no_time_is_too_large_to_be_compared() -> None:
+    gpu = fitting()["gpu"]
+    dear = replace(gpu, cost_usd=Decimal(10) ** 30, runs_s=1e60)
+    cheap = replace(gpu, cost_usd=Decimal("1e-8"), runs_s=60.0)
+    weights = Weights(cost=10, time=10)
+
+    best, worst = rank([dear, cheap], weights)
+
+    assert best.candidate is cheap
+    assert worst.score > 1e100
+    assert rank([dear], weights)[0].score == 1
+
+
+def test_what_is_done_at_once_can_be_compared() -> None:
+    at_once = replace(fitting()["gpu"], runs_s=0.0, waits_s=0.0)
+
+    assert rank([at_once], Weights())[0].score == 1
+
+
+def test_the_same_work_is_compared_where_limits_differ() -> None:
+    found = fitting(resources={"gpus_per_node": 0, "time_limit": None})
+
+    assert found["cpu"].placement.time_limit_min == 72 * 60
+    assert found["cpu"].runs_s == found["gpu"].runs_s == pytest.approx(24 * 3600, rel=0.05)
+
+
+def test_a_place_where_nothing_ever_ends_well_has_a_cost_all_the_same() -> None:
+    gpu = fitting({"gpu": Observed(ends=10**6)})["gpu"]
+
+    assert gpu.runs_s > 1e12
+    assert gpu.cost_usd is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hpcflow.launch.run import launch
 from hpcflow.model.spec import RunSpec
 from hpcflow.schedulers.base import PredictedStart, Scheduler, SubmitRequest
 from hpcflow.settings import load_settings
+from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.schema import Site
 from hpcflow.sites.standing import Association, FairShare, Limit, QosLimits, Standing
 from hpcflow.storage.layout import RunDir
@@ -198,6 +200,70 @@ def test_the_default_qos_that_slurm_takes_counts(cluster: Cluster) -> None:
         assert not cluster.chooser.survey(asked()).ranked
 
 
+def test_the_only_qos_of_an_association_is_its_default(cluster: Cluster) -> None:
+    short = Limit("MaxWall", "minutes", 10)
+    association = Association("physics", None, None, ("long",), is_default=True)
+    cluster.stands(Standing("ada", (association,), (QosLimits("long", limits=(short,)),)))
+
+    assert not cluster.chooser.survey(asked()).ranked
+
+
+def test_the_qos_of_a_partition_goes_before_that_of_the_job_or_behind(cluster: Cluster) -> None:
+    class InQos(FakeScheduler):
+        def cluster_info(self) -> ClusterInfo:
+            info = super().cluster_info()
+            changed = tuple(replace(each, qos="part") for each in info.partitions)
+            return replace(info, partitions=changed)
+
+    cluster.slurm = InQos(cluster.clock)
+    of_partition = QosLimits("part", limits=(Limit("MaxWall", "minutes", 1440),))
+    for flags, is_first in (((), True), (("OverPartQOS",), False)):
+        stands = with_qos(Limit("MaxWall", "minutes", 10), flags=flags)
+        cluster.stands(replace(stands, other_qos=(of_partition,)))
+
+        assert bool(cluster.chooser.survey(asked()).ranked) is is_first
+
+
+def test_memory_is_that_of_all_nodes(cluster: Cluster) -> None:
+    cluster.stands(with_qos(Limit("MaxTRESPerJob", "mem", 60_000)))
+
+    assert cluster.chooser.survey(asked(mem="40G")).ranked
+    refused = cluster.chooser.survey(asked(mem="40G", nodes=2)).refused
+    assert refused["gpu", None].startswith("81920 mem, and MaxTRESPerJob")
+
+
+def test_a_partition_that_is_not_up_is_not_chosen(cluster: Cluster) -> None:
+    class Drained(FakeScheduler):
+        def cluster_info(self) -> ClusterInfo:
+            info = super().cluster_info()
+            changed = tuple(replace(each, is_up=each.name != "spot") for each in info.partitions)
+            return replace(info, partitions=changed)
+
+    cluster.slurm = Drained(cluster.clock)
+
+    assert cluster.goes(asked()) == ("gpu", None)
+    refused = cluster.chooser.survey(asked()).refused
+    assert refused["spot", None] == "partition spot takes no jobs: it is not up"
+
+
+def test_sbatch_is_asked_from_where_the_run_would_be_sent(tmp_path: Path) -> None:
+    there = tmp_path / "scratch"
+    there.mkdir()
+    found: list[Path] = []
+
+    class Asked(FakeScheduler):
+        def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+            found.append(request.directory)
+            return super().predicted_start(request)
+
+    scratch = CLUSTER.scratch.model_copy(update={"path": str(there)})
+    cluster = Cluster(tmp_path, CLUSTER.model_copy(update={"scratch": scratch}))
+    cluster.slurm = Asked(cluster.clock)
+    cluster.chooser.survey(asked())
+
+    assert set(found) == {there}
+
+
 def test_limits_that_the_cluster_does_not_enforce_bind_nobody(cluster: Cluster) -> None:
     cluster.stands(with_qos(Limit("MaxWall", "minutes", 10)))
     assert not cluster.chooser.survey(asked()).ranked
@@ -244,6 +310,17 @@ def test_run_goes_where_plan_says_also_if_a_start_is_unknown(cluster: Cluster) -
     first = cluster.chooser.survey(asked()).ranked[0].candidate.placement.partition
 
     assert cluster.goes(asked()) == (first, None)
+
+
+def test_a_start_that_is_unknown_is_no_reason_to_ask_no_further(cluster: Cluster) -> None:
+    cluster.slurm.partitions = ("gpu", "spot", "small")
+    cluster.slurm.starts = {"spot": None, "gpu": NOW, "small": NOW + 40 * HOUR}
+    one = asked(gpus_per_node=1)
+
+    best = cluster.chooser.survey(one).ranked[0].candidate.placement.partition
+
+    assert best == "gpu", "for spot is taken to wait as long as the slowest"
+    assert cluster.goes(one) == (best, None)
 
 
 def test_of_equal_places_the_first_in_the_file_is_taken(tmp_path: Path) -> None:
@@ -337,6 +414,35 @@ def test_the_account_with_the_better_standing_is_charged_where_auto_is_said(
     assert chosen.resources.account == "biology"
 
 
+def test_the_standing_of_an_account_is_that_in_the_partition(cluster: Cluster) -> None:
+    """Where users have associations of their own with each partition."""
+    cluster.stands(
+        Standing(
+            "ada",
+            tuple(
+                Association("physics", name, "normal", ("normal",), is_default=True)
+                for name in ("gpu", "spot")
+            ),
+            shares=(
+                FairShare("physics", "ada", "gpu", factor=0.1),
+                FairShare("physics", "ada", "spot", factor=0.9),
+            ),
+        )
+    )
+
+    survey = cluster.chooser.survey(asked())
+
+    found = {each.candidate.placement.partition: each.candidate for each in survey.ranked}
+    assert {name: each.fair_share for name, each in found.items()} == {"gpu": 0.1, "spot": 0.9}
+
+
+def test_no_account_is_charged_that_the_site_does_not_name(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, CLUSTER.model_copy(update={"accounts": ("physics",)}))
+    cluster.stands(TWO_ACCOUNTS)
+
+    assert cluster.goes(asked(account="auto")) == ("spot", "physics")
+
+
 def test_nobody_is_charged_who_was_not_named(cluster: Cluster) -> None:
     cluster.stands(TWO_ACCOUNTS)
 
@@ -406,6 +512,23 @@ def test_fewer_gpus_start_sooner_and_take_longer(cluster: Cluster) -> None:
 
     fewer = found["resources.gpus_per_node=2"]
     assert (fewer.sooner_s, fewer.is_cheaper, fewer.slower) == (2 * 3600, False, 2)
+
+
+def test_how_much_longer_it_takes_is_never_said_too_short(cluster: Cluster) -> None:
+    class ByNodes(FakeScheduler):
+        def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+            nodes = int(request.script.read_text().partition("--nodes=")[2].split("\n")[0])
+            self.starts = dict.fromkeys(("gpu", "spot"), NOW + nodes * HOUR)
+            return super().predicted_start(request)
+
+    cluster.slurm = ByNodes(cluster.clock)
+    chooser, wanted = cluster.chooser, asked(nodes=5)
+    best = chooser.best(wanted)
+    assert best is not None
+
+    found = {each.change: each for each in alternatives(wanted, best, chooser)}
+
+    assert found["resources.nodes=2"].slower == 3
 
 
 def test_auto_is_not_decided_anew_when_a_run_is_sent_again(tmp_path: Path) -> None:

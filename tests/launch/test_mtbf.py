@@ -32,6 +32,7 @@ def desk(tmp_path: Path) -> Desk:
         (24, 0, 48),
         (1000, 100, 1024 / 101),  # it is so
         (10_000, 0, 10_024),
+        (0, 10**6, 1 / 3600),  # never nothing, which nobody could divide by
     ],
 )
 def test_much_that_was_seen_outweighs_what_was_expected(

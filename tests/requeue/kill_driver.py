@@ -250,6 +250,10 @@ class Phase:
         letter, self._shared[0] = self._shared[0], 0
         return next((name for each, _, name in _PHASES if ord(each) == letter), "between")
 
+    def is_at(self, name: str) -> bool:
+        """Whether it is in that function now."""
+        return any(ord(each) == self._shared[0] for each, _, other in _PHASES if other == name)
+
     def _within(self, letter: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*args: Any, **options: Any) -> Any:
             before, self._shared[0] = self._shared[0], ord(letter)
@@ -270,10 +274,14 @@ _PHASES = (
     ("s", SlurmCommands, "submit"),
     ("r", hpcflow.requeue.tick, "resubmit"),
 )
+_AIMS = ("catch_up_home", "observe", "submit")
 
 
 def at_moments(folder: Path, kills: int, seed: int) -> dict[str, Any]:
-    """Kill a daemon ``kills`` times, each after up to 0.3 s, while jobs end and new runs come."""
+    """Kill a daemon ``kills`` times, each after up to 0.3 s, while jobs end and new runs come.
+
+    Every eighth is killed as soon as it is in a certain function, however fast the machine is.
+    """
     dice = random.Random(seed)
     world, phase = World(folder, sbatch_s=0.02, slow=0.15, lost_answers=0.05), Phase()
     found: Counter[str] = Counter()
@@ -289,8 +297,9 @@ def at_moments(folder: Path, kills: int, seed: int) -> dict[str, Any]:
         if number % 8 == 0:
             newcomers.append(world.fork(world.send_new))
         pid = world.fork(daemon)
-        until = time.monotonic() + dice.uniform(0, 0.3)
-        while (left := until - time.monotonic()) > 0:
+        aim = _AIMS[number // 8 % len(_AIMS)] if number % 8 == 0 else ""
+        until = time.monotonic() + (1.5 if aim else dice.uniform(0, 0.3))
+        while (left := until - time.monotonic()) > 0 and not phase.is_at(aim):
             if not world.something_happens(dice):
                 time.sleep(min(left, 0.005))
         os.kill(pid, signal.SIGKILL)

@@ -137,6 +137,16 @@ def test_an_sbatch_that_is_silent_is_no_answer(slurm: pytest.MonkeyPatch, tmp_pa
         SlurmCommands(clock=SystemClock()).predicted_start(request)
 
 
+def test_an_sbatch_that_cannot_only_test_refuses_no_job(
+    slurm: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    complaint = "echo 'sbatch: unrecognized option --test-only' >&2"
+    install(slurm, tmp_path, "sbatch", then=complaint, exit_code=1)
+    request = SubmitRequest(tmp_path / "job.sbatch", tmp_path, "probe")
+    with pytest.raises(SchedulerUnavailable, match="unrecognized option"):
+        SlurmCommands(clock=SystemClock()).predicted_start(request)
+
+
 def test_a_database_that_is_silent_is_asked_once(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sacctmgr = install(slurm, tmp_path, "sacctmgr", then=f"echo x >> {tmp_path}/calls", exit_code=1)
     found = SlurmCommands(clock=SystemClock()).standing(USER)

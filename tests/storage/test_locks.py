@@ -84,3 +84,23 @@ def test_a_purged_run_directory_is_a_clear_error(tmp_path: Path) -> None:
         submit_lock(RunDir(tmp_path / "gone"), wait_s=0),
     ):
         pytest.fail("a lock on nothing")
+
+
+def test_whoever_waits_is_told_once_what_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with submit_lock(RunDir(tmp_path), wait_s=0):
+        with (
+            pytest.raises(StorageError),
+            submit_lock(RunDir(tmp_path), wait_s=1, clock=FakeClock()),
+        ):
+            pytest.fail("two at once")
+        assert caplog.messages == [], "a moment is no news"
+        with (
+            pytest.raises(StorageError),
+            submit_lock(RunDir(tmp_path), wait_s=60, clock=FakeClock()),
+        ):
+            pytest.fail("two at once")
+    (said,) = caplog.messages
+    assert "is held by somebody else: waiting, 60 s at most" in said
+    assert f"fuser -v {tmp_path}/submit.lock" in said

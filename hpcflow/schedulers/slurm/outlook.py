@@ -137,6 +137,10 @@ def ask_predicted_start(
             )
         raise unavailable(answer)
     if answer.exit_code != 0:
+        if (
+            "--test-only" in answer.stderr
+        ):  # a wrapper knows no such option: it says nothing of the job
+            raise unavailable(answer)
         raise refusal_from(answer)
     return parse_waiting.parse_start(answer.stderr + answer.stdout)
 

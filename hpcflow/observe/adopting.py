@@ -1,0 +1,51 @@
+"""What is under way, and was never committed to: it was sent while a budget was set, by hand, or by
+Slurm itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError
+from hpcflow.launch.committing import commitment_of
+from hpcflow.launch.submission import last_attempt
+from hpcflow.ledger.derive import STANDBY_WAITS
+from hpcflow.ledger.rows import SpendingRow
+from hpcflow.sites.placement import place
+from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.rundir import read_run
+
+
+def standby_of(row: SpendingRow) -> int | None:
+    """The number of the job that waits for the end of a live attempt; None where none does, or its
+    run cannot be read."""
+    if not (row.next_action or "").startswith(STANDBY_WAITS):
+        return None
+    try:
+        last = last_attempt(journal.read(RunDir(Path(row.run_dir))))
+    except HpcflowError:
+        return None
+    is_waiting = last.number == row.attempt and last.standby is not None and last.has_standby
+    return last.standby.number if is_waiting and last.standby is not None else None
+
+
+def adopted(
+    row: SpendingRow,
+    attempt: int,
+    home: Home,
+    find_site: Callable[[str], Site],
+    clock: Clock,
+) -> str | None:
+    """The line that commits something to an attempt of a run that is under way; None where the run
+    cannot be read: it is another user's, or gone."""
+    run_dir = RunDir(Path(row.run_dir))
+    try:
+        run, site = read_run(run_dir), find_site(row.site)
+        placement = place(run.spec, site, prefer=run.partition, is_granted=True)
+    except HpcflowError:
+        return None
+    pledge = commitment_of(run, attempt, placement, site=site, home=home, clock=clock).pledge
+    return pledge.to_line(clock.now())

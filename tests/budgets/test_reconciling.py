@@ -1,0 +1,270 @@
+"""What a look makes of budgets that were left behind, and what it leaves alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hpcflow.budgets import carrying, folder
+from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.commitments import commit, release
+from hpcflow.budgets.folder import BudgetFolder
+from hpcflow.budgets.records import Change, Opening, Terms, entry_line
+from hpcflow.budgets.room import Pledge
+from hpcflow.budgets.settlements import Settlement, settle
+from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
+from hpcflow.launch.committing import commitment_of
+from hpcflow.launch.run import Launched
+from hpcflow.sites.placement import place
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
+from hpcflow.testing.fake_scheduler import Fault
+from tests.budgets.desk import VISION, BudgetDesk
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> BudgetDesk:
+    return BudgetDesk(tmp_path)
+
+
+def pledge_of(desk: BudgetDesk, run_dir: RunDir, attempt: int = 1) -> Pledge:
+    """As whoever sends it makes it."""
+    run, home = read_run(run_dir), desk.settings.home
+    placement = place(run.spec, desk.site)
+    return commitment_of(
+        run, attempt, placement, site=desk.site, home=home, clock=desk.clock
+    ).pledge
+
+
+def unsent(desk: BudgetDesk) -> RunDir:
+    """A run whose first attempt Slurm did not take: the number is free again."""
+    desk.slurm.faults.append(Fault.UNAVAILABLE)
+    with pytest.raises(SchedulerUnavailable) as caught:
+        desk.launch()
+    return RunDir(Path(str(caught.value.details["run_dir"])))
+
+
+def billed(launched: Launched, desk: BudgetDesk) -> Settlement:
+    amounts, now = Amounts(), desk.clock.now()
+    return Settlement(
+        launched.run_id, 1, desk.settings.user, (VISION,), amounts, now, True, billed_at=now
+    )
+
+
+def test_what_is_about_to_be_sent_again_is_not_released_for_what_was_said_before(
+    desk: BudgetDesk,
+) -> None:
+    desk.set(hard="10")
+    run_dir = unsent(desk)
+    desk.clock.advance(1)
+    commit(desk.budgets, [pledge_of(desk, run_dir)], desk.clock)  # and nothing is intended yet
+    desk.clock.advance(HOUR_S / 2)
+    desk.look()
+    assert desk.usd() == ("0.00", "3.00"), "whoever does that may be slow"
+    desk.clock.advance(HOUR_S)
+    desk.look()
+    assert desk.usd() == ("0.00", "0.00"), "or was killed"
+
+
+def test_what_a_run_is_to_take_that_is_made_at_this_moment_stays_committed(
+    desk: BudgetDesk,
+) -> None:
+    desk.set(hard="10")
+    run_dir = unsent(desk)
+    run_dir.journal.write_text("")  # made, and nothing intended
+    commit(desk.budgets, [pledge_of(desk, run_dir)], desk.clock)
+    desk.clock.advance(HOUR_S / 2)
+    desk.look()
+    assert desk.usd() == ("0.00", "3.00")
+
+
+def test_nothing_is_released_while_scratch_is_not_mounted(desk: BudgetDesk) -> None:
+    desk.set(hard="10")
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    with pytest.raises(SubmissionInDoubt):
+        desk.launch()
+    scratch = next(desk.settings.home.runs.iterdir()).resolve().parent
+    shutil.move(scratch, desk.folder / "away")
+    desk.clock.advance(3 * HOUR_S)
+    desk.look()
+    assert desk.usd() == ("0.00", "3.00"), "its job may wait"
+    shutil.move(desk.folder / "away", scratch)
+    desk.slurm.is_controller_down = False
+    desk.look()
+    assert desk.usd() == ("0.00", "3.00")
+    assert len(desk.alive()) == 1
+
+
+def test_a_bill_that_could_not_be_settled_is_known_by_the_ledger_if_its_run_is_purged(
+    desk: BudgetDesk,
+) -> None:
+    desk.set(hard="10")
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.look()
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "COMPLETED")
+    desk.look()
+    desk.clock.advance(60)
+    with desk.budgets.lock():
+        desk.look()
+    marks = desk.settings.home.unsettled
+    assert [each.name for each in marks.iterdir()] == [launched.run_id]
+    scratch = launched.run_dir.parents[1]
+    shutil.move(scratch, desk.folder / "away")
+    desk.look()
+    assert list(marks.iterdir()), "scratch will be back"
+    shutil.move(desk.folder / "away", scratch)
+    shutil.rmtree(launched.run_dir)
+    desk.look()
+    assert list(marks.iterdir()) == []
+    assert desk.usd() == ("1.00", "0.00")
+    assert [line.get("is_final") for line in desk.lines()][-1] is True
+
+
+def test_a_job_that_lives_counts_although_somebody_has_given_it_up(desk: BudgetDesk) -> None:
+    desk.set(hard="10")
+    launched = desk.launch()
+    release(
+        desk.budgets,
+        [pledge_of(desk, RunDir(launched.run_dir))],
+        desk.clock.now(),
+        why="taken for one that never became a job",
+    )
+    assert desk.usd() == ("0.00", "0.00")
+    desk.look()
+    assert desk.usd() == ("0.00", "3.00")
+
+
+def test_whoever_has_written_since_is_not_written_over(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.set(hard="10")
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    lock = BudgetFolder.lock
+    scope_line = entry_line(
+        "began", desk.clock.now(), "ada", launched.run_id, 1, began_at=desk.clock.now()
+    )
+
+    @contextmanager
+    def behind_another(self: BudgetFolder, *args: object, **options: object) -> Iterator[bool]:
+        with lock(self, *args, **options) as is_reliable:  # type: ignore[arg-type]
+            self.append(VISION, [scope_line])
+            yield is_reliable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BudgetFolder, "lock", behind_another)
+        desk.look()
+    assert [line["record"] for line in desk.lines()] == ["set", "committed", "began"]
+
+
+def test_what_was_settled_long_ago_is_not_taken_for_new(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger that was made anew does not know yet how an attempt has ended."""
+    monkeypatch.setattr(carrying, "AFTER_LINES", 4)
+    desk.set(hard="100")
+    old = desk.launch()
+    settle(desk.budgets, billed(old, desk))
+    for _ in range(4):
+        settle(desk.budgets, billed(desk.launch(), desk))
+    assert (old.run_id, 1) not in desk.budget().entries, "it is carried on in a sum"
+    folder._LOOKED.clear()  # as in another process
+    size = desk.budgets.size(VISION)
+    desk.look()
+    assert desk.budgets.size(VISION) == size
+
+
+def test_what_counts_in_one_folder_does_not_count_in_another(desk: BudgetDesk) -> None:
+    desk.set(hard="100")
+    team = desk.folder / "team"
+    team.mkdir()
+    desk.site = desk.site.model_copy(update={"budgets_dir": str(team)})
+    desk.launch()
+    desk.look()
+    own = BudgetFolder(desk.settings.home.budgets).read(VISION)
+    assert own.entries == {}
+
+
+def test_an_estimate_from_before_a_budget_is_corrected_in_it(desk: BudgetDesk) -> None:
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.look()
+    desk.clock.advance(600)
+    desk.slurm.end(launched.job_id, "COMPLETED")
+    records, desk.slurm._records = desk.slurm._records, list  # type: ignore[method-assign]
+    for _ in range(2):
+        desk.look()
+        desk.clock.advance(10)
+    desk.set(hard="10")
+    assert desk.usd() == ("1.00", "0.00")
+    assert [line["record"] for line in desk.lines()] == ["set", "settled"]
+    desk.slurm._records = records  # type: ignore[method-assign]
+    desk.clock.advance(60)
+    desk.look()
+    assert desk.usd() == ("1.00", "0.00")
+    assert [line.get("is_final") for line in desk.lines()] == [None, False, True]
+
+
+def test_nothing_is_settled_in_a_budget_that_was_removed(desk: BudgetDesk) -> None:
+    desk.set(hard="100")
+    launched = desk.launch()
+    with desk.budgets.lock():
+        change = Change(desk.clock.now(), desk.settings.user, None)
+        desk.budgets.append(VISION, [change.to_line()])
+    desk.train(launched.job_id, minutes=10)
+    assert [line["record"] for line in desk.lines()] == ["set", "committed", "removed"]
+
+
+def test_what_is_settled_nobody_opens_again(desk: BudgetDesk) -> None:
+    """Somebody who was slow writes what was so a moment ago."""
+    desk.set(hard="100")
+    launched = desk.launch()
+    late = [
+        pledge_of(desk, RunDir(launched.run_dir)).to_line(desk.clock.now()),
+        *(
+            entry_line(name, desk.clock.now(), "ada", launched.run_id, 1, began_at=desk.clock.now())
+            for name in ("began", "released")
+        ),
+    ]
+    desk.train(launched.job_id, minutes=10)
+    desk.budgets.append(VISION, late)
+    assert desk.usd() == ("1.00", "0.00")
+
+
+def test_what_is_committed_twice_is_counted_once(desk: BudgetDesk) -> None:
+    desk.set(hard="6")
+    run_dir = unsent(desk)
+    first, second = (pledge_of(desk, run_dir, attempt=number) for number in (1, 2))
+    for _ in range(3):  # by whoever was killed, and those who came after
+        commit(desk.budgets, [first], desk.clock)
+    assert desk.usd() == ("0.00", "3.00")
+    commit(desk.budgets, [first, second], desk.clock)
+    assert desk.usd() == ("0.00", "6.00")
+
+
+def test_of_two_who_set_a_budget_at_once_the_second_begins_nothing_anew(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, run_dir = BudgetFolder.lock, unsent(desk)
+    theirs = Change(desk.clock.now(), "grace", Terms({}), opening=Opening(NOTHING))
+    lines = [theirs.to_line(), pledge_of(desk, run_dir, attempt=7).to_line(desk.clock.now())]
+
+    @contextmanager
+    def behind_another(self: BudgetFolder, *args: object, **options: object) -> Iterator[bool]:
+        with lock(self, *args, **options) as is_reliable:  # type: ignore[arg-type]
+            self.append(VISION, lines)
+            yield is_reliable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BudgetFolder, "lock", behind_another)
+        desk.set(hard="10")
+    assert desk.usd() == ("0.00", "3.00"), "what was committed to meanwhile counts"
+    assert [each.by for each in desk.budget().changes] == ["grace", desk.settings.user]
