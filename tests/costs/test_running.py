@@ -11,7 +11,7 @@ from hpcflow.budgets.amounts import Amounts
 from hpcflow.cli.show import cost_text
 from hpcflow.costs.running import running_rows
 from hpcflow.ledger.store import open_ledger
-from hpcflow.observe.reconciling import adopted
+from hpcflow.observe.adopting import adopted
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from tests.requeue.watched import Watched
@@ -35,7 +35,7 @@ def test_a_run_that_auto_sent_to_a_cheap_partition_is_counted_at_its_price(tmp_p
     (row,) = running_rows(rows, lambda _: desk.site, desk.clock.now())
     assert (row.partition, row.gpu_hours) == ("spot", 2.0)
     assert Decimal(row.cost_usd or 0) == 2, "two GPU hours for a dollar each"
-    line = adopted(rows[0], desk.settings.home, lambda _: desk.site, desk.clock)
+    line = adopted(rows[0], 1, desk.settings.home, lambda _: desk.site, desk.clock)
     assert Decimal(json.loads(line or "")["amounts"]["cost_usd"]) == 4, (
         "and at most two hours of them"
     )
