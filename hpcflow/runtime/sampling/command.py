@@ -78,7 +78,12 @@ class Sampler:
         self._asked = asked
         self._end = _End(program)
         job_id = environ.get("SLURM_JOB_ID")
-        self._tree = ProcessTree(root, with_root=root == program, job_id=job_id)
+        self._tree = ProcessTree(
+            root,
+            with_root=root == program,
+            job_id=job_id,
+            node=environ.get("SLURMD_NODENAME"),
+        )
         self._cgroup = find_cgroup(job_id)
         self._cpu_before_s = self._cgroup.read().cpu_s or 0.0  # of the job until the program began
         self._gpus = find_gpus(environ.get("CUDA_VISIBLE_DEVICES"), asked.get("gpus", 0))

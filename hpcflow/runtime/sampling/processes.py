@@ -48,14 +48,24 @@ class ProcessTree:
         root: process id. Of Slurm's own process of a job step, when all tasks of a node are meant.
         with_root: whether it is one of them.
         job_id: of the Slurm job, whose other processes on this node count as well.
+        node: Slurm's name of this node. One machine may be several, as test clusters are: what runs
+            on another of them does not count.
         proc: where the system shows its processes.
     """
 
     def __init__(
-        self, root: int, *, with_root: bool, job_id: str | None = None, proc: str = "/proc"
+        self,
+        root: int,
+        *,
+        with_root: bool,
+        job_id: str | None = None,
+        node: str | None = None,
+        proc: str = "/proc",
     ) -> None:
         self._root, self._with_root, self._proc = root, with_root, proc
-        self._mark = f"\0SLURM_JOB_ID={job_id}\0".encode() if job_id else None
+        marks = {"SLURM_JOB_ID": job_id, "SLURMD_NODENAME": node}
+        self._marks = [f"\0{name}={value}\0".encode() for name, value in marks.items() if value]
+        self._has_job = job_id is not None
         self._known: dict[int, int] = {}  # process id -> when it began: ids are given again
         self._highest: dict[int, int] = {}  # process id -> the most bytes that it ever had
         self._uid = os.getuid()
@@ -112,12 +122,13 @@ class ProcessTree:
 
     def _is_marked(self, pid: int) -> bool:
         """Whether a process was started in the job, whoever is its parent."""
-        if self._mark is None:
+        if not self._has_job:
             return False
         try:
-            return self._mark in b"\0" + Path(self._proc, str(pid), "environ").read_bytes()
+            environ = b"\0" + Path(self._proc, str(pid), "environ").read_bytes()
         except OSError:
             return False
+        return all(mark in environ for mark in self._marks)
 
     def _highest_bytes(self, pid: int) -> int:
         try:

@@ -138,13 +138,18 @@ def test_what_the_job_has_on_the_node_beside_the_program_is_counted(
 ) -> None:
     """Ranks that the program starts with srun are Slurm's children, not its own."""
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
     program, rank = start(HOLDS.format(mib=1)), start(HOLDS.format(mib=300))
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    elsewhere = start(HOLDS.format(mib=200))
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
     monkeypatch.setenv("SLURM_JOB_ID", "47110")
     other = start(HOLDS.format(mib=400))
-    assert [said(each) for each in (program, rank, other)] == ["ready"] * 3
-    seen = ProcessTree(program.pid, with_root=True, job_id="4711").read()
+    assert [said(each) for each in (program, rank, elsewhere, other)] == ["ready"] * 4
+    seen = ProcessTree(program.pid, with_root=True, job_id="4711", node="n1").read()
     assert seen.count == 2
     assert 300 * MIB < seen.rss_bytes < 380 * MIB
+    assert ProcessTree(program.pid, with_root=True, job_id="4711").read().count == 3
     assert ProcessTree(program.pid, with_root=True).read().count == 1, "not a job of Slurm's"
 
 
