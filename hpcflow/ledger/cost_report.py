@@ -38,11 +38,14 @@ def bills(
         found = connection.rows(of_runs, [*filters.values()])
     by_id = {run_id: said for run_id, *said in found}
 
-    def billed(run_id: str, number: int, partition: str | None, *bill: Any) -> BilledRow | None:
+    def billed(
+        run_id: str, number: int, partition: str | None, gpu_type: str | None, *bill: Any
+    ) -> BilledRow | None:
         said = by_id.get(run_id)
         if said is None:
             return None
-        project, user, site, sweep, gpu_type = said
+        project, user, site, sweep, first_type = said
+        gpu_type = gpu_type or first_type
         return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
 
     made = decode_all(AttemptRow, _BILLED, rows, billed)
@@ -53,7 +56,7 @@ def bills(
 
 _RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
 _BILLED: Final = (
-    *("run_id", "attempt", "partition", "cause", "ended_at", "billed_by", "elapsed_s"),
+    *("run_id", "attempt", "partition", "gpu_type", "cause", "ended_at", "billed_by", "elapsed_s"),
     *("gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s"),
 )
 _JOB: Final = ("run_id", "attempt", "job_id", "job_name", "submitted_at")

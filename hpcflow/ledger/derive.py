@@ -112,6 +112,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         report=report,
         billed_by=_text(bill.get("source")),
         elapsed_s=_number(bill.get("elapsed_s")),
+        gpu_type=_gpu_type(bill),
         gpu_hours=_number(bill.get("gpu_hours")),
         cost_usd=money(bill.get("cost_usd")),
         cost_su=money(bill.get("cost_su")),
@@ -132,6 +133,13 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
         return None
     wait: timedelta = _FIRST_WAIT * 4 ** (bill["tries"] - 1)
     return from_text(bill["at"]) + wait
+
+
+def _gpu_type(bill: dict[str, Any]) -> str | None:
+    """The types that a bill has lines of; None where it has none, or Slurm does not tell them."""
+    kinds = [line["kind"].partition(":") for line in bill.get("charges", [])]
+    types = {gpu_type for kind, _, gpu_type in kinds if kind == "gpu" and gpu_type}
+    return clean(",".join(sorted(types))) or None
 
 
 def _wasted_s(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> float | None:

@@ -77,6 +77,7 @@ class AttemptRow:
     """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows.
 
     ``billed_by``: ``accounting`` or, as an estimate, ``events``; None before there is a bill.
+    ``gpu_type``: that it had, which need not be the run's first; several with commas.
     ``wasted_s``: of ``elapsed_s``, until it trained, and after its last checkpoint.
     ``on_demand_usd``: what it would have cost where nobody is preempted, of one that could be.
     ``bill_due_at``: when accounting is to be asked.
@@ -103,6 +104,7 @@ class AttemptRow:
     # --- its bill
     billed_by: str | None = None
     elapsed_s: float | None = None
+    gpu_type: str | None = None
     gpu_hours: float | None = None
     cost_usd: str | None = field(default=None, metadata=MONEY)
     cost_su: str | None = field(default=None, metadata=MONEY)

@@ -104,6 +104,7 @@ class Attempt(SQLModel, table=True):
     report: dict[str, Any] = Field(sa_type=JSON)
     billed_by: str | None
     elapsed_s: float | None
+    gpu_type: str | None
     gpu_hours: float | None
     cost_usd: Decimal | None = Field(sa_type=Money)
     cost_su: Decimal | None = Field(sa_type=Money)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcflow.ledger.rows import MirroredRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.journal import Accounted
+from hpcflow.model.journal import Accounted, ChargeLine
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
@@ -25,10 +25,12 @@ from tests.ledger.test_store import change_of
 from tests.storage.runs import make_run
 
 
-def accounted(attempt: int, usd: str) -> bytes:
+def accounted(attempt: int, usd: str, *kinds: str) -> bytes:
+    charges = [ChargeLine(kind=kind, begin=at(0), end=at(60), hours=Decimal(1)) for kind in kinds]
     times = {"started_at": at(0), "ended_at": at(60), "elapsed_s": Decimal(3600)}
     facts = {"attempt": attempt, "job_id": f"10{attempt}", "source": "accounting", **times}
-    return text(Accounted(at=at(61), gpu_hours=Decimal(8), cost_usd=Decimal(usd), **facts))
+    amounts = {"gpu_hours": Decimal(8), "cost_usd": Decimal(usd), "charges": charges}
+    return text(Accounted(at=at(61), **amounts, **facts))
 
 
 def lived(attempt: int, end: float) -> list[bytes]:
@@ -63,6 +65,18 @@ def test_bills_are_of_what_has_ended_in_this_time(ledger: Ledger, tmp_path: Path
     assert (row.elapsed_s, row.gpu_hours, row.gpu_type) == (3600, 8, "a100")
     assert ledger.bills(since=at(0), until=at(60), filters={}) == []
     assert ledger.bills(since=at(0), until=at(99), filters={"user_name": "grace"}) == []
+
+
+def test_an_attempt_that_went_elsewhere_had_the_gpus_that_its_bill_says(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path)
+    bills = [accounted(1, "1", "gpu:h100", "cpu"), accounted(2, "1", "gpu", "node")]
+    bills.append(accounted(3, "1", "gpu:l4", "cpu", "gpu:h100"))
+    lives = [*lived(1, 60), *lived(2, 120), *lived(3, 180)]
+    ledger.apply([change_of(run, [*lives, *bills], [])])
+    found = ledger.bills(since=at(0), until=at(999), filters={})
+    assert [row.gpu_type for row in found] == ["h100", "a100", "h100,l4"]
 
 
 def test_what_is_next_to_nothing_is_plain_digits_in_every_database(
