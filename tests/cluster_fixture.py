@@ -1,4 +1,4 @@
-"""Session fixtures for the real parts: a Slurm cluster, its two users, Postgres, S3.
+"""Session fixtures for the real parts: a Slurm cluster, its two users, Postgres, S3, a browser.
 
 Loaded by tests/conftest.py as a plugin. A running cluster is used; one that does not run is
 started and, when the last pytest process (xdist has several) is done with it, stopped again. In CI
@@ -21,6 +21,7 @@ from typing import TextIO
 import pytest
 
 from hpcflow.errors import InputError
+from hpcflow.testing.browser import Browser
 from hpcflow.testing.cluster import S3, Cluster, Postgres, Progress, Software, User, packages, poll
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 
@@ -107,6 +108,13 @@ def s3_server() -> Iterator[S3]:
 def _delete(server: Postgres | S3) -> None:
     server.stop()
     shutil.rmtree(server.folder)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Browser:
+    """A real Chromium."""
+    need(packages.require_chromium)
+    return Browser()
 
 
 def need(check: Callable[[], object]) -> None:

@@ -9,17 +9,9 @@ import pytest
 
 from hpcflow.costs.page import page, write_page
 from hpcflow.testing.browser import Browser
-from hpcflow.testing.cluster import packages
-from tests.cluster_fixture import need
 from tests.costs.billed import content, row
 
 HOSTILE = "<script>document.title = 'owned'</script>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Browser:
-    need(packages.require_chromium)
-    return Browser()
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""The figures of a sweep as Chromium shows them: what plotly draws, and not only its code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+
+from hpcflow.sweeps.plots.files import write_plots
+from hpcflow.testing.browser import Browser
+from tests.sweeps.drawn import ACCURACY, SECONDS, SPACE, progress_of, spec_of
+
+EVIL = ["</script><script>document.title='owned'</script>", "a$b$c", "日本語"]
+FIGURES = [
+    *("history-accuracy", "parallel_coordinates-accuracy", "slices-seconds"),
+    *("importances-seconds", "pareto_front", "intermediate_values"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All figures of one sweep, in a folder whose name is no URL."""
+    folder = tmp_path_factory.mktemp("plots") / "it's #1 100%?"
+    space = {**SPACE, "name": {"choices": EVIL}}
+    write_plots("digits-1", progress_of(spec_of(ACCURACY, SECONDS, space=space), 40), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_and_nothing_complains(browser: Browser, folder: Path, name: str) -> None:
+    seen = browser.look(folder / f"{name}.html")
+    # What stands between dollars is the name of a choice, and no formula.
+    assert [line for line in seen.console if "MathJax is not loaded" not in line] == []
+    assert 'class="main-svg"' in seen.dom
+    assert "<title>owned" not in seen.dom
+
+
+def test_it_can_be_seen(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    page = folder / "history-accuracy.html"
+    seen = imread(browser.picture(page, tmp_path / "seen.png", width=1000, height=700))
+    assert len({tuple(pixel) for row in seen[::4, ::4] for pixel in row}) > 20
