@@ -64,6 +64,17 @@ def reservations(cluster: Cluster) -> Iterator[None]:
             cluster.run("scontrol", "delete", f"reservationname={name}", check=False)
 
 
+@contextmanager
+def partition_qos(cluster: Cluster, partition: str) -> Iterator[None]:
+    """QOS is the partition's own, so that its limits bind all jobs there."""
+    update = ("scontrol", "update", f"partitionname={partition}")
+    cluster.run(*update, f"qos={QOS}")
+    try:
+        yield
+    finally:
+        cluster.run(*update, "qos=")
+
+
 def fill(user: User, *options: str) -> list[str]:
     """Jobs of half an hour that have all nodes for themselves."""
     whole = ("--exclusive", "--nodes=1", "--mem=0", "--time=30")

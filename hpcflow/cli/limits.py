@@ -9,14 +9,15 @@ import click
 from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.output import print_json, safe
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import Where
+from hpcflow.errors import SchedulerUnavailable, Where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from hpcflow.outlook.limits import AccountLine, QosLine
+    from hpcflow.outlook.limits import AccountLine, PartitionLine, QosLine
+    from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.standing import Limit, Standing
 
 
@@ -29,27 +30,36 @@ def command(site: str | None, as_json: bool) -> int:
     The accounts come with their fair share, the best first: of two jobs that are alike in all else,
     the one in the account with the higher factor starts first. A limit that is full is marked.
     """
-    from hpcflow.outlook.limits import account_lines, qos_lines
-
     session = Session()
     the_site = session.site(site, named_in=Where(key="--site"))
-    standing = session.connect(the_site).standing(session.settings.user)
+    scheduler = session.connect(the_site)
+    standing = scheduler.standing(session.settings.user)
     if standing is None:
         return _say_nothing(the_site.name, session.settings.user, as_json=as_json)
     for each in standing.missing:
         warn(f"not known: {each}")
-    accounts, qos = account_lines(standing), qos_lines(standing)
+    partitions = _partitions(standing, scheduler)
     if as_json:
-        print_json(_json(the_site.name, standing, accounts, qos))
-        return 0
-    _print(standing, accounts, qos)
+        print_json(_json(the_site.name, standing, partitions))
+    else:
+        _print(standing, partitions)
     return 0
+
+
+def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionLine]:
+    from hpcflow.outlook.limits import partition_lines
+
+    try:
+        return partition_lines(standing, scheduler.cluster_info())
+    except SchedulerUnavailable as error:
+        warn(f"not known: the limits of partitions: {error.message}")
+        return ()
 
 
 def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
     if as_json:
-        known = {"has_accounting": False, "accounts": [], "qos": [], "missing": []}
-        print_json({"site": site, "user": user, **known})
+        known = {"has_accounting": False, "accounts": [], "qos": [], "partitions": []}
+        print_json({"site": site, "user": user, **known, "missing": []})
     else:
         click.echo(
             f"{safe(site)} has no accounting that answers: there are no accounts, limits or fair "
@@ -58,23 +68,27 @@ def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
     return 0
 
 
-def _json(
-    site: str, standing: Standing, accounts: Sequence[AccountLine], qos: Sequence[QosLine]
-) -> dict[str, Any]:
+def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine]) -> dict[str, Any]:
+    from hpcflow.outlook.limits import account_lines, qos_lines
+
     return {
         "site": site,
         "user": standing.user,
         "has_accounting": True,
-        "accounts": accounts,
-        "qos": qos,
+        "accounts": account_lines(standing),
+        "qos": qos_lines(standing),
+        "partitions": partitions,
         "limits_enforced": standing.are_limits_enforced,
         "missing": standing.missing,
     }
 
 
-def _print(standing: Standing, accounts: Sequence[AccountLine], qos: Sequence[QosLine]) -> None:
+def _print(standing: Standing, partitions: Sequence[PartitionLine]) -> None:
     from rich.console import Console
 
+    from hpcflow.outlook.limits import account_lines, qos_lines
+
+    accounts, qos = account_lines(standing), qos_lines(standing)
     console = Console(highlight=False, soft_wrap=True)
     if not accounts:
         click.echo(
@@ -95,6 +109,8 @@ def _print(standing: Standing, accounts: Sequence[AccountLine], qos: Sequence[Qo
         console.print(_qos(qos))
     for each in qos:
         _limits(f"QOS {each.name}", each.limits)
+    for part in partitions:
+        _limits(f"partition {part.name}, by its QOS {part.qos}", part.limits)
 
 
 def _accounts(lines: Sequence[AccountLine]) -> Table:

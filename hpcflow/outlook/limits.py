@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hpcflow.outlook.bounds import qos_limits
 from hpcflow.outlook.shares import share_words
+from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import JOBS, Association, Limit, QosLimits, Standing
 
 #: What is worth a look of what running jobs have, in this order; a site counts more than people do.
@@ -51,6 +52,19 @@ class QosLine:
     limits: tuple[Limit, ...]
 
 
+@dataclass(frozen=True)
+class PartitionLine:
+    """A partition whose jobs have the limits of a QOS, whatever QOS they ask for themselves.
+
+    Attributes:
+        limits: as those of :class:`QosLine`; they go before the same ones of the job's own QOS.
+    """
+
+    name: str
+    qos: str
+    limits: tuple[Limit, ...]
+
+
 def account_lines(standing: Standing) -> list[AccountLine]:
     """Those with the best fair share first."""
     lines = [_account(each, standing) for each in standing.associations]
@@ -61,6 +75,15 @@ def qos_lines(standing: Standing) -> list[QosLine]:
     """By their priority, the highest first."""
     lines = [_qos(each, standing) for each in standing.qos]
     return sorted(lines, key=lambda line: (-line.priority, line.name))
+
+
+def partition_lines(standing: Standing, cluster: ClusterInfo) -> list[PartitionLine]:
+    """Those that any of the user's accounts may use and that have a QOS, by name."""
+    accounts = [each.account for each in standing.associations] or (None,)
+    usable = [each for each in cluster.partitions if any(each.admits(a, None) for a in accounts)]
+    with_qos = [(each.name, standing.qos_named(each.qos)) for each in usable]
+    found = [PartitionLine(name, qos.name, qos_limits(qos, None)) for name, qos in with_qos if qos]
+    return sorted(found, key=lambda line: line.name)
 
 
 def in_use_words(in_use: dict[str, int]) -> str:

@@ -158,6 +158,12 @@ def test_why_says_what_slurm_says_and_its_advice_helps(
         assert (qos["usage_factor"], qos["priority"], qos["preempts"]) == ("2", 10, ["normal"])
         said = hpcflow("limits", "--site", "devcluster").stdout
         assert "16 of 16 gres/gpu used  (account physics)  full" in said
+        assert told["partitions"] == []
+        with crowd.partition_qos(cluster, "short"):
+            (short,) = hpcflow.json("limits", "--site", "devcluster")["partitions"]
+            said = hpcflow("limits", "--site", "devcluster").stdout
+        assert (short["name"], short["qos"], short["limits"]) == ("short", crowd.QOS, qos["limits"])
+        assert f"partition short, by its QOS {crowd.QOS}" in said
 
         # To do as it says, word by word.
         advice = next(each for each in second["next"] if "resources.account=" in each)
