@@ -96,6 +96,6 @@ def running(session: Session, *, project: str | None, user: str | None) -> list[
     """The caller's own attempts that run now."""
     from hpcflow.costs.running import running_rows
 
-    found = session.ledger.spending_unsettled(user=session.settings.user)
+    found = session.ledger.spending_under_way(user=session.settings.user)
     wanted = [row for row in found if project in (None, row.project) and user in (None, row.user)]
     return running_rows(wanted, session.site, session.clock.now())

@@ -17,6 +17,10 @@ _UNSETTLED: Final = (
     "user_name = ? AND (state NOT IN (?, ?) OR run_id IN "
     "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) OR bill_due_at IS NOT NULL))"
 )
+_UNDER_WAY: Final = (
+    "user_name = ? AND run_id IN "
+    "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) AND started_at IS NOT NULL)"
+)
 _ATTEMPT: Final = (
     *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
     *("billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su", "bill_due_at"),
@@ -55,6 +59,11 @@ def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
     """All attempts of a user's runs that may go on, or of which one is under way or has a bill to
     come."""
     return _found(connection, _UNSETTLED, [user, *_FINAL, *_OVER])
+
+
+def under_way(connection: Connection, user: str) -> list[SpendingRow]:
+    """All attempts of a user's runs of which one has begun and not ended."""
+    return _found(connection, _UNDER_WAY, [user, *_OVER])
 
 
 def _found(connection: Connection, where: str, values: Sequence[str]) -> list[SpendingRow]:

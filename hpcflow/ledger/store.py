@@ -253,6 +253,11 @@ class Ledger:
         with self._reading() as connection:
             return spending.unsettled(connection, user)
 
+    def spending_under_way(self, *, user: str) -> list[SpendingRow]:
+        """Those of a user's runs of which an attempt has begun and not ended."""
+        with self._reading() as connection:
+            return spending.under_way(connection, user)
+
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
         """How attempts of all users have ended between two times, as far as for these causes."""
         with self._reading() as connection:

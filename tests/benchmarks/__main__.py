@@ -67,20 +67,29 @@ def main() -> int:
         print(f"no benchmark {', '.join(sorted(unknown))}; there are: "
               f"{', '.join([*_ALONE, *_ON_CLUSTER])}", file=sys.stderr)  # fmt: skip
         return 2
-    rows = [(name, row) for name, bench in _ALONE.items() if name in names for row in bench()]
+    print("| part | what | measured | goal | met |")
+    print("|---|---|---|---|---|", flush=True)
+    rows: list[Row] = []
+    for name, bench in _ALONE.items():
+        if name in names:
+            rows += _printed(name, bench())
     if on_cluster := {name: bench for name, bench in _ON_CLUSTER.items() if name in names}:
         cluster = Cluster(_FOLDER, progress=Progress(sys.stderr))
         cluster.up()
         try:
-            rows += [(name, row) for name, bench in on_cluster.items() for row in bench(cluster)]
+            for name, run in on_cluster.items():
+                rows += _printed(name, run(cluster))
         finally:
             cluster.down()
-    print("| part | what | measured | goal | met |")
-    print("|---|---|---|---|---|")
-    for name, row in rows:
+    return 0 if all(row.is_met or row.is_aim for row in rows) else 1
+
+
+def _printed(name: str, rows: list[Row]) -> list[Row]:
+    """Each part is told when it is measured: hours may be behind it when another one fails."""
+    for row in rows:
         met = "yes" if row.is_met else "no"
-        print(f"| {name} | {row.what} | {row.measured} | {row.goal} | {met} |")
-    return 0 if all(row.is_met or row.is_aim for _, row in rows) else 1
+        print(f"| {name} | {row.what} | {row.measured} | {row.goal} | {met} |", flush=True)
+    return rows
 
 
 if __name__ == "__main__":

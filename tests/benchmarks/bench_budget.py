@@ -40,7 +40,7 @@ def rows() -> list[Row]:
 def _one(attempts: int) -> Row:
     with tempfile.TemporaryDirectory() as path:
         folder = _filled(Path(path), attempts)
-        taken = [_timed(folder, [_pledge(f"new-{number}")]) for number in range(_ROUNDS)]
+        taken = [_timed(folder, [_pledge("new", number)]) for number in range(_ROUNDS)]
         size_mb = folder.file(_SCOPE).stat().st_size / 2**20
     what = f"one attempt is checked and committed, by a budget of {attempts:,} attempts"
     goal_s = 0.5
@@ -56,7 +56,7 @@ def _one(attempts: int) -> Row:
 def _array() -> Row:
     with tempfile.TemporaryDirectory() as path:
         folder = _filled(Path(path), 1_000)
-        took = _timed(folder, [_pledge(f"task-{number}") for number in range(1_000)])
+        took = _timed(folder, [_pledge("task", number) for number in range(1_000)])
     return Row(
         "1,000 attempts of an array are checked and committed at once",
         f"{took:.2f} s",
@@ -71,8 +71,12 @@ def _timed(folder: BudgetFolder, pledges: list[Pledge]) -> float:
     return time.perf_counter() - begin
 
 
-def _pledge(run_id: str) -> Pledge:
-    return Pledge(run_id, 1, "ada", (_SCOPE,), _TAKES, 14_400, "gpu")
+def _pledge(name: str, number: int) -> Pledge:
+    return Pledge(_run_id(name, number), 1, "ada", (_SCOPE,), _TAKES, 14_400, "gpu")
+
+
+def _run_id(name: str, number: int) -> str:
+    return f"{name}-20260301-{''.join(ID_ALPHABET[int(digit)] for digit in f'{number:08d}')}"
 
 
 def _filled(path: Path, attempts: int) -> BudgetFolder:
@@ -82,8 +86,7 @@ def _filled(path: Path, attempts: int) -> BudgetFolder:
     opening = Opening(replace(_TAKES, cost_usd=Decimal(0)))
     lines = [Change(now, "ada", terms, opening=opening).to_line()]
     for number in range(attempts):
-        digits = "".join(ID_ALPHABET[int(digit)] for digit in f"{number:08d}")
-        run_id = f"digits-20260301-{digits}"
+        run_id = _run_id("digits", number)
         for record in ("committed", "began", "settled", "settled"):
             more = _MORE[record]
             lines.append(entry_line(record, now, "ada", run_id, 1, amounts=_TAKES, **more))

@@ -31,7 +31,7 @@ def test_a_run_that_auto_sent_to_a_cheap_partition_is_counted_at_its_price(tmp_p
     desk.site = desk.site.model_copy(update={"partitions": {"gpu": gpu, "spot": spot}})
     desk.clock.advance(3600)
     with open_ledger(desk.settings.ledger_url) as ledger:
-        rows = ledger.spending_unsettled(user=desk.settings.user)
+        rows = ledger.spending_under_way(user=desk.settings.user)
     (row,) = running_rows(rows, lambda _: desk.site, desk.clock.now())
     assert (row.partition, row.gpu_hours) == ("spot", 2.0)
     assert Decimal(row.cost_usd or 0) == 2, "two GPU hours for a dollar each"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hpcflow.model.units import format_minutes
@@ -9,6 +11,31 @@ from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 
 pytestmark = pytest.mark.cluster
+
+FEW_EPOCHS = ("--", "--set", "params.epochs=2")
+_LIVES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+
+
+def by_hand(
+    hpcflow: Hpcflow, config: Path, *options: str, leaked: dict[str, str] | None = None
+) -> int:
+    """Send the wrapper as people do, and see the job through; its exit code.
+
+    Options after ``--`` are the wrapper's. sbatch's own ``--wait`` looks after 2 seconds, then 4, 8
+    and 16 seconds later.
+    """
+    border = options.index("--") if "--" in options else len(options)
+    wrapper = [str(hpcflow.software.sbatch / "train.sbatch"), str(config), "--site", "devcluster"]
+    command = ["sbatch", "--parsable", *options[:border], *wrapper, *options[border + 1 :]]
+    env = {**hpcflow.env, **(leaked or {})}
+    job_id = hpcflow.user.run(command, cwd=hpcflow.home.parent, env=env).stdout.strip()
+
+    def ended() -> str:
+        told = hpcflow.user.run(["scontrol", "show", "job", "--oneliner", job_id]).stdout
+        return "" if any(f" JobState={state} " in told for state in _LIVES) else told
+
+    told = poll(ended, 240, f"job {job_id} never ended", every_s=0.5)
+    return int(told.partition(" ExitCode=")[2].partition(":")[0])
 
 
 def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
@@ -34,12 +61,8 @@ def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
 
 
 def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
-    wrapper = hpcflow.software.sbatch / "train.sbatch"
-    options = ["--wait", "--nodes=2", "--gpus-per-node=2", "--cpus-per-task=4", "--time=5"]
-    command = ["sbatch", *options, str(wrapper), str(hpcflow.digits), "--site", "devcluster"]
-    hpcflow.user.run(
-        [*command, "--set", "params.epochs=2"], cwd=hpcflow.home.parent, env=hpcflow.env
-    )
+    options = ["--nodes=2", "--gpus-per-node=2", "--cpus-per-task=4", "--time=5"]
+    assert by_hand(hpcflow, hpcflow.digits, *options, *FEW_EPOCHS) == 0
     shown = hpcflow.json("wait", "digits")
     assert (shown["state"], shown["gpus"]) == ("completed", 4)
 
@@ -60,23 +83,18 @@ def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
 def test_what_slurm_granted_is_what_the_run_has(
     hpcflow: Hpcflow, options: list[str], resources: str, expected: dict[str, object]
 ) -> None:
-    wrapper = hpcflow.software.sbatch / "train.sbatch"
     train = hpcflow.digits.with_name("train.py")
     text = f"name: small\nscript: {train}\nparams: {{epochs: 2}}\nresources: {{{resources}}}\n"
     config = hpcflow.write_config("small.yaml", text)
-    command = ["sbatch", "--wait", *options, str(wrapper), str(config), "--site", "devcluster"]
-    hpcflow.user.run(command, cwd=hpcflow.home.parent, env=hpcflow.env)
+    assert by_hand(hpcflow, config, *options) == 0
     shown = hpcflow.json("wait", "small")
     assert shown["state"] == "completed"
     assert {key: shown[key] for key in expected} == expected
 
 
 def test_a_job_sent_from_an_interactive_one_is_a_batch_job_all_the_same(hpcflow: Hpcflow) -> None:
-    wrapper = hpcflow.software.sbatch / "train.sbatch"
-    leaked = {**hpcflow.env, "SLURM_STEP_ID": "0", "SLURM_STEPID": "0"}
-    command = ["sbatch", "--wait", "--time=5", str(wrapper), str(hpcflow.digits)]
-    command += ["--site", "devcluster", "--set", "params.epochs=2"]
-    hpcflow.user.run(command, cwd=hpcflow.home.parent, env=leaked)
+    leaked = {"SLURM_STEP_ID": "0", "SLURM_STEPID": "0"}
+    assert by_hand(hpcflow, hpcflow.digits, "--time=5", *FEW_EPOCHS, leaked=leaked) == 0
     assert hpcflow.json("wait", "digits")["state"] == "completed"
 
 
@@ -98,12 +116,7 @@ def test_a_job_step_is_refused(hpcflow: Hpcflow) -> None:
 def test_what_cannot_be_a_run_is_refused_in_the_job(
     hpcflow: Hpcflow, option: str, said: str
 ) -> None:
-    wrapper = hpcflow.software.sbatch / "train.sbatch"
-    command = ["sbatch", "--wait", "--time=5", option, str(wrapper), str(hpcflow.digits)]
-    done = hpcflow.user.run(
-        [*command, "--site", "devcluster"], cwd=hpcflow.home.parent, env=hpcflow.env, check=False
-    )
-    assert done.returncode == 2
+    assert by_hand(hpcflow, hpcflow.digits, "--time=5", option) == 2
     logs = [path.read_text() for path in hpcflow.home.parent.glob("hpcflow-*.log")]
     assert logs
     assert all(said in log for log in logs)
@@ -112,14 +125,7 @@ def test_what_cannot_be_a_run_is_refused_in_the_job(
 
 def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None:
     config = hpcflow.write_config("wrong.yaml", "name: wrong\nscirpt: train.py\n")
-    wrapper = hpcflow.software.sbatch / "train.sbatch"
-    done = hpcflow.user.run(
-        ["sbatch", "--wait", "--time=5", str(wrapper), str(config), "--site", "devcluster"],
-        cwd=hpcflow.home.parent,
-        env=hpcflow.env,
-        check=False,
-    )
-    assert done.returncode == 2
+    assert by_hand(hpcflow, config, "--time=5") == 2
     (log,) = hpcflow.home.parent.glob("hpcflow-*.log")
     assert "scirpt" in log.read_text()
     assert "Traceback" not in log.read_text()
@@ -129,10 +135,8 @@ def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None
 def test_resume_sends_the_next_attempt_with_what_the_first_had(hpcflow: Hpcflow) -> None:
     once = "command: [sh, -c, 'test -e tried || { touch tried; exit 3; }']\n"
     config = hpcflow.write_config("twice.yaml", f"name: twice\n{once}")
-    wrapper = hpcflow.software.sbatch / "train.sbatch"
-    options = ["--wait", "--partition=spot", "--nodes=1", "--cpus-per-task=2", "--time=5"]
-    command = ["sbatch", *options, str(wrapper), str(config), "--site", "devcluster"]
-    hpcflow.user.run(command, cwd=hpcflow.home.parent, env=hpcflow.env, check=False)
+    options = ["--partition=spot", "--nodes=1", "--cpus-per-task=2", "--time=5"]
+    assert by_hand(hpcflow, config, *options) == 3
     assert hpcflow.json("wait", "twice", check=False)["state"] == "failed"
     hpcflow("resume", "twice")
     shown = hpcflow.json("wait", "twice")

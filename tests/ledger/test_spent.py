@@ -108,6 +108,27 @@ def test_who_keeps_checkpoints_where(ledger: Ledger, tmp_path: Path) -> None:
     assert ledger.storing([], filters={}) == []
 
 
+def test_who_is_at_work_is_found_without_what_only_may_go_on(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    waiting, over = fill(ledger, tmp_path)
+    run = make_run(tmp_path)
+    begun = (
+        intended(2, 70),
+        submitted(2, 70),
+        observed(2, AttemptState.RUNNING, 71, started_at=at(71)),
+    )
+    ledger.apply([change_of(run, [*lived(1, 60), *begun], [])])
+    rows = ledger.spending_under_way(user="ada")
+    assert [(row.run_id, row.attempt, row.is_over) for row in rows] == [
+        (run.run_id, 1, True),
+        (run.run_id, 2, False),
+    ]
+    assert ledger.spending_under_way(user="grace") == []
+    unsettled = {row.run_id for row in ledger.spending_unsettled(user="ada")}
+    assert unsettled == {waiting, over, run.run_id}
+
+
 def saved(
     ledger: Ledger, tmp_path: Path, events: list[bytes], *mirrored: MirroredRow, ends: bool = True
 ) -> str:
