@@ -126,8 +126,10 @@ class _Bench:
         number = next(self._numbers)
         desk = desk_in(self.folder / f"desk{number}", f"s3://{self.bucket}/hpcflow{number}")
         desk.home.path.mkdir(parents=True, mode=0o700)
-        place = desk.make().checkpoints / checkpoint.name
+        run_dir = desk.make()
+        place = run_dir.checkpoints / checkpoint.name
         shutil.copytree(checkpoint, place, copy_function=os.link)
+        self._expect(f"hpcflow{number}/{run_dir.path.name}/checkpoints/{checkpoint.name}")
         return desk.home, desk.url
 
     def _mirror(self, home: Home) -> Start:
@@ -135,6 +137,8 @@ class _Bench:
         return quiet(argv, env={**self._environ, "HPCFLOW_HOME": str(home.path)})
 
     def _peers(self, source: Path) -> dict[str, Start]:
+        for name in ("s5cmd", "rclone"):
+            self._expect(name)
         there = f"{self.bucket}/%s/"
         s5cmd = [str(_BIN / "s5cmd"), "cp", f"{source}/", f"s3://{there % 's5cmd'}"]
         rclone = [str(_BIN / "rclone"), "copy", str(source), f"lab:{there % 'rclone'}"]
@@ -142,6 +146,11 @@ class _Bench:
             "s5cmd": quiet(s5cmd, env=self._environ),
             "rclone": quiet([*rclone, "--no-check-dest"], env=self._environ),
         }
+
+    def _expect(self, folder: str) -> None:
+        """Make the folder of objects to come. Where the first of a new one come at once, ``rclone
+        serve s3`` refuses some (4 of 1,920 here), and then never gives back what was sent again."""
+        (self.server.data / self.bucket / folder).mkdir(parents=True)
 
     def _fetch(self, measured: dict[str, list[Usage]], name: str, url: str) -> None:
         target = self.folder / "fetched"
