@@ -12,7 +12,6 @@ import os
 import secrets
 import shlex
 import stat
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -30,11 +29,7 @@ _NEXT = {
     errno.EROFS: "wait until it can be written again, or use another scratch",
     errno.EACCES: "see who owns it: ls -ld {folder}",
     errno.ESTALE: "send the command again",
-    errno.EBUSY: "try again; if that stays so, see who it is, on each login node: fuser -v {file}",
 }
-#: An append takes milliseconds. Who holds a file for longer was stopped, or keeps others away.
-_LOCK_WAIT_S = 60.0
-_LOCK_POLL_S = 0.01
 
 
 def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
@@ -43,7 +38,7 @@ def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
     return StorageError(
         f"cannot {doing} {path}: {error.strerror or error}",
         next_action=_NEXT.get(error.errno or 0, "look at the folder: ls -la {folder}").format(
-            folder=folder, file=shlex.quote(str(path))
+            folder=folder
         ),
     )
 
@@ -250,20 +245,8 @@ def _lock_if_possible(descriptor: int) -> None:
 
     Where it does not (Lustre mounted without flock), O_APPEND alone has to do.
     """
-    deadline = time.monotonic() + _LOCK_WAIT_S
-    while not _is_locked(descriptor):
-        if time.monotonic() >= deadline:
-            raise OSError(errno.EBUSY, f"somebody else has held it for {_LOCK_WAIT_S:g} s")
-        time.sleep(_LOCK_POLL_S)
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Whether it is ours now, or nobody can have it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import multiprocessing
 import os
 import stat
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
-from hpcflow.storage import files
 from hpcflow.storage.files import (
     IrregularFileError,
     append_line_durably,
@@ -79,23 +77,6 @@ def test_two_processes_append_whole_lines(tmp_path: Path) -> None:
 
     lines = path.read_text().splitlines()
     assert sorted(lines) == ["a" * 200] * 50 + ["b" * 200] * 50
-
-
-def test_who_never_lets_go_of_a_file_keeps_nobody_waiting_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever may read a file may lock it: a budget is the file of a whole team."""
-    path = tmp_path / "its journal.jsonl"
-    append_line_durably(path, "one")
-    monkeypatch.setattr(files, "_LOCK_WAIT_S", 0.2)
-    with path.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(StorageError, match="somebody else has held it") as caught:
-            append_line_durably(path, "two")
-    assert f"fuser -v '{path}'" in str(caught.value)
-    assert path.read_text() == "one\n"
-    append_line_durably(path, "three")
-    assert path.read_text() == "one\nthree\n"
 
 
 def test_reading_goes_on_from_an_offset_and_a_missing_file_is_empty(tmp_path: Path) -> None:
