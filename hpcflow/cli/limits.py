@@ -46,14 +46,14 @@ def command(site: str | None, as_json: bool) -> int:
     return 0
 
 
-def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionLine]:
+def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionLine] | None:
     from hpcflow.outlook.limits import partition_lines
 
     try:
         return partition_lines(standing, scheduler.cluster_info())
     except SchedulerUnavailable as error:
         warn(f"not known: the limits of partitions: {error.message}")
-        return ()
+        return None
 
 
 def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
@@ -68,7 +68,9 @@ def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
     return 0
 
 
-def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine]) -> dict[str, Any]:
+def _json(
+    site: str, standing: Standing, partitions: Sequence[PartitionLine] | None
+) -> dict[str, Any]:
     from hpcflow.outlook.limits import account_lines, qos_lines
 
     return {
@@ -83,7 +85,7 @@ def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine]) ->
     }
 
 
-def _print(standing: Standing, partitions: Sequence[PartitionLine]) -> None:
+def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> None:
     from rich.console import Console
 
     from hpcflow.outlook.limits import account_lines, qos_lines
@@ -109,7 +111,7 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine]) -> None:
         console.print(_qos(qos))
     for each in qos:
         _limits(f"QOS {each.name}", each.limits)
-    for part in partitions:
+    for part in partitions or ():
         _limits(f"partition {part.name}, by its QOS {part.qos}", part.limits)
 
 
@@ -156,10 +158,13 @@ def _qos(lines: Sequence[QosLine]) -> Table:
     return table
 
 
-def _limits(of: str, limits: Sequence[Limit]) -> None:
+def _limits(of: str, limits: Sequence[Limit] | None) -> None:
     from hpcflow.outlook.bounds import amount_words
 
     click.secho(f"\n{safe(of)}", bold=True, nl=False)
+    if limits is None:
+        click.echo(": its limits are not known")
+        return
     click.echo("" if limits else ": no limits")
     width = max((len(limit.name) for limit in limits), default=0)
     for limit in limits:

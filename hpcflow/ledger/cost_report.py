@@ -45,7 +45,7 @@ def bills(
         if said is None:
             return None
         project, user, site, sweep, first_type = said
-        gpu_type = gpu_type or first_type
+        gpu_type = first_type if gpu_type is None else gpu_type
         return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
 
     made = decode_all(AttemptRow, _BILLED, rows, billed)

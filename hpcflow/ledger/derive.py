@@ -136,10 +136,12 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
 
 
 def _gpu_type(bill: dict[str, Any]) -> str | None:
-    """The types that a bill has lines of; None where it has none, or Slurm does not tell them."""
+    """The types that a bill has lines of, ``?`` for one that Slurm does not tell; None without a
+    bill."""
+    if not bill:
+        return None
     kinds = [line["kind"].partition(":") for line in bill.get("charges", [])]
-    types = {gpu_type for kind, _, gpu_type in kinds if kind == "gpu" and gpu_type}
-    return clean(",".join(sorted(types))) or None
+    return clean(",".join(sorted({name or "?" for kind, _, name in kinds if kind == "gpu"})))
 
 
 def _wasted_s(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> float | None:

@@ -77,7 +77,8 @@ class AttemptRow:
     """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows.
 
     ``billed_by``: ``accounting`` or, as an estimate, ``events``; None before there is a bill.
-    ``gpu_type``: that it had, which need not be the run's first; several with commas.
+    ``gpu_type``: that its bill names, which need not be the run's first; several with commas, ``?``
+    for one that Slurm does not tell, empty without GPUs; None before there is a bill.
     ``wasted_s``: of ``elapsed_s``, until it trained, and after its last checkpoint.
     ``on_demand_usd``: what it would have cost where nobody is preempted, of one that could be.
     ``bill_due_at``: when accounting is to be asked.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 #: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 VERSION_TABLE: Final = "hpcflow_version"
 
 #: Any number, the same in all versions of hpcflow: whoever has this lock may change tables.

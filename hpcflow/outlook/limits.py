@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hpcflow.outlook.bounds import qos_limits
 from hpcflow.outlook.shares import share_words
-from hpcflow.sites.live import ClusterInfo
+from hpcflow.sites.live import ClusterInfo, PartitionInfo
 from hpcflow.sites.standing import JOBS, Association, Limit, QosLimits, Standing
 
 #: What is worth a look of what running jobs have, in this order; a site counts more than people do.
@@ -57,12 +57,13 @@ class PartitionLine:
     """A partition whose jobs have the limits of a QOS, whatever QOS they ask for themselves.
 
     Attributes:
-        limits: as those of :class:`QosLine`; they go before the same ones of the job's own QOS.
+        limits: as those of :class:`QosLine`; they go before the same ones of the job's own QOS,
+            unless that has ``OverPartQOS``. None where nobody tells of this QOS.
     """
 
     name: str
     qos: str
-    limits: tuple[Limit, ...]
+    limits: tuple[Limit, ...] | None
 
 
 def account_lines(standing: Standing) -> list[AccountLine]:
@@ -78,12 +79,26 @@ def qos_lines(standing: Standing) -> list[QosLine]:
 
 
 def partition_lines(standing: Standing, cluster: ClusterInfo) -> list[PartitionLine]:
-    """Those that any of the user's accounts may use and that have a QOS, by name."""
-    accounts = [each.account for each in standing.associations] or (None,)
-    usable = [each for each in cluster.partitions if any(each.admits(a, None) for a in accounts)]
-    with_qos = [(each.name, standing.qos_named(each.qos)) for each in usable]
-    found = [PartitionLine(name, qos.name, qos_limits(qos, None)) for name, qos in with_qos if qos]
-    return sorted(found, key=lambda line: line.name)
+    """Those that have a QOS and take a job of one of the user's accounts, by name."""
+    return sorted(
+        (
+            PartitionLine(partition.name, partition.qos, _limits(standing.qos_named(partition.qos)))
+            for partition in cluster.partitions
+            if partition.qos is not None and _takes(partition, standing)
+        ),
+        key=lambda line: line.name,
+    )
+
+
+def _takes(partition: PartitionInfo, standing: Standing) -> bool:
+    mine = [each for each in standing.associations if each.partition in (None, partition.name)]
+    if not standing.associations:
+        return partition.admits(None, None)
+    return any(partition.admits(each.account, qos) for each in mine for qos in each.qos or (None,))
+
+
+def _limits(qos: QosLimits | None) -> tuple[Limit, ...] | None:
+    return None if qos is None else qos_limits(qos, None)
 
 
 def in_use_words(in_use: dict[str, int]) -> str:

@@ -49,7 +49,7 @@ def _one(attempts: int) -> Row:
         f"{median(taken) * 1000:.1f} ms, the first time {taken[0] * 1000:.0f} ms "
         f"({size_mb:.1f} MB of lines)",
         f"at most {goal_s} s",
-        median(taken) <= goal_s,
+        taken[0] <= goal_s,  # each submission is a process of its own
     )
 
 

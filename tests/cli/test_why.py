@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import SystemClock
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.settings import load_settings
+from hpcflow.sites.live import ClusterInfo
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
 from tests.outlook.waiting import STANDING
@@ -123,6 +125,21 @@ def test_limits_are_shown_with_what_is_used_and_what_it_means(there: ClusterDesk
             "holder": "user ada in QOS tight",
         }
     ]
+
+
+def test_limits_of_partitions_that_nobody_tells_of_are_not_none(
+    there: ClusterDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = load_settings().user
+    there.slurm.standings[user] = replace(STANDING, user=user)
+    assert there.json("limits")["partitions"] == []
+
+    def silent() -> ClusterInfo:
+        raise SchedulerUnavailable("slurmctld does not answer")
+
+    monkeypatch.setattr(there.slurm, "cluster_info", silent)
+    assert there.json("limits")["partitions"] is None
+    assert "not known: the limits of partitions: slurmctld" in there.error("limits", code=0)
 
 
 def test_limits_that_are_only_notes_are_told_as_such(there: ClusterDesk) -> None:

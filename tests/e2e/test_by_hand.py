@@ -35,7 +35,9 @@ def by_hand(
         return "" if any(f" JobState={state} " in told for state in _LIVES) else told
 
     told = poll(ended, 240, f"job {job_id} never ended", every_s=0.5)
-    return int(told.partition(" ExitCode=")[2].partition(":")[0])
+    code, _, signal = told.partition(" ExitCode=")[2].partition(" ")[0].partition(":")
+    assert signal == "0", told
+    return int(code)
 
 
 def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:

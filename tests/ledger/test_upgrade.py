@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -152,6 +153,25 @@ def test_tables_of_somebody_else_are_not_touched(database: str) -> None:
     assert version(connection) is None  # all or nothing
     connection.execute("INSERT INTO run (theirs) VALUES (1)")
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpu_type"),
+    [(["gpu:h100", "cpu", "gpu:a100"], "a100,h100"), (["gpu", "node"], "?"), (["cpu"], "")],
+)
+def test_bills_that_were_there_before_have_the_types_of_their_gpus(
+    lines: list[str], gpu_type: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    bill = json.dumps({"accounted": {"charges": [{"kind": kind} for kind in lines]}})
+    with sqlite3.connect(path) as raw:
+        raw.executescript((SAVED[0].parent / "0004.sql").read_text())
+        raw.execute("UPDATE attempt SET billed_by = 'accounting', journal = ?", [bill])
+    raw.close()
+    upgrade(parse_url(str(path)))
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("SELECT gpu_type FROM attempt").fetchall() == [(gpu_type,)]
+    raw.close()
 
 
 @pytest.mark.parametrize("saved", SAVED, ids=[path.stem for path in SAVED])

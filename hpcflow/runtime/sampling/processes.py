@@ -65,7 +65,7 @@ class ProcessTree:
         self._root, self._with_root, self._proc = root, with_root, proc
         marks = {"SLURM_JOB_ID": job_id, "SLURMD_NODENAME": node}
         self._marks = [f"\0{name}={value}\0".encode() for name, value in marks.items() if value]
-        self._has_job = job_id is not None
+        self._has_job = bool(job_id)  # some hide Slurm from their program with an empty one
         self._known: dict[int, int] = {}  # process id -> when it began: ids are given again
         self._highest: dict[int, int] = {}  # process id -> the most bytes that it ever had
         self._uid = os.getuid()

@@ -17,11 +17,11 @@ CREATE TABLE attempt (
 	exit_code INTEGER, 
 	resume_from VARCHAR, 
 	journal JSON NOT NULL, 
-	report JSON NOT NULL, billed_by VARCHAR, elapsed_s FLOAT, gpu_type VARCHAR, gpu_hours FLOAT, cost_usd VARCHAR(64), cost_su VARCHAR(64), on_demand_usd VARCHAR(64), wasted_s FLOAT, bill_due_at VARCHAR(32), 
+	report JSON NOT NULL, billed_by VARCHAR, elapsed_s FLOAT, gpu_hours FLOAT, cost_usd VARCHAR(64), cost_su VARCHAR(64), on_demand_usd VARCHAR(64), wasted_s FLOAT, bill_due_at VARCHAR(32), 
 	PRIMARY KEY (run_id, attempt), 
 	FOREIGN KEY(run_id) REFERENCES run (run_id) ON DELETE CASCADE
 );
-INSERT INTO "attempt" VALUES('digits-20260301-aaaaaaaa',1,'hpcflow:digits-20260301-aaaaaaaa:1','101','running',NULL,NULL,NULL,NULL,'gpu','["n1", "n2"]','2026-03-01T12:01:00.000Z','2026-03-01T12:02:00.000Z',NULL,NULL,NULL,'{"intended": {"at": "2026-03-01T12:00:00.000Z", "attempt": 1, "job_name": "hpcflow:digits-20260301-aaaaaaaa:1", "scheduler": "slurm", "partition": "gpu"}, "submitted": {"at": "2026-03-01T12:01:00.000Z", "attempt": 1, "job_id": "101", "how": "sbatch"}}','{"started_at": "2026-03-01T12:02:00.000Z", "job_id": "101", "nodes": ["n1", "n2"], "train_step": 10, "metrics": {"loss": 0.1}}',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('digits-20260301-aaaaaaaa',1,'hpcflow:digits-20260301-aaaaaaaa:1','101','running',NULL,NULL,NULL,NULL,'gpu','["n1", "n2"]','2026-03-01T12:01:00.000Z','2026-03-01T12:02:00.000Z',NULL,NULL,NULL,'{"intended": {"at": "2026-03-01T12:00:00.000Z", "attempt": 1, "job_name": "hpcflow:digits-20260301-aaaaaaaa:1", "scheduler": "slurm", "partition": "gpu"}, "submitted": {"at": "2026-03-01T12:01:00.000Z", "attempt": 1, "job_id": "101", "how": "sbatch"}}','{"started_at": "2026-03-01T12:02:00.000Z", "job_id": "101", "nodes": ["n1", "n2"], "train_step": 10, "metrics": {"loss": 0.1}}',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
 CREATE TABLE checkpoint (
 	run_id VARCHAR NOT NULL, 
 	path VARCHAR NOT NULL, 

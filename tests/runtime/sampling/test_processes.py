@@ -150,7 +150,9 @@ def test_what_the_job_has_on_the_node_beside_the_program_is_counted(
     assert seen.count == 2
     assert 300 * MIB < seen.rss_bytes < 380 * MIB
     assert ProcessTree(program.pid, with_root=True, job_id="4711").read().count == 3
-    assert ProcessTree(program.pid, with_root=True).read().count == 1, "not a job of Slurm's"
+    for hidden in (None, ""):
+        tree = ProcessTree(program.pid, with_root=True, job_id=hidden, node="n1")
+        assert tree.read().count == 1, "not a job of Slurm's"
 
 
 def test_when_a_process_has_ended_it_did_not_begin_at_any_time() -> None:

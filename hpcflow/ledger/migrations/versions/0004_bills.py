@@ -20,7 +20,6 @@ def upgrade() -> None:
     )
     op.add_column("attempt", sa.Column("billed_by", sa.String()))
     op.add_column("attempt", sa.Column("elapsed_s", sa.Float()))
-    op.add_column("attempt", sa.Column("gpu_type", sa.String()))
     op.add_column("attempt", sa.Column("gpu_hours", sa.Float()))
     op.add_column("attempt", sa.Column("cost_usd", Money()))
     op.add_column("attempt", sa.Column("cost_su", Money()))
