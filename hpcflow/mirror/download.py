@@ -121,8 +121,7 @@ class _File:
             if self._descriptor is None:
                 path = self.wanted.path
                 try:
-                    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-                    self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+                    self._descriptor = _create(path)
                 except OSError as error:
                     raise storage_error("write", path, error) from error
             return self._descriptor
@@ -176,6 +175,16 @@ class _File:
             for digest in self._digests[index]:
                 checksum.add_piece(digest)
         return checksum.text()
+
+
+def _create(path: Path) -> int:
+    """A new file; its folder is asked for only where it is missing, for files come by thousands."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        return os.open(path, flags, FILE_MODE)
 
 
 class _Fetching:
