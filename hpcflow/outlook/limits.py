@@ -91,9 +91,9 @@ def partition_lines(standing: Standing, cluster: ClusterInfo) -> list[PartitionL
 
 
 def _takes(partition: PartitionInfo, standing: Standing) -> bool:
-    mine = [each for each in standing.associations if each.partition in (None, partition.name)]
     if not standing.associations:
         return partition.admits(None, None)
+    mine = [each for each in standing.associations if each.partition in (None, partition.name)]
     return any(partition.admits(each.account, qos) for each in mine for qos in each.qos or (None,))
 
 

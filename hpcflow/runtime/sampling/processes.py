@@ -64,8 +64,9 @@ class ProcessTree:
     ) -> None:
         self._root, self._with_root, self._proc = root, with_root, proc
         marks = {"SLURM_JOB_ID": job_id, "SLURMD_NODENAME": node}
+        if not job_id:  # some hide Slurm from their program with an empty one
+            marks = {}
         self._marks = [f"\0{name}={value}\0".encode() for name, value in marks.items() if value]
-        self._has_job = bool(job_id)  # some hide Slurm from their program with an empty one
         self._known: dict[int, int] = {}  # process id -> when it began: ids are given again
         self._highest: dict[int, int] = {}  # process id -> the most bytes that it ever had
         self._uid = os.getuid()
@@ -122,7 +123,7 @@ class ProcessTree:
 
     def _is_marked(self, pid: int) -> bool:
         """Whether a process was started in the job, whoever is its parent."""
-        if not self._has_job:
+        if not self._marks:
             return False
         try:
             environ = b"\0" + Path(self._proc, str(pid), "environ").read_bytes()

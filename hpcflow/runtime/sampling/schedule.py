@@ -7,6 +7,7 @@ events of some hundred bytes, 4 KiB at most: its event file does not grow by mor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 #: Longest time between two samples: what is shorter than this can be missed.
 EVERY_S = 30.0
@@ -44,8 +45,7 @@ def has_grown(peaks_mb: Sequence[int], written_mb: Sequence[int]) -> bool:
         peaks_mb: of the same things, in the same order; those at the end may be new.
         written_mb: what they were then.
     """
-    before = [*written_mb, *[0] * len(peaks_mb)]
-    pairs = zip(peaks_mb, before)  # noqa: B905 - strict= came with 3.10
+    pairs = zip_longest(peaks_mb, written_mb, fillvalue=0)
     return any(now > _GROWTH * then for now, then in pairs)
 
 
