@@ -29,12 +29,17 @@ def desk(tmp_path: Path) -> Watched:
     begin = desk.config.read_text().partition("resources:")[0]
     desk.config.write_text(begin + GPUS)
     launched = desk.launch()
-    desk.clock.advance(3600)
-    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    complete(desk, launched.job_id)
+    return desk
+
+
+def complete(desk: Watched, job_id: str, *, after_s: int = 3600) -> None:
+    """A job ends, that is seen, and then it has its bill."""
+    desk.clock.advance(after_s)
+    desk.slurm.end(job_id, "COMPLETED", exit_code=0)
     for _ in range(2):
         desk.look()
         desk.clock.advance(60)
-    return desk
 
 
 def audited(desk: Watched, since: datetime | None = None) -> Audit:
@@ -47,7 +52,7 @@ def audited_by(desk: Watched, ledger: Ledger, since: datetime | None = None) -> 
     """By a ledger that has not looked again."""
     return audit(
         ledger,
-        ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
+        ledger.bills(since=since or BEGIN, until=desk.clock.now(), filters={}),
         user=desk.settings.user,
         since=since,
         until=desk.clock.now() + timedelta(days=1),
@@ -87,11 +92,7 @@ def test_every_difference_is_found_be_it_less_than_a_cent(desk: Watched) -> None
 def test_what_it_would_have_cost_where_nobody_is_preempted_is_audited_too(desk: Watched) -> None:
     launched = desk.launch()
     desk.slurm.move(launched.job_id, "spot")
-    desk.clock.advance(3600)
-    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
-    for _ in range(2):
-        desk.look()
-        desk.clock.advance(60)
+    complete(desk, launched.job_id)
     gpu, spot = desk.site.partitions["gpu"], desk.site.partitions["spot"]
     here = gpu.model_copy(update={"gpu_type": "fake"})
     desk.site = desk.site.model_copy(update={"partitions": {"gpu": here, "spot": spot}})
@@ -174,23 +175,9 @@ def test_a_job_that_ended_in_this_time_is_found_however_long_ago_it_was_sent(
 ) -> None:
     job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1", hours=72)
     late = desk.launch()
-    desk.clock.advance(60)
-    desk.slurm.end(late.job_id, "COMPLETED", exit_code=0)
-    for _ in range(2):
-        desk.look()
-        desk.clock.advance(60)
+    complete(desk, late.job_id, after_s=60)
     since = desk.clock.now() - timedelta(hours=1)
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        found = audit(
-            ledger,
-            ledger.bills(since=since, until=desk.clock.now(), filters={}),
-            user=desk.settings.user,
-            since=since,
-            until=desk.clock.now() + timedelta(days=1),
-            connect=lambda _: desk.slurm,
-            find_site=lambda _: desk.site,
-            now=desk.clock.now(),
-        )
+    found = audited(desk, since)
     assert (found.checked, [each.job_id for each in found.unknown]) == (1, [job_id])
 
 
@@ -260,11 +247,7 @@ def test_a_job_that_its_owner_renamed_is_neither_a_difference_nor_a_job_of_hpcfl
     launched = desk.launch()
     desk.look()
     desk.slurm.rename(launched.job_id, "my best run")
-    desk.clock.advance(3600)
-    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
-    for _ in range(2):
-        desk.look()
-        desk.clock.advance(60)
+    complete(desk, launched.job_id)
     found = audited(desk)
     assert (found.checked, found.differences) == (2, [])
     assert (found.unknown, found.helpers) == ([], [])
@@ -295,11 +278,7 @@ def test_a_heterogeneous_job_is_one_bill_and_no_difference(tmp_path: Path) -> No
     desk.config.write_text(begin + GPUS)
     launched = desk.launch()
     desk.slurm.add_component(launched.job_id, "gpu", Usage(nodes=1, cpus=4, gpus={"a100": 4}))
-    desk.clock.advance(3600)
-    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
-    for _ in range(2):
-        desk.look()
-        desk.clock.advance(60)
+    complete(desk, launched.job_id)
     found = audited(desk)
     assert (found.checked, found.differences, found.unknown) == (1, [], [])
     assert desk.seen(launched.run_id).run.cost_usd == "18.00000000"
