@@ -158,7 +158,7 @@ class BudgetFolder:
             budget, offset = self._load(scope, whole=False)
             known = _LOOKED[path] = _Looked(status.st_ino, offset, budget)
         elif known.offset < status.st_size:
-            data = read_from(path, known.offset, status.st_size - known.offset)
+            data = read_from(path, known.offset, status.st_size - known.offset, any_owner=True)
             end = data.rfind(b"\n") + 1
             fold(known.budget, (line for line in data[:end].split(b"\n") if line))
             known.offset += end
@@ -168,7 +168,7 @@ class BudgetFolder:
         """One budget, and how far its file was read."""
         path = self.file(scope)
         try:
-            data = read_file(path)
+            data = read_file(path, any_owner=True)
         except FileNotFoundError:
             return Budget(scope), 0
         except OSError as error:
@@ -212,7 +212,7 @@ class BudgetFolder:
         path = self.file(scope)
         self._make(path.parent)
         self._create(path)
-        append_line_durably(path, "".join(lines), follow=False)
+        append_line_durably(path, "".join(lines), any_owner=True)
 
     def _make(self, folder: Path) -> None:
         """Make ``folder``, as open as the one that is shared."""

@@ -179,7 +179,7 @@ def _missing(taken: Taken, always: set[str], varying: Any) -> tuple[str, str] | 
 
 def _parsed(path: Path, file: str) -> ast.Module:
     try:
-        content = read_file(path)
+        content = read_file(path, follow=True, any_owner=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         raise SpecError(

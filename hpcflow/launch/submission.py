@@ -51,7 +51,7 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
-from hpcflow.storage.files import IrregularFileError, read_file, storage_error, write_durably
+from hpcflow.storage.files import UnsafeFileError, read_file, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 
@@ -448,7 +448,7 @@ def read_claim(run_dir: RunDir, attempt: int) -> str | None:
     claim = run_dir.attempt(attempt).claim
     try:
         text = read_file(claim).decode().strip()
-    except (FileNotFoundError, NotADirectoryError, IrregularFileError, UnicodeDecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnsafeFileError, UnicodeDecodeError):
         return None
     except OSError as error:
         raise storage_error("read", claim, error) from error

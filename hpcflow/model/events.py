@@ -59,7 +59,7 @@ EVENTS: Final = frozenset(
 )
 
 #: A longer line is not one of ours, and is skipped rather than read into memory over and over.
-MAX_LINE_BYTES: Final = 1 << 20
+MAX_LINE_BYTES: Final = 1 << 20  # as in hpcflow.runtime.reading
 
 _raw_decode: Final = json.JSONDecoder().raw_decode
 

@@ -44,6 +44,7 @@ events.py, metrics.py  what is reported
 calling.py             a Python function as the program
 adoption/              checkpoints that programs write in their own way
 sampling/              what the program uses, seen from beside
+reading.py             how files are opened that others may have written
 job.py                 the environment that the job script sets
 =====================  =============================================================
 """
@@ -52,19 +53,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from hpcflow.runtime.job import job_from, read_params
-from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.parameters import Params
 
 __all__ = ["CheckpointError", "Params", "Run", "params", "start"]
 
+# Imported when asked for: each command of hpcflow reads files through a module of this package.
 if TYPE_CHECKING:
+    from hpcflow.runtime.manifest import CheckpointError
+    from hpcflow.runtime.parameters import Params
     from hpcflow.runtime.run import Run
 
     #: The run's parameters; empty outside of hpcflow.
     params: Params
+
+_LAZY = {"CheckpointError": "manifest", "Params": "parameters", "Run": "run"}
 
 
 def start(
@@ -86,6 +89,8 @@ def start(
         RuntimeError: there are several ranks, but torch.distributed was not initialised.
         ValueError: the environment is not what a job script of hpcflow sets.
     """
+    from hpcflow.runtime.job import job_from, read_params
+    from hpcflow.runtime.parameters import Params
     from hpcflow.runtime.ranks import find_ranks
     from hpcflow.runtime.run import Run
 
@@ -96,9 +101,10 @@ def start(
 
 def __getattr__(name: str) -> Any:
     if name == "params":
-        return Params(read_params(job_from(os.environ).params_file))
-    if name == "Run":
-        from hpcflow.runtime.run import Run
+        from hpcflow.runtime.job import job_from, read_params
+        from hpcflow.runtime.parameters import Params
 
-        return Run
+        return Params(read_params(job_from(os.environ).params_file))
+    if name in _LAZY:
+        return getattr(import_module(f"hpcflow.runtime.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'hpcflow.runtime' has no attribute {name!r}")

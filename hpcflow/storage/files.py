@@ -11,12 +11,39 @@ import fcntl
 import os
 import secrets
 import shlex
-import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from hpcflow.errors import StorageError
+from hpcflow.runtime.reading import (
+    UnsafeFileError,
+    open_file,
+    open_regular,
+    read_file,
+    read_lines,
+    require_safe,
+)
+
+__all__ = [
+    "FILE_MODE",
+    "FOLDER_MODE",
+    "UnsafeFileError",
+    "append_line_durably",
+    "existing_parent",
+    "fsync_folder",
+    "link_tree",
+    "open_file",
+    "open_regular",
+    "read_file",
+    "read_from",
+    "read_lines",
+    "require_safe",
+    "size_below",
+    "size_of",
+    "storage_error",
+    "write_durably",
+    "write_new",
+]
 
 #: Files and folders of a run are for their owner only: scratch is shared.
 FILE_MODE = 0o600
@@ -113,26 +140,26 @@ def link_tree(source: Path, target: Path) -> None:
     fsync_folder(target)
 
 
-def append_line_durably(path: Path, line: bytes | str, *, follow: bool = True) -> None:
+def append_line_durably(path: Path, line: bytes | str, *, any_owner: bool = False) -> None:
     """Append one line to ``path``, created when missing; on the disk when this returns.
 
     A last line that a crash or a full disk tore is closed first, so that it spoils nothing but
     itself.
 
     Args:
-        follow: whether ``path`` may be a link. In a folder that others write, it may lead anywhere.
+        any_owner: whether the file may be another user's, as in a folder that several share.
 
     Raises:
-        StorageError: it could not be written. Part of the line may be there; no reader takes it
-            for one.
+        StorageError: it is a link, no regular file, or could not be written. Part of the line may
+            be there; no reader takes it for one.
     """
     content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
     try:
         is_new = not path.exists()
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW, FILE_MODE)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
         try:
-            _require_regular(descriptor, path)
+            require_safe(descriptor, path, any_owner=any_owner)
             _lock_if_possible(descriptor)
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -147,33 +174,16 @@ def append_line_durably(path: Path, line: bytes | str, *, follow: bool = True) -
         raise storage_error("append to", path, error) from error
 
 
-class IrregularFileError(OSError):
-    """A pipe, a socket, a device or a folder, where a file should be."""
-
-
-def open_file(path: Path | str) -> BinaryIO:
-    """Open a regular file to read it, and nothing else; ``OSError`` as it comes.
-
-    Raises:
-        IrregularFileError: it is something else.
-    """
-    return os.fdopen(_open_regular(path), "rb")
-
-
-def read_file(path: Path | str) -> bytes:
-    """All that is in a regular file; raises as :func:`open_file` does."""
-    with open_file(path) as file:
-        return file.read()
-
-
-def read_from(path: Path | str, offset: int, max_bytes: int) -> bytes:
+def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool = False) -> bytes:
     """Up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or when missing.
+
+    It is opened with the checks of :func:`hpcflow.runtime.reading.open_regular`.
 
     Raises:
         StorageError: it exists and cannot be read.
     """
     try:
-        descriptor = _open_regular(path)
+        descriptor = open_regular(path, any_owner=any_owner)
         try:
             return os.pread(descriptor, max_bytes, offset)
         finally:
@@ -206,31 +216,6 @@ def size_below(folder: Path) -> int:
             with suppress(OSError):
                 total += os.lstat(f"{root}/{name}").st_size
     return total
-
-
-def _open_regular(path: Path | str) -> int:
-    """Whoever opens a pipe as a file is opened waits until somebody writes into it: for ever."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket
-            raise _irregular(path) from None
-        raise
-    try:
-        _require_regular(descriptor, path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _require_regular(descriptor: int, path: Path | str) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise _irregular(path)
-
-
-def _irregular(path: Path | str) -> IrregularFileError:
-    return IrregularFileError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

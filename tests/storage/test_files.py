@@ -12,7 +12,7 @@ import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.storage.files import (
-    IrregularFileError,
+    UnsafeFileError,
     append_line_durably,
     read_file,
     read_from,
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("what", ["pipe", "socket", "device", "folder"])
+@pytest.mark.parametrize("what", ["pipe", "socket", "device", "folder", "link"])
 def test_what_is_no_file_is_never_waited_for(tmp_path: Path, what: str) -> None:
     """Whoever opens a pipe waits until somebody writes into it."""
     path = tmp_path / "it"
@@ -106,12 +106,15 @@ def test_what_is_no_file_is_never_waited_for(tmp_path: Path, what: str) -> None:
     elif what == "socket":
         os.mknod(path, stat.S_IFSOCK | 0o600)
     elif what == "device":
-        path.symlink_to("/dev/zero")
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    elif what == "link":
+        path.symlink_to(__file__)
     else:
         path.mkdir()
-    with pytest.raises(StorageError, match=r"cannot read .*: it is no regular file"):
+    why = "symbolic link" if what == "link" else "no regular file"
+    with pytest.raises(StorageError, match=rf"cannot read .*{why}"):
         read_from(path, 0, 10)
-    with pytest.raises(IrregularFileError):
+    with pytest.raises(UnsafeFileError):
         read_file(path)
     with pytest.raises(StorageError, match="cannot append to"):
         append_line_durably(path, "line")

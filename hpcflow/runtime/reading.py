@@ -1,0 +1,140 @@
+"""Open and read files that this process did not just write itself: the one safe way.
+
+On shared scratch a path may be a link to somewhere else, a pipe that never answers, a device that
+never ends, somebody else's file, or a file of gigabytes. Each of these is an
+:class:`UnsafeFileError`, an ``OSError``, before a byte is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+#: The default limit of :func:`read_file`: no JSON file of a run or a sweep is larger.
+MAX_FILE_BYTES = 64 << 20
+
+#: The default limit of :func:`read_lines`: a journal of 100,000 attempts is smaller.
+MAX_LINES_FILE_BYTES = 512 << 20
+
+#: A longer line is not one of ours.
+MAX_LINE_BYTES = 1 << 20
+
+_ROOT = 0
+
+
+class UnsafeFileError(OSError):
+    """It is a link, no regular file, another user's, or too large; the text says which."""
+
+
+def open_regular(
+    path: Path | str,
+    *,
+    max_bytes: int | None = None,
+    follow: bool = False,
+    any_owner: bool = False,
+) -> int:
+    """Open a regular file for reading; returns its descriptor. ``OSError`` as it comes.
+
+    Args:
+        max_bytes: refuse a larger file; None for no limit.
+        follow: accept a link as the last part of ``path``: for files that the user names.
+        any_owner: accept files of other users than this one and root.
+
+    Raises:
+        UnsafeFileError: it is not such a file.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _unsafe(path, "it is a symbolic link") from None
+        if error.errno == errno.ENXIO:  # a socket
+            raise _unsafe(path, "it is no regular file") from None
+        raise
+    try:
+        require_safe(descriptor, path, max_bytes=max_bytes, any_owner=any_owner)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def require_safe(
+    descriptor: int, path: Path | str, *, max_bytes: int | None = None, any_owner: bool = False
+) -> os.stat_result:
+    """Check an open file as :func:`open_regular` does; returns its status.
+
+    Raises:
+        UnsafeFileError: it is not such a file.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise _unsafe(path, "it is no regular file")
+    if not any_owner and status.st_uid not in (_ROOT, os.geteuid()):
+        raise _unsafe(path, f"it belongs to another user (uid {status.st_uid})")
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise _unsafe(
+            path, f"it has {status.st_size} bytes, and no such file has more than {max_bytes}"
+        )
+    return status
+
+
+def open_file(
+    path: Path | str,
+    *,
+    max_bytes: int | None = None,
+    follow: bool = False,
+    any_owner: bool = False,
+) -> BinaryIO:
+    """Open a regular file for reading, with the checks of :func:`open_regular`."""
+    descriptor = open_regular(path, max_bytes=max_bytes, follow=follow, any_owner=any_owner)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(
+    path: Path | str,
+    max_bytes: int = MAX_FILE_BYTES,
+    *,
+    follow: bool = False,
+    any_owner: bool = False,
+) -> bytes:
+    """Return the content of a regular file, with the checks of :func:`open_regular`."""
+    with open_file(path, max_bytes=max_bytes, follow=follow, any_owner=any_owner) as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:  # it has grown since it was opened
+        raise _unsafe(path, f"it has more than {max_bytes} bytes")
+    return data
+
+
+def read_lines(
+    path: Path | str, max_bytes: int = MAX_LINES_FILE_BYTES, *, any_owner: bool = False
+) -> Iterator[bytes]:
+    """Yield the whole lines of a regular file, without their ends, in little memory.
+
+    A last line without its end is torn or being written: it is left out. A line of more than
+    :data:`MAX_LINE_BYTES` comes cut to one byte more than that, for its reader to refuse.
+
+    Raises:
+        OSError: as :func:`open_regular` raises, when the first line is asked for.
+    """
+    with open_file(path, max_bytes=max_bytes, any_owner=any_owner) as file:
+        while line := file.readline(MAX_LINE_BYTES + 2):
+            if line.endswith(b"\n"):
+                yield line[:-1]
+                continue
+            if len(line) < MAX_LINE_BYTES + 2:
+                return
+            while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+            if not rest:
+                return
+            yield line[:-1]
+
+
+def _unsafe(path: Path | str, reason: str) -> UnsafeFileError:
+    return UnsafeFileError(errno.EINVAL, reason, str(path))
