@@ -8,14 +8,18 @@ never ends, somebody else's file, or a file of gigabytes. Each of these is an
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-#: The default limit of :func:`read_file`: no JSON file of a run or a sweep is larger.
+#: The default limit of :func:`read_file`.
 MAX_FILE_BYTES = 64 << 20
+
+#: The default limit of :func:`read_json`: parsed, hostile JSON takes twenty times its size.
+MAX_JSON_BYTES = 16 << 20
 
 #: The default limit of :func:`read_lines`: a journal of 100,000 attempts is smaller.
 MAX_LINES_FILE_BYTES = 512 << 20
@@ -28,6 +32,10 @@ _ROOT = 0
 
 class UnsafeFileError(OSError):
     """It is a link, no regular file, another user's, or too large; the text says which."""
+
+
+class JsonError(ValueError):
+    """It is not the JSON that it should be; the text says why."""
 
 
 def open_regular(
@@ -134,6 +142,59 @@ def read_lines(
             if not rest:
                 return
             yield line[:-1]
+
+
+def read_json(
+    path: Path | str,
+    max_bytes: int = MAX_JSON_BYTES,
+    *,
+    follow: bool = False,
+    any_owner: bool = False,
+) -> Any:
+    """Return what a JSON file holds, opened with the checks of :func:`open_regular`.
+
+    Raises:
+        OSError: it cannot be read; an :class:`UnsafeFileError` where it must not be.
+        JsonError: it is no JSON.
+    """
+    return parse_json(read_file(path, max_bytes, follow=follow, any_owner=any_owner))
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return what JSON of others says. NaN and infinities are numbers here: params may hold them.
+
+    Raises:
+        JsonError: it is no JSON, no UTF-8, nested too deeply, or has a number of too many digits.
+    """
+    try:
+        return json.loads(data.decode() if isinstance(data, bytes) else data)
+    except ValueError as error:
+        raise JsonError(f"it is not JSON: {error}") from None
+    except RecursionError:
+        raise JsonError("its JSON is nested too deeply") from None
+
+
+def read_object(
+    path: Path | str,
+    max_bytes: int = MAX_JSON_BYTES,
+    *,
+    follow: bool = False,
+    any_owner: bool = False,
+) -> dict[str, Any]:
+    """Return the same where it is an object, as every JSON file of ours is but for a few lists."""
+    return parse_object(read_file(path, max_bytes, follow=follow, any_owner=any_owner))
+
+
+def parse_object(data: bytes | str) -> dict[str, Any]:
+    """Return the same where it is an object, as every line and most files of ours are.
+
+    Raises:
+        JsonError: it is no JSON, or no object.
+    """
+    said = parse_json(data)
+    if not isinstance(said, dict):
+        raise JsonError("it is no JSON object")
+    return said
 
 
 def _unsafe(path: Path | str, reason: str) -> UnsafeFileError:

@@ -16,17 +16,23 @@ from pathlib import Path
 
 from hpcflow.errors import StorageError
 from hpcflow.runtime.reading import (
+    JsonError,
     UnsafeFileError,
     open_file,
     open_regular,
+    parse_json,
+    parse_object,
     read_file,
+    read_json,
     read_lines,
+    read_object,
     require_safe,
 )
 
 __all__ = [
     "FILE_MODE",
     "FOLDER_MODE",
+    "JsonError",
     "UnsafeFileError",
     "append_line_durably",
     "existing_parent",
@@ -34,9 +40,13 @@ __all__ = [
     "link_tree",
     "open_file",
     "open_regular",
+    "parse_json",
+    "parse_object",
     "read_file",
     "read_from",
+    "read_json",
     "read_lines",
+    "read_object",
     "require_safe",
     "size_below",
     "size_of",

@@ -10,10 +10,15 @@ import pytest
 
 from hpcflow.runtime.reading import (
     MAX_LINE_BYTES,
+    JsonError,
     UnsafeFileError,
     open_file,
+    parse_json,
+    parse_object,
     read_file,
+    read_json,
     read_lines,
+    read_object,
 )
 
 
@@ -96,3 +101,49 @@ def test_what_is_opened_closes_with_a_program_that_replaces_this_one(tmp_path: P
     path.write_bytes(b"")
     with open_file(path) as file:
         assert not os.get_inheritable(file.fileno())
+
+
+NO_JSON = {
+    "nothing": b"",
+    "text": b"{]",
+    "noughts": bytes(100),
+    "no utf-8": b'{"a": "\xff"}',
+    "utf-16": '{"a": 1}'.encode("utf-16"),
+    "cut": b'{"a": [1, 2',
+    "two": b'{"a": 1}{"b": 2}',
+    "deep lists": b"[" * 200_000 + b"]" * 200_000,
+    "deep objects": b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
+    "a number of a million digits": b"1" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("data", NO_JSON.values(), ids=NO_JSON.keys())
+def test_whatever_is_no_json_is_one_error(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(data)
+
+    for read in (read_json, read_object):
+        with pytest.raises(JsonError):
+            read(path)
+    with pytest.raises(JsonError):
+        parse_json(data)
+
+
+def test_json_is_read_with_the_checks_of_every_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "run.json", tmp_path / "link"
+    path.write_bytes(b'{"a": [1, NaN]}')
+    link.symlink_to(path)
+
+    assert read_json(path)["a"][0] == read_object(link, follow=True)["a"][0] == 1
+    with pytest.raises(UnsafeFileError):
+        read_json(link)
+    with pytest.raises(UnsafeFileError):
+        read_json(path, 3)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "nothing")
+
+
+def test_a_list_is_no_object() -> None:
+    assert parse_json(b"[1]") == [1]
+    with pytest.raises(JsonError, match="no JSON object"):
+        parse_object(b"[1]")
