@@ -77,7 +77,7 @@ class Session:
             overrides=overrides,
             chooser=chooser,
         )
-        for message in chooser.warnings:
+        for message in (*chooser.warnings, *plan.warnings):
             warn(message)
         return plan
 

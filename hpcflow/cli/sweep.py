@@ -83,6 +83,8 @@ def start_command(
         site_name=site,
         overrides=overrides,
     )
+    for message in plan.example.warnings:
+        warn(message)
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return 0

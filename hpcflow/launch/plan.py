@@ -41,6 +41,7 @@ class Plan:
         code: file name -> content, kept in the run directory's ``code/``.
         script: the job script of attempt 1.
         start: a checkpoint of another run that it goes on from.
+        warnings: what people should know of what is not recorded.
     """
 
     run: Run
@@ -50,6 +51,7 @@ class Plan:
     document: Document
     code: Mapping[str, bytes] = field(default_factory=dict)
     start: Path | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -188,7 +190,7 @@ def plan_spec(
         error.where = document.located(error.where)
         raise
     code = {"uncommitted.diff": state.diff} if state.diff else {}
-    return Plan(run, site, placement, script, document, code, start)
+    return Plan(run, site, placement, script, document, code, start, state.warnings)
 
 
 def own_umask() -> str:

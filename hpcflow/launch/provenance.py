@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,22 +11,25 @@ from functools import lru_cache
 from pathlib import Path
 
 from hpcflow import __version__
+from hpcflow.launch.git import GitError, difference, find_repository
 from hpcflow.model.run import Provenance
 
 #: A larger difference is data that somebody forgot to ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20
 
-#: git may be slow on a cold file system, but a submission must not hang on it.
-_GIT_TIMEOUT_S = 10
-
 
 @dataclass(frozen=True)
 class CodeState:
-    """What git says about a folder; all empty outside a work tree."""
+    """What git says about a folder; all empty outside a work tree.
+
+    Attributes:
+        warnings: what is not recorded, and why.
+    """
 
     commit: str | None = None
     is_dirty: bool | None = None
     diff: bytes | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)
@@ -35,13 +38,30 @@ def code_state(folder: Path) -> CodeState:
 
     Asked once a process and folder: a thousand runs sent by one program are of one state.
     """
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
+    try:
+        repository = find_repository(folder)
+    except GitError as error:
+        return CodeState(warnings=(_unknown_commit(folder, error),))
+    if repository is None:
         return CodeState()
-    # External diff programs and text converters are the repository's to name, so they stay off.
-    diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD", "--", ".")
-    kept = diff if diff and len(diff) <= MAX_DIFF_BYTES else None
-    return CodeState(commit.decode("ascii", "replace").strip(), bool(diff), kept)
+    try:
+        diff = difference(repository, folder, MAX_DIFF_BYTES)
+    except GitError as error:
+        told = f"uncommitted changes in {folder} are not recorded: {error}"
+        return CodeState(repository.commit, warnings=(told,))
+    if len(diff) > MAX_DIFF_BYTES:
+        return CodeState(repository.commit, is_dirty=True)
+    return CodeState(repository.commit, bool(diff), diff or None)
+
+
+def _unknown_commit(folder: Path, error: GitError) -> str:
+    told = f"the git commit of {folder} is not recorded: {error}"
+    if "dubious ownership" not in str(error):
+        return told
+    return (
+        f"the git commit of {folder} is not recorded: the repository belongs to another user; "
+        f"if you trust it: git config --global --add safe.directory {shlex.quote(str(folder))}"
+    )
 
 
 def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) -> Provenance:
@@ -55,16 +75,3 @@ def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) 
         git_commit=state.commit,
         git_dirty=state.is_dirty,
     )
-
-
-def _git(folder: Path, *args: str) -> bytes | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *args],
-            capture_output=True,
-            timeout=_GIT_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

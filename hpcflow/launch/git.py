@@ -1,0 +1,216 @@
+"""The one way in which git is asked about a folder: nothing that the folder names is executed.
+
+A repository's configuration names programs: `core.fsmonitor`, filters, hooks, a credential helper,
+and more with each version of git. A copied repository is another's work, and looking at it must not
+run that. So git reads the objects, the index and the files, but with a configuration of ours, in a
+git directory of ours; of the repository's only what :data:`_KEPT` lists is taken over.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+#: git may be slow on a cold file system, but a submission must not hang on it.
+_TIMEOUT_S: Final = 10.0
+_MAX_ANSWER_BYTES: Final = 1 << 16
+_NO_ANSWER: Final = "did not answer"
+
+#: How files are compared, and how objects are named. None of these names a program or a file.
+_KEPT: Final = (
+    r"^(core\.(filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol)"
+    r"|extensions\.objectformat)$"
+)
+#: Which of the caller's variables git gets: who trusts which repository stands in the files that
+#: the second line names. Others of git's (GIT_DIR in a hook) would lead it elsewhere.
+_INHERITED: Final = ("PATH", "HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH", "TMPDIR")
+_INHERITED_OF_GIT: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+#: Nothing is fetched, written or asked.
+_QUIET: Final = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+}
+#: While the repository itself is asked where it lies, for that is told by its configuration.
+_ASKING: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+
+
+class GitError(Exception):
+    """git did not answer; the text says why."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A work tree, and what git keeps about it.
+
+    Attributes:
+        commit: the one that is checked out.
+        git_dir: the folder of this work tree's index.
+        objects: the folder of all objects.
+        top: the work tree.
+        settings: what is taken over of its configuration.
+    """
+
+    commit: str
+    git_dir: Path
+    objects: Path
+    top: Path
+    settings: Mapping[str, str]
+
+
+def find_repository(folder: Path) -> Repository | None:
+    """The repository whose work tree holds ``folder``; None if there is none, or no commit in it.
+
+    Raises:
+        GitError: git refuses it, as it does with a repository of another user, or hangs.
+    """
+    try:
+        answer = _git(
+            folder,
+            *(*_ASKING, "rev-parse", "HEAD", "--absolute-git-dir", "--git-path", "objects"),
+            "--show-toplevel",
+            environment=_environment(),
+        )
+    except GitError as error:
+        if "dubious ownership" in str(error) or _NO_ANSWER in str(error):
+            raise
+        return None
+    lines = answer.decode("utf-8", "surrogateescape").split("\n")[:-1]
+    if len(lines) != 4:  # a newline in a path
+        return None
+    commit, git_dir, objects, top = lines[0], Path(lines[1]), folder / lines[2], Path(lines[3])
+    # `core.worktree` could name any folder; only the one around ``folder`` is meant.
+    here = folder.resolve()
+    if not (here == top or top in here.parents) or not os.path.lexists(top / ".git"):
+        return None
+    return Repository(commit, git_dir, objects.resolve(), top, _settings(folder))
+
+
+def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
+    """The difference of the tracked files below ``folder`` from the commit, as a patch.
+
+    It is cut to one byte more than ``max_bytes``. Files that are no text are named only.
+
+    Raises:
+        GitError: git cannot tell.
+    """
+    with tempfile.TemporaryDirectory(prefix="hpcflow-git-") as name:
+        ours = Path(name)
+        try:
+            for part in ("objects", "refs"):
+                (ours / part).mkdir()
+            (ours / "HEAD").write_text(f"{repository.commit}\n")
+            (ours / "config").write_text(_config(repository.settings))
+            for shared in repository.git_dir.glob("sharedindex.*"):
+                (ours / shared.name).symlink_to(shared)
+        except OSError as error:
+            raise GitError(str(error)) from error
+        environment = _environment() | {
+            "HOME": name,
+            "XDG_CONFIG_HOME": name,
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_SYSTEM": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_DIR": name,
+            "GIT_WORK_TREE": str(repository.top),
+            "GIT_OBJECT_DIRECTORY": str(repository.objects),
+            "GIT_INDEX_FILE": str(repository.git_dir / "index"),
+        }
+        return _git(
+            folder,
+            *("--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--no-color"),
+            # A submodule's changes are asked of a git that reads the submodule's configuration.
+            *("--full-index", "--ignore-submodules=dirty", "HEAD", "--", "."),
+            environment=environment,
+            max_bytes=max_bytes,
+        )
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    try:
+        answer = _git(
+            folder,
+            *(*_ASKING, "config", "-z", "--get-regexp", _KEPT),
+            environment=_environment(),
+        )
+    except GitError as error:
+        if _NO_ANSWER in str(error):
+            raise
+        return {}
+    found = {}
+    for item in answer.decode("utf-8", "replace").split("\0"):
+        key, _, value = item.partition("\n")
+        if re.fullmatch(r"[a-z]+\.[a-z]+", key) and re.fullmatch(r"[A-Za-z0-9]+", value):
+            found[key] = value
+    return found
+
+
+def _config(settings: Mapping[str, str]) -> str:
+    version = 1 if "extensions.objectformat" in settings else 0
+    lines = [f"[core]\nrepositoryformatversion = {version}\nbare = false\n"]
+    for key, value in settings.items():
+        section, _, name = key.partition(".")
+        lines.append(f"[{section}]\n{name} = {value}\n")
+    return "".join(lines)
+
+
+def _environment() -> dict[str, str]:
+    names = (*_INHERITED, *_INHERITED_OF_GIT)
+    return {name: os.environ[name] for name in names if name in os.environ} | _QUIET
+
+
+def _git(
+    folder: Path,
+    *args: str,
+    environment: Mapping[str, str],
+    max_bytes: int = _MAX_ANSWER_BYTES,
+) -> bytes:
+    """What git writes, cut to one byte more than ``max_bytes``."""
+    is_late = threading.Event()
+
+    def stop() -> None:
+        is_late.set()
+        process.kill()
+
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                ["git", *args],
+                cwd=folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        except OSError as error:
+            raise GitError(f"git cannot be started: {error.strerror}") from error
+        timer = threading.Timer(_TIMEOUT_S, stop)
+        timer.daemon = True
+        with process:
+            timer.start()
+            try:
+                assert process.stdout is not None
+                answer = process.stdout.read(max_bytes + 1)
+                if len(answer) > max_bytes:
+                    process.kill()
+                    return answer
+                status = process.wait()
+            finally:
+                timer.cancel()
+        if is_late.is_set():
+            raise GitError(f"git {_NO_ANSWER} within {_TIMEOUT_S:.0f} s")
+        if status != 0:
+            errors.seek(0)
+            raise GitError(errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip())
+        return answer

@@ -1,0 +1,268 @@
+"""Looking at a repository runs nothing that it names, and ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcflow.launch import git as asked
+from hpcflow.launch.provenance import MAX_DIFF_BYTES, code_state
+from tests.cli.desk import Desk
+
+#: Keys whose value is a program, a file that git reads as configuration, or where it looks.
+_PROGRAMS = re.compile(
+    r"command|cmd|program|editor|pager|helper|fsmonitor|hook|textconv|clean$|smudge|process|external"
+    r"|askpass|gitproxy|\.driver$|path$|uploadpack$|receivepack$|tool$|include|diff\.ignoresub|vcs$",
+    re.IGNORECASE,
+)
+#: Filled in by hand: `git help --config` has no `filter.<driver>.process`.
+_MORE = ("filter.<driver>.process", "filter.<driver>.required", "core.attributesFile")
+
+
+def git(folder: Path, *args: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgSign=false")
+    done = subprocess.run(
+        ["git", *identity, *args], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for name in ("a.py", "b.bin", "c.txt"):
+        (folder / name).write_text("one\n")
+    (folder / "sub").mkdir()
+    (folder / "sub/d.py").write_text("one\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    (folder / "a.py").write_text("two\n")
+    code_state.cache_clear()
+    yield folder
+    code_state.cache_clear()
+
+
+def set_traps(folder: Path, marker: Path) -> list[str]:
+    """Give every key that can name a program one that leaves ``marker``; returns the keys."""
+    trap = folder.parent / "trap.sh"
+    trap.write_text(f'#!/bin/sh\necho "$0 $@" >> {marker}\ncat 2>/dev/null\n')
+    trap.chmod(0o755)
+    (folder / ".gitattributes").write_text(
+        "* filter=evil diff=evil merge=evil\n*.bin diff=evil working-tree-encoding=UTF-16\n"
+    )
+    hooks = folder / ".git/hooks"
+    names = git(folder, "help", "--config").split()
+    keys = [name for name in (*names, *_MORE) if _PROGRAMS.search(name) and "Version" not in name]
+    said = []
+    for key in keys:
+        section, _, last = re.sub(r"<[^>]*>", "evil", key).rpartition(".")
+        first, _, middle = section.partition(".")
+        if first in ("include", "includeIf"):
+            continue  # it would have to be a configuration, which is one more way to the same keys
+        value = str(hooks) if last == "hooksPath" else str(trap)
+        sane = ["git", "-c", f"{section}.{last}={value}", "diff", "--stat"]
+        if b"bad" in subprocess.run(sane, cwd=folder, capture_output=True, timeout=60).stderr:
+            continue  # true or false, or a number
+        head = f'[{first} "{middle}"]' if middle else f"[{first}]"
+        said.append(f"{head}\n\t{last} = {value}\n")
+    said.append('[submodule "evil"]\n\tupdate = !touch\n')
+    said.extend(
+        f"[pager]\n\t{name} = {trap}\n[alias]\n\t{name} = !{trap}\n"
+        for name in ("diff", "config", "rev-parse", "status")
+    )
+    marker.unlink(missing_ok=True)
+    with (folder / ".git/config").open("a") as file:
+        file.write("".join(said))
+    samples = [each.name.removesuffix(".sample") for each in hooks.iterdir()]
+    for name in (*samples, "post-index-change", "fsmonitor-watchman", "reference-transaction"):
+        (hooks / name).write_text(trap.read_text())
+        (hooks / name).chmod(0o755)
+    return keys
+
+
+def test_no_program_of_a_repository_is_executed(
+    repository: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    marker = tmp_path / "executed"
+    keys = set_traps(repository, marker)
+    assert len(keys) > 40
+    assert "core.fsmonitor" in keys
+    subprocess.run(["git", "diff"], cwd=repository, capture_output=True, timeout=60)
+    assert marker.exists(), "the traps do not work"
+    marker.unlink()
+    (repository / "c.txt").write_text("changed\n")
+
+    state = code_state(repository)
+    assert not marker.exists(), marker.read_text()
+    assert state.commit == git(repository, "-c", "core.fsmonitor=false", "rev-parse", "HEAD")[:-1]
+    assert state.is_dirty
+    assert state.diff is not None
+    assert b"+two" in state.diff
+    assert b"+changed" in state.diff
+    marker.unlink(missing_ok=True)
+
+    desk = Desk(repository, capfd)
+    config = desk.config("small", "true")
+    for words in (["render", config], ["run", config, "--dry-run"], ["run", config, "--wait"]):
+        code_state.cache_clear()
+        desk.say(*words)
+        assert not marker.exists(), marker.read_text()
+
+
+def test_the_programs_of_an_included_file_are_not_executed_either(
+    repository: Path, tmp_path: Path
+) -> None:
+    marker = tmp_path / "executed"
+    trap = tmp_path / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    trap.chmod(0o755)
+    (tmp_path / "more").write_text(f"[core]\n\tfsmonitor = {trap}\n")
+    git(repository, "config", "include.path", str(tmp_path / "more"))
+    assert code_state(repository).is_dirty
+    assert not marker.exists()
+
+
+def test_a_submodule_is_not_asked(repository: Path, tmp_path: Path) -> None:
+    other, marker = tmp_path / "other", tmp_path / "executed"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / "x").write_text("one\n")
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "first")
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "mod")
+    git(repository, "commit", "-qm", "second")
+    trap = tmp_path / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    trap.chmod(0o755)
+    git(repository / "mod", "config", "core.fsmonitor", str(trap))
+    (repository / "mod/x").write_text("two\n")
+    subprocess.run(["git", "diff"], cwd=repository, capture_output=True, timeout=60)
+    assert marker.exists(), "the trap does not work"
+    marker.unlink()
+    assert code_state(repository).commit
+    assert not marker.exists()
+    # A submodule is a work tree of its own, whose configuration names its folder.
+    git(repository / "mod", "config", "core.fsmonitor", "false")
+    assert b"+two" in (code_state(repository / "mod").diff or b"")
+
+
+def test_another_work_tree_is_not_looked_at(repository: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "a.py").write_text("mine alone\n")
+    git(repository, "config", "core.worktree", str(private))
+    assert code_state(repository).diff is None
+
+
+def test_every_layout_of_git_is_understood(repository: Path, tmp_path: Path) -> None:
+    sub = code_state(repository / "sub")
+    assert (sub.is_dirty, sub.diff) == (False, None)
+    git(repository, "worktree", "add", "-q", str(tmp_path / "tree"))
+    (tmp_path / "tree/c.txt").write_text("two\n")
+    assert b"+two" in (code_state(tmp_path / "tree").diff or b"")
+    git(repository, "update-index", "--split-index")
+    code_state.cache_clear()
+    assert b"+two" in (code_state(repository).diff or b"")
+    git(repository, "checkout", "-q", "a.py")
+    code_state.cache_clear()
+    assert code_state(repository).is_dirty is False
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    git(fresh, "init", "-q", "--object-format=sha256")
+    assert code_state(fresh).commit is None
+    (fresh / "x").write_text("one\n")
+    git(fresh, "add", ".")
+    git(fresh, "commit", "-qm", "first")
+    (fresh / "x").write_text("two\n")
+    code_state.cache_clear()
+    assert b"+two" in (code_state(fresh).diff or b"")
+    assert code_state(tmp_path).commit is None
+
+
+def test_lines_that_end_as_on_windows_are_no_change(repository: Path) -> None:
+    git(repository, "config", "core.autocrlf", "true")
+    (repository / "a.py").write_bytes(b"one\r\n")
+    os.utime(repository / "a.py", (1, 1))
+    assert code_state(repository).is_dirty is False
+
+
+def test_variables_of_git_do_not_lead_elsewhere(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = tmp_path / "executed"
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", f"touch {marker}")
+    assert b"+two" in (code_state(repository).diff or b"")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "place", [".git/index", ".git/config", ".git/HEAD", "c.txt", ".gitattributes"]
+)
+def test_a_pipe_does_not_hang_it(
+    repository: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "_TIMEOUT_S", 1.0)
+    (repository / place).unlink(missing_ok=True)
+    os.mkfifo(repository / place)
+    began = time.monotonic()
+    state = code_state(repository)
+    assert time.monotonic() - began < 5
+    if place == ".git/index":
+        assert state.commit
+        assert state.is_dirty is None
+        assert "did not answer within 1 s" in state.warnings[0]
+
+
+def test_a_large_difference_is_not_read_into_memory(repository: Path) -> None:
+    with (repository / "a.py").open("w") as file:
+        file.writelines(f"{number}\n" for number in range(3_000_000))
+    state = code_state(repository)
+    assert (state.is_dirty, state.diff) == (True, None)
+    found = asked.find_repository(repository)
+    assert found is not None
+    assert len(asked.difference(found, repository, MAX_DIFF_BYTES)) == MAX_DIFF_BYTES + 1
+
+
+def test_what_is_no_text_is_named_only(repository: Path) -> None:
+    (repository / "b.bin").write_bytes(b"\0hunter2")
+    diff = code_state(repository).diff or b""
+    assert b"Binary files a/b.bin and b/b.bin differ" in diff
+    assert b"hunter2" not in diff
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_a_repository_of_another_user_is_refused_with_a_way_out(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (repository, repository / ".git"):
+        os.chown(path, 12345, 12345)
+    state = code_state(repository)
+    assert (state.commit, state.diff) == (None, None)
+    assert "belongs to another user" in state.warnings[0]
+    assert f"safe.directory {repository}" in state.warnings[0]
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(repository / "trust"))
+    (repository / "trust").write_text(f"[safe]\n\tdirectory = {repository}\n")
+    code_state.cache_clear()
+    assert code_state(repository).commit
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_people_are_told_that_the_commit_is_not_recorded(
+    repository: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCFLOW_SITE", "local")
+    desk = Desk(repository, capfd)
+    config = desk.config("small", "true")
+    for path in (repository, repository / ".git"):
+        os.chown(path, 12345, 12345)
+    assert "warning: the git commit of" in desk.error("run", config, "--dry-run", code=0)
