@@ -16,7 +16,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 CLUSTER := $(BIN)/python -m hpcflow.testing.cluster
 
-.PHONY: help demo test lint unit packages cluster-up cluster-down bench docs golden clean
+.PHONY: help demo test lint unit packages cluster-up cluster-down bench soak docs golden clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -51,6 +51,9 @@ cluster-down: ## stop the development cluster
 
 bench: packages .venv/.dev-ready ## measure the performance goals
 	$(BIN)/python -m tests.benchmarks
+
+soak: packages .venv/.dev-ready ## the long proofs: thousands of damaged files and kills, an hour or two
+	$(BIN)/python -m tests.soak
 
 docs: .venv/.dev-ready ## write the generated parts of docs/
 	$(BIN)/python -m hpcflow.reference
