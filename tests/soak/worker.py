@@ -3,6 +3,7 @@ memory, and a terminal before it where that is asked for."""
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 #: No command on a project of ten small runs may take so long, on a machine that is busy.
 DEADLINE_S: Final = 90
@@ -90,6 +91,12 @@ def _be_child(
         for source, target in ((nothing, 0), (writer, 1), (writer, 2)):
             os.dup2(source, target)
         os.closerange(3, 256)
+        # As Python opens them where the locale is UTF-8.
+        for name, descriptor, errors in (
+            ("stdout", 1, "strict"),
+            ("stderr", 2, "backslashreplace"),
+        ):
+            vars(sys)[name] = vars(sys)[f"__{name}__"] = _text(descriptor, errors)
         os.environ.clear()
         os.environ.update(environ)
         os.chdir(folder)
@@ -104,6 +111,11 @@ def _be_child(
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+def _text(descriptor: int, errors: str) -> TextIO:
+    binary = os.fdopen(descriptor, "wb", closefd=False)
+    return io.TextIOWrapper(binary, "utf-8", errors, line_buffering=os.isatty(descriptor))
 
 
 def _read(reader: int, until_s: float, pid: int, most_bytes: int) -> tuple[bytes, bool]:
