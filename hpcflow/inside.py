@@ -20,7 +20,7 @@ import click
 
 from hpcflow.clock import SystemClock
 from hpcflow.config import LoadedSpec, load_spec
-from hpcflow.errors import HpcflowError, InputError, Where
+from hpcflow.errors import HpcflowError, InputError, StorageError, Where
 from hpcflow.launch.connecting import reference, resolve_site
 from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
@@ -117,7 +117,11 @@ def _script_of_former_life(home: Home, job_id: str) -> Path:
         InputError: there is none; it was restarted before it came so far, or the run is gone.
     """
     for run_dir in sorted(list_runs(home), key=_made_at, reverse=True):
-        for record in journal.read(run_dir):
+        try:
+            records = journal.read(run_dir)
+        except StorageError:  # another run's: it hides none
+            continue
+        for record in records:
             if isinstance(record, Submitted) and (record.how, record.job_id) == ("inside", job_id):
                 return run_dir.attempt(record.attempt).script
     raise InputError(

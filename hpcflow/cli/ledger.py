@@ -43,7 +43,7 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
             next_action="name its folder of all runs: --from s3://BUCKET/PREFIX",
         )
     home, user = session.settings.home, session.settings.user
-    summary = rebuild(session.ledger, list_runs(home))
+    summary = rebuild(session.ledger, list_runs(home, warn))
     strangers = session.ledger.run_ids(user=user) - set(run_ids(home))
     forget_unsent(session.ledger, strangers, user=user)
     for problem in summary.problems:
@@ -112,7 +112,7 @@ def check_command(as_json: bool) -> int:
     session = Session()
     home, user = session.settings.home, session.settings.user
     catch_up_home(session.ledger, home, user=user)
-    run_dirs = list_runs(home)
+    run_dirs = list_runs(home, warn)
     purged = [run_dir for run_dir in run_dirs if is_gone(run_dir)]
     found = {
         "make it again from the files: hpcflow ledger rebuild": check(

@@ -14,7 +14,7 @@ import click
 
 from hpcflow.cli.arguments import complete_run, json_option
 from hpcflow.cli.output import error_json, print_json, safe, say_error
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
 
@@ -62,7 +62,12 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     with _ends_with_daemon(session), Stores(session.clock) as stores:
         home = session.settings.home
         say = partial(_say_done, as_json=as_json)
-        report = Pass(home, session.clock, stores, on_done=say).run(lambda: list_runs(home))
+        skipped: set[str] = set()
+        report = Pass(home, session.clock, stores, on_done=say).run(
+            lambda: list_runs(home, skipped.add)
+        )
+    for text in sorted(skipped):
+        warn(text)
     _say_report(report, as_json=as_json)
     return 1 if report.problems else 0
 
@@ -134,7 +139,7 @@ def _runs(session: Session, run: str | None) -> list[RunDir]:
     from hpcflow.storage.runs import is_gone, list_runs
 
     if run is None:
-        return [each for each in list_runs(session.settings.home) if not is_gone(each)]
+        return [each for each in list_runs(session.settings.home, warn) if not is_gone(each)]
     return [_require_there(session.run_dir(run, newest=True))]
 
 

@@ -11,7 +11,7 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json, safe
-from hpcflow.cli.session import Session
+from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def command(as_json: bool) -> int:
             sites[name] = session.site(name)
         return sites[name]
 
-    seen = survey_scratch(session.settings, site_of, _progress)
+    seen = survey_scratch(session.settings, site_of, _progress, warn)
     if as_json:
         print_json(_json(seen))
     else:

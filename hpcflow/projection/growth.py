@@ -5,7 +5,7 @@ Of ten thousand runs that are under way, most have written nothing since they we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpcflow.errors import StorageError
@@ -14,14 +14,19 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import JOURNAL, MIRROR, events_of
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import link_of
+from hpcflow.storage.runs import MisplacedError, link_of, misplaced
 
 
-def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
+def grown(
+    ledger: Ledger, home: Home, ids: Sequence[str], say: Callable[[str], object]
+) -> list[RunDir]:
     """Where those of ``ids`` are whose files are not exactly as long as what was read of them.
 
     Also those that the ledger does not know, and those that cannot be looked at: whoever reads
     them finds out.
+
+    Args:
+        say: is told of each link that leads to no run directory, in one line.
 
     Raises:
         LedgerError: the database failed.
@@ -32,6 +37,9 @@ def grown(ledger: Ledger, home: Home, ids: Sequence[str]) -> list[RunDir]:
         # Texts, not paths: this is done ten thousand times in a round.
         try:
             folder = link_of(home, run_id)
+        except MisplacedError as error:
+            say(misplaced(home, run_id, error))
+            continue
         except OSError:
             continue  # it was thrown away meanwhile
         if run_id not in known or not _is_read(folder, known[run_id]):

@@ -97,9 +97,11 @@ def catch_up_home(
     known = ledger.run_ids()
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
-    run_dirs = grown(ledger, home, ids)
+    misplaced: list[str] = []
+    run_dirs = grown(ledger, home, ids, misplaced.append)
     summary = catch_up(ledger, run_dirs)
     summary.runs = len(ids)
+    summary.problems += misplaced
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
     summary.purged = end_purged(ledger, purged)

@@ -1,11 +1,16 @@
-"""Finding runs: the symbolic links in ``HPCFLOW_HOME/runs``. Nothing here opens a run directory."""
+"""Finding runs: the symbolic links in ``HPCFLOW_HOME/runs``. Nothing here opens a run directory.
+
+A link is followed only where it leads to a place that a run directory can have: absolute, named as
+the run, below the folders of a project and of all projects. Any other link is skipped.
+"""
 
 from __future__ import annotations
 
 import difflib
+import errno
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import shlex
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hpcflow.errors import NotFoundError, StorageError
@@ -14,6 +19,12 @@ from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 _LISTED = 8
+#: ``/SCRATCH/PROJECT/RUN``: as many slashes at least.
+_LEAST_SLASHES = 3
+
+
+class MisplacedError(OSError):
+    """The link of a run leads to what cannot be its run directory; the text says where to."""
 
 
 def run_ids(home: Home) -> list[str]:
@@ -41,13 +52,35 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
     """
     try:
         return RunDir(Path(link_of(home, run_id)))
+    except MisplacedError as error:
+        raise NotFoundError(
+            f"no run {run_id}: {error.strerror}",
+            next_action=f"remove that link: rm {shlex.quote(f'{home.runs}/{run_id}')}",
+        ) from None
     except OSError:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
 
 
 def link_of(home: Home, run_id: str) -> str:
-    """Where the link of a run leads to, as a text; ``OSError`` when there is none."""
-    return os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
+    """Where the link of a run leads to, as a text.
+
+    Raises:
+        OSError: there is no link; a :class:`MisplacedError` where it leads to no run directory.
+    """
+    link = os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
+    is_place = link.startswith("/") and link.endswith(f"/{run_id}")
+    if not is_place or link.count("/") < _LEAST_SLASHES:
+        reason = f"its link in {home.runs} leads to {link!r}, which is no run directory of it"
+        raise MisplacedError(errno.EINVAL, reason, str(home.runs / run_id))
+    return link
+
+
+def misplaced(home: Home, run_id: str, error: MisplacedError) -> str:
+    """What people are told of a link that was skipped."""
+    return (
+        f"{run_id}: {error.strerror}: it is skipped; to be rid of it: "
+        f"rm {shlex.quote(f'{home.runs}/{run_id}')}"
+    )
 
 
 def is_gone(run_dir: RunDir) -> bool:
@@ -72,21 +105,31 @@ def is_purged(run_dir: RunDir) -> bool:
     return is_gone(run_dir) and run_dir.path.parents[1].is_dir()
 
 
-def list_runs(home: Home) -> list[RunDir]:
+def list_runs(home: Home, say: Callable[[str], object] | None = None) -> list[RunDir]:
     """The run directories of all runs of this home, by id; some may be gone (a scratch purge).
+
+    Args:
+        say: is told of each link that was skipped, in one line.
 
     Raises:
         StorageError: the home cannot be read.
     """
-    return linked(home, run_ids(home))
+    return linked(home, run_ids(home), say)
 
 
-def linked(home: Home, ids: Iterable[str]) -> list[RunDir]:
+def linked(
+    home: Home, ids: Iterable[str], say: Callable[[str], object] | None = None
+) -> list[RunDir]:
     """The run directories of these runs, without those that were thrown away meanwhile."""
     found = []
     for run_id in ids:
-        with suppress(NotFoundError):
-            found.append(run_dir_of(home, run_id))
+        try:
+            found.append(RunDir(Path(link_of(home, run_id))))
+        except MisplacedError as error:
+            if say is not None:
+                say(misplaced(home, run_id, error))
+        except OSError:  # it was thrown away meanwhile
+            continue
     return found
 
 

@@ -123,3 +123,22 @@ def test_what_a_job_leaves_in_the_place_of_a_deleted_directory_is_no_run(tmp_pat
     run_dir.journal.unlink()
     run_dir.run_json.touch()
     assert not is_gone(run_dir), "its first record may be on its way"
+
+
+@pytest.mark.parametrize(
+    "target", ["/etc", "/", "..", ".", "nothing", "scratch/" + GPT, "/" + GPT, "/scratch/" + DIGITS]
+)
+def test_a_link_that_leads_to_no_run_directory_hides_no_other(home: Home, target: str) -> None:
+    (home.runs / GPT).unlink()
+    (home.runs / GPT).symlink_to(target)
+    said: list[str] = []
+
+    found = list_runs(home, said.append)
+
+    assert [each.path.name for each in found] == [DIGITS, DIGITS_LATER, DIGITS_BIG]
+    (text,) = said
+    assert text.startswith(f"{GPT}: its link in")
+    assert text.endswith(f"rm {home.runs / GPT}")
+    with pytest.raises(NotFoundError, match="which is no run directory of it") as caught:
+        find_run(home, GPT)
+    assert str(home.runs / GPT) in str(caught.value)
