@@ -13,10 +13,10 @@ from typing import Final
 
 from hpcflow.costs.scratch_history import is_readable, scratch_history
 from hpcflow.ledger.rows import MirroredRow, StoringRow
-from hpcflow.mirror.history import history_of
+from hpcflow.mirror.history import History, history_of
 from hpcflow.mirror.records import MIRRORED
 from hpcflow.model.journal import Restored, parse_record_or_none
-from hpcflow.storage.files import read_file
+from hpcflow.storage.files import read_lines
 from hpcflow.storage.layout import RunDir
 
 #: Where checkpoints are that are in no store.
@@ -75,16 +75,15 @@ def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
     """
     run_dir = RunDir(Path(run.run_dir))
     try:
-        lines = read_file(run_dir.mirror).split(b"\n")[:-1]
+        history = history_of(read_lines(run_dir.mirror))
     except FileNotFoundError:
-        lines = []
+        history = History()
         if not is_readable(run_dir):
             _add_known(facts, run, known)
             return
     except OSError:
         _add_known(facts, run, known)
         return
-    history = history_of(lines)
     for kept in history.kept:
         facts.stored.append(Stored(run, kept.url, kept.size_bytes, kept.begin, kept.end))
     for read in history.read:
@@ -102,11 +101,10 @@ def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
 
 def _restored(run_dir: RunDir) -> list[Restored]:
     try:
-        lines = read_file(run_dir.journal).split(b"\n")[:-1]
+        lines = [line for line in read_lines(run_dir.journal) if b'"restored"' in line]
     except OSError:
         return []
-    records = (parse_record_or_none(line) for line in lines if b'"restored"' in line)
-    return [each for each in records if isinstance(each, Restored)]
+    return [each for each in map(parse_record_or_none, lines) if isinstance(each, Restored)]
 
 
 def _add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:

@@ -13,9 +13,11 @@ from typing import Any, Final
 from hpcflow.clock import from_text
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
-from hpcflow.storage.files import read_file
+from hpcflow.runtime.reading import MAX_LINE_BYTES, MAX_LINES_FILE_BYTES
+from hpcflow.storage.files import open_file
 from hpcflow.storage.layout import RunDir
 
+_PORTION_BYTES: Final = 4 << 20
 #: Other lines are not even cut out: a training reports its progress all the time.
 _OF_JOB: Final = re.compile(rb'"event"[ \t]*:[ \t]*"checkpoint')
 _OF_PERSON: Final = re.compile(rb'"(?:checkpoint_removed|restored)"')
@@ -136,12 +138,16 @@ def _of_event(event: dict[str, Any]) -> _Said | None:
 def _lines(path: Path, about: re.Pattern[bytes]) -> Iterator[bytes]:
     """The whole lines that have this in them."""
     try:
-        data = read_file(path)
+        with open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
+            rest = b""
+            while data := file.read(_PORTION_BYTES):
+                data, after = rest + data, 0
+                whole = data.rfind(b"\n") + 1
+                while (found := about.search(data, after, whole)) is not None:
+                    after = data.index(b"\n", found.end()) + 1
+                    yield data[data.rfind(b"\n", 0, found.start()) + 1 : after - 1]
+                rest = data[whole : whole + MAX_LINE_BYTES + 1]  # cut, it is still too long
     except PermissionError:
         raise
     except OSError:
         return
-    after, whole = 0, data.rfind(b"\n") + 1
-    while (found := about.search(data, after, whole)) is not None:
-        after = data.index(b"\n", found.end()) + 1
-        yield data[data.rfind(b"\n", 0, found.start()) + 1 : after - 1]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
 from hpcflow.clock import to_text
+from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.state import AttemptState, Cause
 
 
@@ -377,8 +378,9 @@ def parse_record(line: bytes | str) -> JournalRecord:
 
 
 def parse_record_or_none(line: bytes | str) -> JournalRecord | None:
-    """The same; None when it is torn, damaged, or of a kind that this version does not know."""
+    """The same; None when it is torn, damaged, too long, or of a kind that this version does not
+    know."""
     try:
-        return parse_record(line)
+        return parse_record(line) if len(line) <= MAX_LINE_BYTES else None
     except ValueError:
         return None

@@ -16,6 +16,7 @@ from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import MAX_LINE_BYTES, parse_event
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 from hpcflow.storage.files import open_file, storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -103,13 +104,13 @@ def last_event_at(run_dir: RunDir, number: int) -> datetime | None:
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of a file; none where it cannot be read. One that is too long comes in pieces, of
     which the first ones are too long as well."""
-    with suppress(OSError), open_file(path) as file:
+    with suppress(OSError), open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
         yield from iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:
     """The same, the last line first; one that is too long comes shortened, and still too long."""
-    with suppress(OSError), open_file(path) as file:
+    with suppress(OSError), open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
         begin, rest = file.seek(0, os.SEEK_END), b""
         while begin > 0:
             end, begin = begin, max(0, begin - _PORTION_BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,7 +13,8 @@ from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal, fold_mirror
 from hpcflow.ledger.rows import BestBy, Change, Known, SourceRow
-from hpcflow.storage.files import read_file, read_from, size_of
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
+from hpcflow.storage.files import read_from, read_object, size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lines import Position, split_lines
 
@@ -129,6 +130,12 @@ class RunReader:
             return
         elif end < source.offset_bytes:
             raise FileShrankError(f"{path} is shorter than what was read of it before")
+        elif end > MAX_LINES_FILE_BYTES:
+            raise StorageError(
+                f"cannot read {path}: it has {end} bytes, and no such file has more than "
+                f"{MAX_LINES_FILE_BYTES}",
+                next_action=f"see what is in it: less {shlex.quote(path)}",
+            )
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0
         while at.offset_bytes < end:
@@ -199,7 +206,7 @@ def _best_by(run_dir: RunDir) -> BestBy | None:
     run.json, the run goes on without a best one.
     """
     try:
-        said = json.loads(read_file(run_dir.run_json))["spec"]["checkpoint"]["keep_best"]
+        said = read_object(run_dir.run_json)["spec"]["checkpoint"]["keep_best"]
         return BestBy(str(said["metric"]), said["mode"] == "max")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -4,12 +4,15 @@ sending it."""
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from hpcflow.errors import StorageError
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import Known
-from hpcflow.storage.files import read_file, storage_error
+from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.layout import RunDir
+
+_PORTION_BYTES: Final = 1 << 16
 
 
 def nobody_sends(known: Known, now: datetime) -> bool:
@@ -27,16 +30,15 @@ def is_behind(known: Known, run_dir: RunDir) -> bool:
     """
     name = run_dir.journal.name
     read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
-    try:
-        there = read_file(run_dir.journal).rfind(b"\n") + 1
-    except FileNotFoundError:
-        there = 0
-    except OSError as error:
-        raise storage_error("read", run_dir.journal, error) from error
-    if there < read:
+    if (size_of(run_dir.journal) or 0) < read:
         raise StorageError(
             "its journal is shorter than it was; what became of its jobs is lost",
             next_action="scratch may have been purged; if the run was mirrored, see "
             f"hpcflow restore {known.run.run_id}; else start a new run: hpcflow run CONFIG",
         )
-    return there > read
+    at = read
+    while data := read_from(run_dir.journal, at, _PORTION_BYTES):
+        if b"\n" in data:
+            return True
+        at += len(data)  # a line that is still being written
+    return False

@@ -30,7 +30,14 @@ from typing import Any, Final
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.requeue.patience import Terms
-from hpcflow.storage.files import FOLDER_MODE, open_file, storage_error, write_durably
+from hpcflow.runtime.reading import MAX_FILE_BYTES
+from hpcflow.storage.files import (
+    FOLDER_MODE,
+    open_file,
+    parse_json,
+    storage_error,
+    write_durably,
+)
 from hpcflow.storage.layout import Home
 
 #: The most that the time between two looks counts for.
@@ -199,11 +206,11 @@ class WatchFile:
 
     def _load(self, *, with_entries: bool) -> Watch:
         try:
-            with open_file(self._path) as file:
-                head = json.loads(file.readline())
-                entries = json.loads(file.read()) if with_entries else {}
+            with open_file(self._path, max_bytes=MAX_FILE_BYTES) as file:
+                head = parse_json(file.readline())
+                entries = parse_json(file.read()) if with_entries else {}
             return _decode(head, entries)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return Watch()
 
     def save(self, watch: Watch) -> None:

@@ -21,8 +21,8 @@ MAX_FILE_BYTES = 64 << 20
 #: The default limit of :func:`read_json`: parsed, hostile JSON takes twenty times its size.
 MAX_JSON_BYTES = 16 << 20
 
-#: The default limit of :func:`read_lines`: a journal of 100,000 attempts is smaller.
-MAX_LINES_FILE_BYTES = 512 << 20
+#: The default limit of :func:`read_lines`: the events of twelve days, a kilobyte a second.
+MAX_LINES_FILE_BYTES = 1 << 30
 
 #: A longer line is not one of ours.
 MAX_LINE_BYTES = 1 << 20

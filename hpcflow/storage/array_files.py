@@ -6,10 +6,9 @@ Read by every command that asks Slurm, so it imports next to nothing. They are w
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
-from hpcflow.storage.files import read_file
+from hpcflow.storage.files import read_object
 from hpcflow.storage.layout import Home
 
 
@@ -30,7 +29,7 @@ class ArrayFiles:
             name = str(path)
             if name not in self._read:
                 with suppress(OSError, ValueError, KeyError, TypeError):
-                    said = json.loads(read_file(path))
+                    said = read_object(path)
                     self._read[name] = {str(said["name"]): [str(job) for job in said["jobs"]]}
             found |= self._read.get(name, {})
         return found

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hpcflow.errors import StorageError
 from hpcflow.runtime.reading import (
+    MAX_LINE_BYTES,
     JsonError,
     UnsafeFileError,
     open_file,
@@ -37,6 +38,7 @@ __all__ = [
     "append_line_durably",
     "existing_parent",
     "fsync_folder",
+    "last_line",
     "link_tree",
     "open_file",
     "open_regular",
@@ -202,6 +204,19 @@ def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool 
         return b""
     except OSError as error:
         raise storage_error("read", Path(path), error) from error
+
+
+def last_line(path: Path | str) -> bytes:
+    """The last whole line of ``path``, without its end; empty where there is none, or where it is
+    longer than a line of ours.
+
+    Raises:
+        StorageError: it exists and cannot be read.
+    """
+    begin = max(0, (size_of(path) or 0) - MAX_LINE_BYTES)
+    whole, _, _ = read_from(path, begin, MAX_LINE_BYTES).rpartition(b"\n")
+    _, newline, line = whole.rpartition(b"\n")
+    return line if newline or not begin else b""
 
 
 def size_of(path: Path | str) -> int | None:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
 
 from hpcflow.clock import from_text, to_text
-from hpcflow.storage.files import FOLDER_MODE, append_line_durably, read_file, storage_error
+from hpcflow.storage.files import (
+    FOLDER_MODE,
+    append_line_durably,
+    parse_object,
+    read_lines,
+    storage_error,
+)
 from hpcflow.storage.layout import Home
 
 
@@ -35,7 +40,7 @@ def read_forgiven(home: Home) -> dict[tuple[str, str], datetime]:
         StorageError: the file cannot be read.
     """
     try:
-        lines = read_file(home.forgiven).split(b"\n")
+        lines = list(read_lines(home.forgiven))
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -43,9 +48,9 @@ def read_forgiven(home: Home) -> dict[tuple[str, str], datetime]:
     found: dict[tuple[str, str], datetime] = {}
     for line in lines:
         try:
-            said: dict[str, Any] = json.loads(line)
+            said = parse_object(line)
             key, moment = (str(said["site"]), str(said["node"])), from_text(said["at"])
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
         found[key] = max(moment, found.get(key, moment))
     return found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
-from hpcflow.storage.files import append_line_durably, read_file, storage_error
+from hpcflow.storage.files import append_line_durably, read_lines, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
 
@@ -50,22 +50,27 @@ def read(run_dir: RunDir) -> list[JournalRecord]:
 
 
 def load(run_dir: RunDir) -> Journal:
-    """The same, with the number of lines that were skipped: torn, damaged, of a newer version.
+    """The same, with the number of lines that were skipped: torn, damaged, too long, of a newer
+    version. In memory are the records, and one line.
 
     A last line without its end is torn or being written: it is not there yet, and not counted.
 
     Raises:
         StorageError: the journal cannot be read.
     """
+    records, skipped = [], 0
     try:
-        data = read_file(run_dir.journal)
+        for line in filter(None, read_lines(run_dir.journal)):
+            record = parse_record_or_none(line)
+            if record is None:
+                skipped += 1
+            else:
+                records.append(record)
     except FileNotFoundError:
         return Journal([], 0)
     except OSError as error:
         raise storage_error("read", run_dir.journal, error) from error
-    lines = [line for line in data.split(b"\n")[:-1] if line]
-    records = [record for record in map(parse_record_or_none, lines) if record is not None]
-    return Journal(records, len(lines) - len(records))
+    return Journal(records, skipped)
 
 
 def _require_run(run_dir: RunDir) -> None:

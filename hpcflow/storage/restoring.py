@@ -18,11 +18,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, read_file, storage_error
+from hpcflow.storage.files import (
+    FILE_MODE,
+    FOLDER_MODE,
+    fsync_folder,
+    parse_object,
+    read_file,
+    storage_error,
+)
 from hpcflow.storage.layout import Home
 
 FAILED: Final = "failed"
@@ -177,10 +184,10 @@ def _content(path: Path) -> bytes:
 
 def _parsed(data: bytes) -> Mark | None:
     try:
-        said: dict[str, Any] = json.loads(data)
+        said = parse_object(data)
         tries = min(max(0, int(said["tries"])), _MOST_TRIES)
         return Mark(from_text(said["at"]), str(said["outcome"]), str(said["why"]), tries)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -14,11 +14,15 @@ from pathlib import Path, PurePosixPath
 
 from hpcflow.errors import ScratchError, StorageError, Where
 from hpcflow.model.run import FORMAT, Run
+from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.storage.files import (
     FOLDER_MODE,
+    JsonError,
     existing_parent,
     fsync_folder,
     link_tree,
+    parse_json,
+    parse_object,
     read_file,
     storage_error,
     write_new,
@@ -182,7 +186,7 @@ def read_run(run_dir: RunDir) -> Run:
     """
     path = run_dir.run_json
     try:
-        data = read_file(path)
+        data = read_file(path, MAX_JSON_BYTES)
     except FileNotFoundError:
         raise StorageError(
             f"{path} is gone",
@@ -205,14 +209,14 @@ def parse_run(data: bytes, path: str) -> Run:
         StorageError: they are damaged, or of a newer hpcflow.
     """
     try:
-        content = json.loads(data)
-        if isinstance(content, dict) and content.get("format", FORMAT) > FORMAT:
+        content = parse_object(data)
+        if content.get("format", FORMAT) > FORMAT:
             raise StorageError(
                 f"{path} was written by a newer hpcflow",
                 next_action="update this one: pip install --upgrade hpcflow",
             )
         return Run.model_validate(content)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise StorageError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
             next_action="if the run was mirrored, that brings it back: hpcflow restore "
@@ -223,8 +227,8 @@ def parse_run(data: bytes, path: str) -> Run:
 def is_no_json(data: bytes) -> bool:
     """Whether ``data`` was cut, or never written to the end, as by a disk that was full."""
     try:
-        json.loads(data)
-    except (ValueError, RecursionError):
+        parse_json(data)
+    except JsonError:
         return True
     return False
 

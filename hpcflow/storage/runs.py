@@ -125,7 +125,7 @@ def linked(
     for run_id in ids:
         try:
             found.append(RunDir(Path(link_of(home, run_id))))
-        except MisplacedError as error:
+        except MisplacedError as error:  # noqa: PERF203 - a look at each
             if say is not None:
                 say(misplaced(home, run_id, error))
         except OSError:  # it was thrown away meanwhile

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.errors import HpcflowError, LedgerError
-from hpcflow.storage.files import read_file
+from hpcflow.errors import HpcflowError, LedgerError, StorageError
+from hpcflow.storage.files import last_line
 from hpcflow.storage.layout import Home
 from hpcflow.storage.sweeps import SweepDir, list_sweeps
 
@@ -33,10 +33,9 @@ def under_way(home: Home) -> list[SweepDir]:
 def _is_over(sweep_dir: SweepDir) -> bool:
     """Without reading a journal of a thousand trials."""
     try:
-        last = read_file(sweep_dir.journal).rstrip(b"\n").rpartition(b"\n")[2]
-    except OSError:
+        return last_line(sweep_dir.journal).startswith(b'{"record": "over"')
+    except StorageError:
         return False
-    return last.startswith(b'{"record": "over"')
 
 
 def tick_all(around: Surroundings, *, only: SweepDir | None = None) -> list[TickReport]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,19 @@ def test_a_journal_that_cannot_be_read_is_an_error(run_dir: RunDir) -> None:
     run_dir.journal.mkdir()
     with pytest.raises(StorageError, match="is no regular file"):
         journal.read(run_dir)
+
+
+def test_a_line_of_two_hundred_megabytes_is_skipped_in_little_memory(run_dir: RunDir) -> None:
+    journal.append(run_dir, REFUSED)
+    line = REFUSED.to_line().encode().rstrip()
+    with run_dir.journal.open("ab") as file:
+        file.write(line[:-1] + b" " * (200 << 20) + b"}\n")
+        file.write(line + b" " * (2 << 20) + b"\n")  # cut after a megabyte, it is still JSON
+    journal.append(run_dir, REFUSED)
+
+    tracemalloc.start()
+    try:
+        assert journal.load(run_dir) == journal.Journal([REFUSED, REFUSED], 2)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from hpcflow.storage.files import read_file, write_durably
+from hpcflow.storage.files import read_json, write_durably
 from hpcflow.sweeps.state import SweepProgress, Trial
 
 #: The first part of every mark: other rows were written, if it is another one.
@@ -39,7 +39,7 @@ def is_published(path: Path, progress: SweepProgress, place: str, file: Path | N
         file: of a database that is one.
     """
     try:
-        return bool(json.loads(read_file(path)) == _remembered(progress, place, file))
+        return bool(read_json(path) == _remembered(progress, place, file))
     except (OSError, ValueError):
         return False
 
