@@ -41,15 +41,18 @@ from hpcflow.launch.submission import CLOCK_SKEW, is_stillborn, last_attempt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.rendering.array import common_directives, render_array
+from hpcflow.rendering.guard import make_guard
 from hpcflow.schedulers.arrays import array_name
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
-from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
+from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import create_run, link_run
+from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
+from hpcflow.storage.way import sum_of_safe_runtime
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,8 @@ def _send(
         name,
         directives,
         folder,
-        len(plans),
+        [plan.script for plan in plans],
+        guard=make_guard(plans[0].trust),
         template_dirs=template_dirs(settings),
         compiled=settings.home.compiled_templates,
     )
@@ -211,11 +215,16 @@ def _submitted(
 
 def _made(plan: Plan, settings: Settings) -> RunDir:
     """The directory of a run; made before, where whoever did it was killed, or Slurm was full."""
-    final = Path(plan.run.run_dir)
-    if not final.exists():
-        return create_run(plan.run, settings.home, code=plan.code)
-    link_run(settings.home, final)
-    return RunDir(final)
+    run_dir = RunDir(Path(plan.run.run_dir))
+    if not run_dir.path.exists():
+        return create_run(plan.run, settings.home, code=plan.code, trust=plan.trust)
+    if sum_of_safe_runtime(run_dir, plan.trust) != installed_sum():
+        raise StorageError(
+            f"{run_dir.runtime} is not that of this hpcflow",
+            next_action="it was updated meanwhile; the run is sent by itself",
+        )
+    link_run(settings.home, run_dir.path)
+    return run_dir
 
 
 def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Intended:
@@ -262,7 +271,7 @@ def _link(folder: Path, run_dirs: Sequence[RunDir]) -> None:
         StorageError: scratch cannot be written.
     """
     try:
-        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(folder)
         for index, run_dir in enumerate(run_dirs):
             link = folder / str(index)
             with suppress(FileNotFoundError):

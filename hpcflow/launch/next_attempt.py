@@ -10,13 +10,14 @@ from hpcflow.launch import submission
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.next_placement import next_placement
-from hpcflow.launch.places import template_dirs
+from hpcflow.launch.places import template_dirs, trust_on
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import LastAttempt
 from hpcflow.model.journal import Submitted
 from hpcflow.model.run import Run
 from hpcflow.rendering.context import Standby
+from hpcflow.rendering.guard import make_guard
 from hpcflow.rendering.job import render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
@@ -25,6 +26,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.way import sum_of_safe_runtime
 
 
 class NextAttempt:
@@ -36,6 +38,8 @@ class NextAttempt:
 
     Raises:
         SpecError: the run does not fit its site any more.
+        ScratchError: others could replace a folder that leads to the run directory.
+        StorageError: what is in its ``runtime/`` cannot be read, or is not this user's.
         ValueError: the id of the job to be waited for is none of Slurm's.
     """
 
@@ -59,6 +63,8 @@ class NextAttempt:
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
+        trust = trust_on(site, settings, self._placement)
+        self._guard = make_guard(trust, sum_of_safe_runtime(run_dir, trust))
         self._script = self._render(self._avoid)
 
     def require_room(self, clock: Clock) -> None:
@@ -111,6 +117,7 @@ class NextAttempt:
             self._placement,
             attempt=self._number,
             resume_from=self._resume_from,
+            guard=self._guard,
             excluded=excluded,
             standby=self._standby,
             mtbf_s=self._mtbf_s,

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 from hpcflow.errors import InputError
+from hpcflow.ownership import Trust
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
-from hpcflow.sites.scratch import expand_scratch
+from hpcflow.sites.scratch import expand_scratch, scratch_trust
 
 
 def run_dir_on(
@@ -23,6 +24,16 @@ def run_dir_on(
     known = variables(settings)
     scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
     return runs_folder(scratch, settings.user) / project / run_id
+
+
+def trust_on(site: Site, settings: Settings, placement: Placement) -> Trust:
+    """Whom ``site`` trusts with the folders that lead to a run directory.
+
+    Raises:
+        SiteError: there is no such user or group here.
+    """
+    known = variables(settings)
+    return scratch_trust(site, known, user=settings.user, account=placement.account)
 
 
 def variables(settings: Settings) -> dict[str, str]:

@@ -18,18 +18,27 @@ from hpcflow.documents import Document
 from hpcflow.errors import SpecError
 from hpcflow.launch.choosing import Chooser, charged_to
 from hpcflow.launch.mtbf import mtbf_of
-from hpcflow.launch.places import require_plain, run_dir_on, template_dirs, variables
+from hpcflow.launch.places import (
+    require_plain,
+    run_dir_on,
+    template_dirs,
+    trust_on,
+    variables,
+)
 from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.ownership import NOBODY_ELSE, Trust
+from hpcflow.rendering.guard import make_guard
 from hpcflow.rendering.job import render_job
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
+from hpcflow.storage.runtime_copy import installed_sum
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Plan:
         script: the job script of attempt 1.
         start: a checkpoint of another run that it goes on from.
         warnings: what people should know of what is not recorded.
+        trust: who may replace folders that lead to its directory.
     """
 
     run: Run
@@ -52,6 +62,7 @@ class Plan:
     code: Mapping[str, bytes] = field(default_factory=dict)
     start: Path | None = None
     warnings: tuple[str, ...] = ()
+    trust: Trust = NOBODY_ELSE
 
 
 def make_plan(
@@ -75,7 +86,8 @@ def make_plan(
 
     Raises:
         SpecError: the config or an override is wrong, alone or for this site.
-        SiteError: the site's scratch cannot be named in this environment.
+        SiteError: the site's scratch cannot be named in this environment, or it trusts a user or
+            group that there is not.
     """
     loaded = load_spec(config, overrides, granted=granted)
     return plan_spec(
@@ -136,7 +148,8 @@ def plan_spec(
 
     Raises:
         SpecError: it is wrong for this site.
-        SiteError: the site's scratch cannot be named in this environment.
+        SiteError: the site's scratch cannot be named in this environment, or it trusts a user or
+            group that there is not.
     """
     if chooser is not None and not is_granted:
         spec, placement = chooser.choose(spec, document)
@@ -154,6 +167,7 @@ def plan_spec(
     state = code_state(working_dir)
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
+    trust = trust_on(site, settings, placement)
     run = Run(
         run_id=run_id,
         user=settings.user,
@@ -182,6 +196,7 @@ def plan_spec(
             placement,
             attempt=1,
             resume_from=run.begins_from,
+            guard=make_guard(trust, installed_sum()),
             mtbf_s=mtbf_of(run, settings, created_at),
             template_dirs=template_dirs(settings),
             compiled=settings.home.compiled_templates,
@@ -190,7 +205,7 @@ def plan_spec(
         error.where = document.located(error.where)
         raise
     code = {"uncommitted.diff": state.diff} if state.diff else {}
-    return Plan(run, site, placement, script, document, code, start, state.warnings)
+    return Plan(run, site, placement, script, document, code, start, state.warnings, trust)
 
 
 def own_umask() -> str:

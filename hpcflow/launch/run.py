@@ -110,7 +110,7 @@ def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> None:
         InputError: there is no sbatch, or no run directory can be made on scratch.
     """
     connect_scheduler(plan.site, settings, clock)
-    require_room(plan.run, settings.home)
+    require_room(plan.run, settings.home, plan.trust)
     _commitment(plan, settings, clock).require_room(clock)
 
 
@@ -126,7 +126,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     """
     run = plan.run
     require_cluster(plan.site, scheduler)
-    run_dir = create_run(run, settings.home, code=plan.code, start=plan.start)
+    run_dir = create_run(run, settings.home, code=plan.code, start=plan.start, trust=plan.trust)
     try:
         submitted = _send_first(plan, run_dir, settings, scheduler, clock)
     except (SubmissionRefused, ScratchError, BudgetError) as error:

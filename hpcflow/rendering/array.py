@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from hpcflow.rendering.guard import Guard
 from hpcflow.rendering.templates import render
 
 LAYOUT: Final = "array.sbatch.j2"
@@ -24,8 +26,9 @@ def render_array(
     name: str,
     directives: Sequence[str],
     folder: Path,
-    count: int,
+    scripts: Sequence[str],
     *,
+    guard: Guard,
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
@@ -34,15 +37,22 @@ def render_array(
     Args:
         directives: from :func:`common_directives`.
         folder: holds a link to the folder of each attempt, named by the number of its task.
-        count: number of tasks, from 0.
+        scripts: of the tasks, by their number.
+        guard: what each task checks before it executes its script.
     """
     options = [
         *directives,
         f"--job-name={name}",
-        f"--array=0-{count - 1}",
+        f"--array=0-{len(scripts) - 1}",
         "--output=%a/out.log",
     ]
-    context = {"directives": options, "folder": str(folder), "count": count}
+    context = {
+        "directives": options,
+        "folder": str(folder),
+        "count": len(scripts),
+        "sums": [hashlib.sha256(script.encode()).hexdigest() for script in scripts],
+        "guard": guard,
+    }
     return render(LAYOUT, context, template_dirs, compiled)
 
 

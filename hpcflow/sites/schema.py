@@ -236,6 +236,17 @@ class Scratch(Section):
         None, description="Days without access until a file is purged."
     )
     filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
+    trusted_users: list[Text] = Field(
+        default_factory=list,
+        description="Users, beside root, who may own a folder that leads to it, such as the head "
+        "of a project. They can execute commands as every user here. Variables as in `path`. "
+        "[Why](sites.md#folders-that-others-may-write-in).",
+    )
+    trusted_groups: list[Text] = Field(
+        default_factory=list,
+        description="Groups that may write in such a folder. Their members can execute commands as "
+        "every user here. Variables as in `path`.",
+    )
     price: ScratchPrice | None = Field(
         None, description="What keeping checkpoints there costs. [costs.md](costs.md#keeping-them)."
     )

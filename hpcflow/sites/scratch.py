@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import grp
+import pwd
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hpcflow.errors import SiteError
+from hpcflow.ownership import Trust
 from hpcflow.sites.schema import Site
 
 _VARIABLE: Final = re.compile(
@@ -44,6 +47,42 @@ def expand_scratch(
             f"site file: hpcflow site show {site.name}",
         )
     return Path(path)
+
+
+def scratch_trust(
+    site: Site, environ: Mapping[str, str], *, user: str, account: str | None = None
+) -> Trust:
+    """Return whom ``site.scratch`` trusts with the folders that lead to it.
+
+    Args:
+        environ, user, account: as for :func:`expand_scratch`.
+
+    Raises:
+        SiteError: there is no such user or group here.
+    """
+    known = {**environ, "USER": user, "ACCOUNT": account or ""}
+
+    def ids(key: str, names: list[str], find: Callable[[str], int]) -> frozenset[int]:
+        def unset(name: str) -> SiteError:
+            return _unset(site, name)
+
+        found = set()
+        for text in names:
+            name = fill_in(text, known, unset)
+            try:
+                found.add(int(name) if name.isdecimal() else find(name))
+            except KeyError:
+                raise SiteError(
+                    f"there is no {key.removeprefix('trusted_').removesuffix('s')} {name!r} here",
+                    where=site.where("scratch", key),
+                    next_action="correct the name; see your own with: id",
+                ) from None
+        return frozenset(found)
+
+    return Trust(
+        users=ids("trusted_users", site.scratch.trusted_users, lambda n: pwd.getpwnam(n).pw_uid),
+        groups=ids("trusted_groups", site.scratch.trusted_groups, lambda n: grp.getgrnam(n).gr_gid),
+    )
 
 
 def fill_in(text: str, known: Mapping[str, str], unset: Callable[[str], SiteError]) -> str:

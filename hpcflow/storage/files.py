@@ -11,6 +11,7 @@ import fcntl
 import os
 import secrets
 import shlex
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,7 @@ __all__ = [
     "fsync_folder",
     "last_line",
     "link_tree",
+    "make_folders",
     "open_file",
     "open_regular",
     "parse_json",
@@ -80,6 +82,22 @@ def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
             folder=folder
         ),
     )
+
+
+def make_folders(folder: Path, undo: list[Callable[[], object]] | None = None) -> None:
+    """``mkdir -p``, each for the owner only; how to take back what was missing goes to ``undo``.
+
+    ``Path.mkdir(mode, parents=True)`` leaves the parents to the umask. ``OSError`` as it comes.
+    """
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        with suppress(FileExistsError):  # another process makes the same
+            path.mkdir(mode=FOLDER_MODE)
+            if undo is not None:
+                undo.append(path.rmdir)  # fails, as it must, once others use it
 
 
 def existing_parent(path: Path) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from hpcflow.errors import ScratchError, StorageError, Where
 from hpcflow.model.run import FORMAT, Run
+from hpcflow.ownership import NOBODY_ELSE, Trust
 from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.storage.files import (
     FOLDER_MODE,
@@ -21,6 +22,7 @@ from hpcflow.storage.files import (
     existing_parent,
     fsync_folder,
     link_tree,
+    make_folders,
     parse_json,
     parse_object,
     read_file,
@@ -31,6 +33,7 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.runs import find_run, list_runs
 from hpcflow.storage.runtime_copy import add_runtime
+from hpcflow.storage.way import require_safe_way
 
 __all__ = [
     "FOLDERS",
@@ -56,6 +59,7 @@ def create_run(
     *,
     code: Mapping[str, bytes] | None = None,
     start: Path | None = None,
+    trust: Trust = NOBODY_ELSE,
 ) -> RunDir:
     """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
 
@@ -69,19 +73,19 @@ def create_run(
         code: files for ``code/``: relative name -> content.
         start: the checkpoint of another run that becomes ``run.begins_from``. Its files are linked,
             where that is possible, for they never change.
+        trust: who may replace folders on the way, beside root and this user.
 
     Raises:
-        ScratchError: scratch, or the home, is full, read-only, not a folder, not ours. Nothing
-            was created.
+        ScratchError: scratch, or the home, is full, read-only, not a folder, not ours; or others
+            could replace a folder on the way. Nothing was created.
     """
     final = Path(run.run_dir)
     half = final.parent / f".{run.run_id}.{secrets.token_hex(4)}.tmp"
     link = home.runs / run.run_id
     undo: list[Callable[[], object]] = []
     try:
-        _make_parents(final.parent, undo)
-        for folder in (final.parent.parent, final.parent):
-            _require_private(folder)
+        make_folders(final.parent, undo)
+        _require_own(final, trust)
         undo.append(partial(shutil.rmtree, half))
         _build(half, run, code or {}, undo)
         if start is not None and run.begins_from is not None:
@@ -101,16 +105,18 @@ def create_run(
     return RunDir(final)
 
 
-def require_room(run: Run, home: Home) -> None:
+def require_room(run: Run, home: Home, trust: Trust = NOBODY_ELSE) -> None:
     """Whether :func:`create_run` could begin, as far as looking tells; makes nothing.
 
     Raises:
-        ScratchError: scratch, or the home, is not a folder, read-only, not ours.
+        ScratchError: scratch, or the home, is not a folder, read-only, not ours; or others could
+            replace a folder on the way.
     """
     final = Path(run.run_dir)
-    for folder in (final.parent.parent, final.parent):
-        if os.path.lexists(folder):
-            _require_private(folder)
+    try:
+        _require_own(final, trust)
+    except OSError as error:
+        raise _scratch_error(final, error) from error
     for folder, key in ((final.parent, None), (home.runs, "HPCFLOW_HOME")):
         nearest = existing_parent(folder / "new")
         if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
@@ -121,16 +127,16 @@ def require_room(run: Run, home: Home) -> None:
             )
 
 
-def make_place(final: Path) -> None:
+def make_place(final: Path, trust: Trust = NOBODY_ELSE) -> None:
     """Make the folders that a run directory at ``final`` goes into, where they are missing.
 
     Raises:
-        ScratchError: scratch cannot be written, or others may write in there.
+        ScratchError: scratch cannot be written, or others may write in there, or could replace a
+            folder on the way.
     """
     try:
-        _make_parents(final.parent, [])
-        for folder in (final.parent.parent, final.parent):
-            _require_private(folder)
+        make_folders(final.parent)
+        _require_own(final, trust)
     except OSError as error:
         raise _scratch_error(final, error) from error
 
@@ -146,7 +152,7 @@ def link_run(home: Home, final: Path) -> None:
         return
     new = home.runs / f".{secrets.token_hex(8)}.tmp"
     try:
-        _make_parents(home.runs, [])
+        make_folders(home.runs)
         new.symlink_to(final)
         new.replace(link)
         fsync_folder(home.runs)
@@ -163,7 +169,7 @@ def _enter(link: Path, final: Path, undo: list[Callable[[], object]]) -> None:
         ScratchError: the home is full, read-only, not a folder.
     """
     try:
-        _make_parents(link.parent, undo)
+        make_folders(link.parent, undo)
         link.symlink_to(final)
         undo.append(link.unlink)
         fsync_folder(link.parent)
@@ -247,16 +253,12 @@ def discard_run(run_dir: RunDir, home: Home) -> None:
         raise storage_error("delete", run_dir.path, error) from error
 
 
-def _make_parents(folder: Path, undo: list[Callable[[], object]]) -> None:
-    """``mkdir -p``, each for the owner only; how to take back what was missing goes to ``undo``."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for path in reversed(missing):
-        with suppress(FileExistsError):  # another process makes the same
-            path.mkdir(mode=FOLDER_MODE)
-            undo.append(path.rmdir)  # fails, as it must, once others use it
+def _require_own(final: Path, trust: Trust) -> None:
+    """Refuse a place for a run directory that is not this user's alone; as far as it exists."""
+    for folder in (final.parent.parent, final.parent):
+        if os.path.lexists(folder):
+            _require_private(folder)
+    require_safe_way(final, trust)
 
 
 def _require_private(folder: Path) -> None:

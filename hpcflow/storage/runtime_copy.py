@@ -12,15 +12,18 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 
 import hpcflow
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, write_new
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, make_folders, read_file, write_new
 
 _READ_ONLY = 0o400
+#: What Python compiles; the job script removes it before it looks.
+_COMPILED = "__pycache__"
 
 #: ``__init__.py`` of the copy. It comes first on PYTHONPATH and would hide an hpcflow that the
 #: job's Python has: `hpcflow run` in a pipeline could not work. importlib gives the importer
@@ -103,6 +106,39 @@ def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) ->
             write_new(Path(path), data)
 
 
+def installed_sum() -> str:
+    """Return the checksum of what :func:`add_runtime` puts into a folder."""
+    return _sum_of({f"hpcflow/{name}": data for name, data in _installed()[1].items()})
+
+
+def runtime_sum(target: Path) -> str:
+    """Return the checksum of all that is in ``target``; empty where it is missing.
+
+    The job script makes the same with sha256sum: ``templates/parts/runtime.j2``.
+
+    Raises:
+        OSError: it cannot be read; UnsafeFileError: it holds a link, or something of another user.
+    """
+    if not target.is_dir():
+        return ""
+    files = {}
+    for root, folders, names in os.walk(target, onerror=_raise):
+        folders[:] = [name for name in folders if name != _COMPILED]
+        links = [name for name in folders if Path(root, name).is_symlink()]
+        for path in (Path(root, name) for name in [*names, *links]):
+            files[str(path.relative_to(target))] = read_file(path)
+    return _sum_of(files)
+
+
+def _sum_of(files: Mapping[str, bytes]) -> str:
+    lines = sorted(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if files else ""
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def is_whole(target: Path) -> bool:
     """Whether the copy in ``target`` has every file that the installed runtime has."""
     return all((target / "hpcflow" / name).is_file() for name in _installed()[1])
@@ -117,12 +153,29 @@ def _shared_copy(
         if not copy.is_dir():
             _make_shared_copy(copy, files, undo)
         # Somebody else's folder would let them choose what our jobs run.
-        status = shared.stat()
-        is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        is_ours = _is_closed(shared) and _is_the_installed(copy, copy.lstat().st_ctime_ns)
     except OSError:
         return None
-    is_whole = all(_has_size(f"{copy}/{name}", len(data)) for name, data in files.items())
-    return copy if is_ours and is_whole else None
+    return copy if is_ours else None
+
+
+@lru_cache(maxsize=8)
+def _is_the_installed(copy: Path, _changed: int) -> bool:
+    """Whether a shared copy has the bytes of the installed runtime, and is ours alone.
+
+    Read once in a process, which may make a thousand runs. A job looks at its own files.
+    """
+    files = _installed()[1]
+    folders = {copy / name.rpartition("/")[0] for name in files}
+    return all(_is_closed(each) for each in folders) and all(
+        read_file(copy / name) == data for name, data in files.items()
+    )
+
+
+def _is_closed(folder: Path) -> bool:
+    status = folder.lstat()
+    is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and is_ours
 
 
 def _make_shared_copy(
@@ -135,7 +188,7 @@ def _make_shared_copy(
     try:
         for name, data in files.items():
             path = half / name
-            path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(path.parent)
             write_new(path, data)
             path.chmod(_READ_ONLY)
         fsync_folder(half)
@@ -145,10 +198,3 @@ def _make_shared_copy(
         shutil.rmtree(half, ignore_errors=True)
         if not copy.is_dir():  # else somebody was faster
             raise
-
-
-def _has_size(path: str, size_bytes: int) -> bool:
-    try:
-        return os.stat(path).st_size == size_bytes  # noqa: PTH116 - a path as text
-    except OSError:
-        return False

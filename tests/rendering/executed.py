@@ -13,8 +13,11 @@ from typing import Any, Final
 from hpcflow.model.events import complete_lines, parse_event
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.ownership import NOBODY_ELSE
+from hpcflow.rendering.guard import make_guard
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.runtime_copy import runtime_sum
 from tests.rendering.samples import RUN_ID, a_local_site, a_run, a_spec, script_of
 
 #: Of each process of xdist its own: the port of torchrun's rendezvous comes of it.
@@ -71,6 +74,7 @@ class Bench:
 
     def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
         """Render the script into the attempt's folder."""
+        options.setdefault("guard", make_guard(NOBODY_ELSE, runtime_sum(self.run_dir.runtime)))
         self.attempt.script.write_text(script_of(self.run(spec), site, **options))
 
     def environment(self, **variables: str) -> dict[str, str]:

@@ -1,0 +1,173 @@
+"""Who could put another folder in the place of one that a path leads through.
+
+A path is as safe as the weakest folder on the way to it: whoever owns a folder, or may write in it,
+can rename what is in it and put something else there. The job script holds the same rules in bash:
+``templates/parts/way.j2``.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = 0
+#: As Linux itself follows at most.
+_MOST_LINKS: Final = 40
+
+_ACL: Final = "system.posix_acl_access"
+_ACL_ENTRY: Final = struct.Struct("<HHI")
+_ACL_WRITE: Final = 2
+_ACL_USER, _ACL_GROUP = 0x02, 0x08
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Who may replace a folder on the way, beside root and this user; as ids.
+
+    Attributes:
+        users: may own folders.
+        groups: may write in them.
+    """
+
+    users: frozenset[int] = frozenset()
+    groups: frozenset[int] = frozenset()
+
+
+NOBODY_ELSE: Final = Trust()
+
+
+@dataclass(frozen=True)
+class WeakPoint:
+    """A folder on a way, and who else could put another one in its place.
+
+    Attributes:
+        who: ``user eve``, ``group lab``, or ``every user``.
+        is_owner: whether they own it; else they may write in it.
+        is_own: whether it is this user's to close.
+    """
+
+    folder: Path
+    who: str
+    is_owner: bool
+    is_own: bool
+
+    def __str__(self) -> str:
+        if self.is_owner:
+            return f"{self.folder} belongs to {self.who}"
+        return f"{self.who} may write in {self.folder}"
+
+
+def weak_point(path: Path, trust: Trust = NOBODY_ELSE) -> WeakPoint | None:
+    """Return the first folder on the way to ``path``, or itself, that others could replace.
+
+    Every component is looked at, also those that links lead to. Each has to belong to root, to this
+    user or to a trusted one. Others must not write in it, unless it is sticky, as ``/tmp`` is: then
+    they can rename only what is their own. What does not exist yet is no weak point.
+
+    Raises:
+        OSError: a folder cannot be looked into, or links lead in a circle.
+    """
+    owners = trust.users | {_ROOT, os.geteuid()}
+    groups = trust.groups | private_groups()
+    at, ahead, links = "/", list(reversed(path.parts[1:])), 0
+    status = os.lstat(at)
+    while True:
+        weak = _weakness(at, status, owners, groups)
+        if weak is not None or not ahead:
+            return weak
+        name = ahead.pop()
+        if name == "..":
+            at = os.path.dirname(at)  # noqa: PTH120 - `at` holds no link
+            status = os.lstat(at)
+            continue
+        child = os.path.join(at, name)  # noqa: PTH118
+        try:
+            found = os.lstat(child)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISLNK(found.st_mode):
+            at, status = child, found
+            continue
+        if status.st_mode & 0o022 and found.st_uid not in owners:
+            return WeakPoint(Path(child), _user(found.st_uid), is_owner=True, is_own=False)
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), child)
+        target = Path(os.readlink(child))  # noqa: PTH115
+        ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+        if target.is_absolute():
+            at = "/"
+            status = os.lstat(at)
+
+
+def _weakness(
+    path: str, status: os.stat_result, owners: frozenset[int], groups: frozenset[int]
+) -> WeakPoint | None:
+    is_own = status.st_uid == os.geteuid()
+    if status.st_uid not in owners:
+        return WeakPoint(Path(path), _user(status.st_uid), is_owner=True, is_own=False)
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+        return None
+    if status.st_mode & stat.S_IWOTH:
+        return WeakPoint(Path(path), "every user", is_owner=False, is_own=is_own)
+    if status.st_mode & stat.S_IWGRP:  # so it is, too, where an ACL lets anybody write
+        if status.st_gid not in groups:
+            return WeakPoint(Path(path), _group(status.st_gid), is_owner=False, is_own=is_own)
+        for kind, number in _acl_writers(path):
+            if kind == _ACL_USER and number not in owners:
+                return WeakPoint(Path(path), _user(number), is_owner=False, is_own=is_own)
+            if kind == _ACL_GROUP and number not in groups:
+                return WeakPoint(Path(path), _group(number), is_owner=False, is_own=is_own)
+    return None
+
+
+def _acl_writers(path: str) -> Iterator[tuple[int, int]]:
+    """Kind and id of each user and group that the POSIX ACL of ``path`` names and lets write."""
+    try:
+        acl = os.getxattr(path, _ACL, follow_symlinks=False)
+    except OSError:
+        return  # there is none
+    for kind, allowed, number in _ACL_ENTRY.iter_unpack(acl[4 : 4 + (len(acl) - 4) // 8 * 8]):
+        if allowed & _ACL_WRITE:
+            yield kind, number
+
+
+@lru_cache(maxsize=4)
+def _private_group(uid: int) -> int | None:
+    """The primary group of a user that has their name and no other member, if it is such a one."""
+    try:
+        user = pwd.getpwuid(uid)
+        group = grp.getgrgid(user.pw_gid)
+    except KeyError:
+        return None
+    is_private = group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return group.gr_gid if is_private else None
+
+
+def private_groups() -> frozenset[int]:
+    """Ids of the groups in which only this user, or only root, is."""
+    found = {_private_group(_ROOT), _private_group(os.geteuid())}
+    return frozenset(each for each in found if each is not None)
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return f"group {grp.getgrgid(gid).gr_name}"
+    except KeyError:
+        return f"gid {gid}"

@@ -1,0 +1,275 @@
+"""A job executes nothing of a run directory that others could have put in the place of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcflow.model.state import DISTRUST_EXIT_CODE
+from hpcflow.ownership import Trust
+from hpcflow.rendering.array import render_array
+from hpcflow.rendering.guard import Guard, make_guard
+from hpcflow.storage.runtime_copy import add_runtime, installed_sum, runtime_sum
+from tests.rendering.executed import NONE, Bench, kinds, written
+from tests.rendering.samples import a_local_site, a_spec
+from tests.ways import EVE, LAB, SAFE, UNSAFE, folders, of_eve, open_to_a_group, open_to_all
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+_BY_ACL = {each for each in UNSAFE if each.__name__.endswith("_by_an_acl")}
+
+
+def on(root: Path, layout: Callable[[Path], None], guard: Guard) -> Bench:
+    """A job that waits when the folders above its run directory become ``layout``."""
+    path = folders(root)
+    bench = Bench(path)
+    add_runtime(bench.run_dir.runtime, path / ".runtime", [])
+    spec = a_spec(script=None, command=["touch", "done"], launch=NONE)
+    bench.write(spec, a_local_site(), guard=guard)
+    layout(root)
+    return bench
+
+
+def execute(bench: Bench) -> tuple[int, str]:
+    """From a text, as Slurm's copy of the script."""
+    done = subprocess.run(
+        ["bash"],
+        input=bench.attempt.script.read_bytes(),
+        env=bench.environment(),
+        capture_output=True,
+        timeout=60,
+    )
+    return done.returncode, done.stderr.decode()
+
+
+@as_root
+@pytest.mark.parametrize("layout", SAFE)
+def test_a_way_that_nobody_else_can_change(
+    weird_tmp_path: Path, layout: Callable[[Path], None]
+) -> None:
+    bench = on(weird_tmp_path, layout, make_guard(Trust(), installed_sum()))
+    assert execute(bench) == (0, "")
+    assert (bench.work / "done").exists()
+
+
+@as_root
+@pytest.mark.parametrize("layout", [each for each in UNSAFE if each not in _BY_ACL])
+def test_a_way_that_others_can_change(weird_tmp_path: Path, layout: Callable[[Path], None]) -> None:
+    bench = on(weird_tmp_path, layout, make_guard(Trust(), installed_sum()))
+    code, said = execute(bench)
+    assert code == DISTRUST_EXIT_CODE
+    assert "nothing of it is executed" in said
+    assert ("belongs to another user" in said) == ("belongs to" in UNSAFE[layout])
+    assert not (bench.work / "done").exists()
+    there = [path.name for path in bench.attempt.path.iterdir()]
+    assert there == ["job.sbatch"], "nothing is written there"
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("layout", "trust"),
+    [
+        (of_eve, Trust(users=frozenset({EVE}))),
+        (open_to_a_group, Trust(groups=frozenset({1, LAB}))),
+    ],
+)
+def test_whom_a_site_trusts(
+    weird_tmp_path: Path, layout: Callable[[Path], None], trust: Trust
+) -> None:
+    bench = on(weird_tmp_path, layout, make_guard(trust, installed_sum()))
+    assert execute(bench) == (0, "")
+
+
+def plant(root: Path, runs: Path) -> None:
+    """A tree with its own hpcflow in the place of that which a waiting job has."""
+    runs.rename(root / "aside")
+    shutil.copytree(root / "aside", runs, symlinks=True)
+    for name in ("__init__.py", "runtime/__init__.py"):
+        for planted in runs.glob(f"runs/*/runtime/hpcflow/{name}"):
+            planted.unlink()
+            planted.write_text(f"open({str(root / 'owned')!r}, 'w').close()\n")
+
+
+@as_root
+@pytest.mark.parametrize("is_closed_after", [False, True])
+def test_code_of_others_is_not_executed(tmp_path: Path, is_closed_after: bool) -> None:
+    """Eve has made /shared/ada before ada did, open to all; while the job waits she swaps it."""
+    guard = make_guard(Trust(), installed_sum())
+    bench = on(tmp_path, open_to_all, guard)
+    plant(tmp_path, bench.folder)
+    if is_closed_after:  # and covers her tracks, as far as she could
+        (tmp_path / "shared/ada").chmod(0o755)
+        bench.attempt.path.joinpath("events.jsonl").touch()
+    else:
+        os.chown(tmp_path / "shared/ada", EVE, EVE)
+    code, said = execute(bench)
+    assert code in (1, DISTRUST_EXIT_CODE), said
+    assert not (tmp_path / "owned").exists()
+    assert not (bench.work / "done").exists()
+
+
+def a_changed_module(hpcflow: Path) -> None:
+    path = hpcflow / "runtime/events.py"
+    path.unlink()
+    path.write_text("")
+
+
+def a_missing_module(hpcflow: Path) -> None:
+    (hpcflow / "runtime/events.py").unlink()
+
+
+def a_module_that_hides_one_of_python(hpcflow: Path) -> None:
+    (hpcflow.parent / "json.py").touch()
+
+
+def a_module_in_the_package(hpcflow: Path) -> None:
+    (hpcflow / "runtime/torch.py").touch()
+
+
+def a_compiled_module(hpcflow: Path) -> None:
+    (hpcflow / "runtime/events.pyc").touch()
+
+
+def a_hidden_file(hpcflow: Path) -> None:
+    (hpcflow / ".x").touch()
+
+
+def a_name_with_a_newline(hpcflow: Path) -> None:
+    (hpcflow / "a\nb").touch()
+
+
+def a_link_to_the_same_bytes(hpcflow: Path) -> None:
+    path = hpcflow / "runtime/events.py"
+    path.rename(hpcflow.parents[1] / "events.py")
+    path.symlink_to(hpcflow.parents[1] / "events.py")
+
+
+def a_linked_folder(hpcflow: Path) -> None:
+    (hpcflow.parents[1] / "code").mkdir()
+    (hpcflow.parent / "yaml").symlink_to(hpcflow.parents[1] / "code")
+
+
+def a_pipe(hpcflow: Path) -> None:
+    os.mkfifo(hpcflow / "pipe")
+
+
+def an_open_folder(hpcflow: Path) -> None:
+    (hpcflow / "runtime").chmod(0o777)
+
+
+def an_open_file(hpcflow: Path) -> None:
+    path = hpcflow / "runtime/events.py"
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    path.chmod(0o666)
+
+
+CHANGES = (
+    a_changed_module,
+    a_missing_module,
+    a_module_that_hides_one_of_python,
+    a_module_in_the_package,
+    a_compiled_module,
+    a_hidden_file,
+    a_name_with_a_newline,
+    a_link_to_the_same_bytes,
+    a_linked_folder,
+    a_pipe,
+    an_open_folder,
+    an_open_file,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_runtime_that_was_changed_is_not_used(
+    bench: Bench, change: Callable[[Path], None]
+) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    written(bench, "touch", "done")
+    change(bench.run_dir.runtime / "hpcflow")
+    assert bench.execute() == 1
+    assert "runtime was changed since this job was sent" in bench.log()
+    assert kinds(bench) == ["started", "exited"], "it is an end like any other, and recorded"
+    assert not (bench.work / "done").exists()
+
+
+def test_a_runtime_of_another_user_is_not_used(bench: Bench) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    written(bench, "touch", "done")
+    os.chown(bench.run_dir.runtime / "hpcflow/runtime/events.py", EVE, -1)
+    assert bench.execute() == 1
+    assert "events.py belongs to another user" in bench.log()
+
+
+def test_what_python_has_compiled_before_goes_and_is_no_change(bench: Bench) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    written(bench, "touch", "done")
+    for folder in ("", "hpcflow", "hpcflow/runtime/adoption"):
+        cache = bench.run_dir.runtime / folder / "__pycache__"
+        cache.mkdir()
+        (cache / "job.cpython-311.pyc").write_bytes(b"planted")
+    assert bench.execute() == 0, bench.log()
+    assert not [*bench.run_dir.runtime.rglob("job.*.pyc")]
+
+
+def test_both_sides_make_the_same_checksum(tmp_path: Path) -> None:
+    target = tmp_path / "runtime"
+    assert runtime_sum(target) == ""
+    add_runtime(target, tmp_path / "shared", [])
+    assert runtime_sum(target) == installed_sum()
+    (target / "hpcflow/__pycache__").mkdir()
+    (target / "hpcflow/__pycache__/x.pyc").touch()
+    assert runtime_sum(target) == installed_sum()
+    (target / "hpcflow/x.py").touch()
+    assert runtime_sum(target) != installed_sum()
+
+
+def an_array(root: Path) -> tuple[Bench, str]:
+    bench = Bench(folders(root))
+    (bench.work / "array").mkdir()
+    (bench.work / "array/0").symlink_to(os.path.relpath(bench.attempt.path, bench.work / "array"))
+    script = f"touch {root}/done\n"
+    bench.attempt.script.write_text(script)
+    array = render_array("a", [], bench.work / "array", [script], guard=make_guard(Trust(), ""))
+    return bench, array
+
+
+def execute_task(bench: Bench, array: str) -> tuple[int, str]:
+    ids = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
+    done = subprocess.run(
+        ["bash"],
+        input=array,
+        env=bench.environment(**ids),
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_task_of_an_array_executes_the_script_that_was_sent(tmp_path: Path) -> None:
+    bench, array = an_array(tmp_path)
+    assert execute_task(bench, array) == (0, "")
+    assert (tmp_path / "done").exists()
+    bench.attempt.script.write_text(f"touch {tmp_path}/owned\n")
+    code, said = execute_task(bench, array)
+    assert (code, "was changed since" in said) == (DISTRUST_EXIT_CODE, True)
+    assert not (tmp_path / "owned").exists()
+
+
+@as_root
+@pytest.mark.parametrize("layout", [of_eve, open_to_all, open_to_a_group])
+def test_a_task_of_an_array_distrusts_the_same_ways(
+    tmp_path: Path, layout: Callable[[Path], None]
+) -> None:
+    bench, array = an_array(tmp_path)
+    layout(tmp_path)
+    code, said = execute_task(bench, array)
+    assert (code, "nothing of it is executed" in said) == (DISTRUST_EXIT_CODE, True)
+    assert not (tmp_path / "done").exists()

@@ -1,0 +1,76 @@
+"""Every folder that a path leads through, also by links: who could put another in its place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcflow.ownership import Trust, weak_point
+from tests.ways import (
+    EVE,
+    LAB,
+    SAFE,
+    UNSAFE,
+    folders,
+    of_eve,
+    open_to_a_group,
+    open_to_a_group_by_an_acl,
+    open_to_eve_by_an_acl,
+)
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+
+
+@pytest.mark.parametrize("layout", SAFE)
+def test_a_way_that_nobody_else_can_change(tmp_path: Path, layout: Callable[[Path], None]) -> None:
+    path = folders(tmp_path)
+    layout(tmp_path)
+    assert weak_point(path) is None
+    assert weak_point(path / "not/there/yet") is None
+
+
+@pytest.mark.parametrize("layout", UNSAFE)
+@pytest.mark.parametrize("below", [".", "not/there/yet"])
+def test_a_way_that_others_can_change(
+    tmp_path: Path, layout: Callable[[Path], None], below: str
+) -> None:
+    path = folders(tmp_path) / below
+    layout(tmp_path)
+    weak = weak_point(path)
+    assert weak is not None
+    assert re.search(UNSAFE[layout], str(weak))
+
+
+@pytest.mark.parametrize(
+    ("layout", "trust"),
+    [
+        (of_eve, Trust(users=frozenset({EVE}))),
+        (open_to_a_group, Trust(groups=frozenset({LAB}))),
+        (open_to_eve_by_an_acl, Trust(users=frozenset({EVE}))),
+        (open_to_a_group_by_an_acl, Trust(groups=frozenset({LAB}))),
+    ],
+)
+def test_whom_a_site_trusts(tmp_path: Path, layout: Callable[[Path], None], trust: Trust) -> None:
+    path = folders(tmp_path)
+    layout(tmp_path)
+    assert weak_point(path, trust) is None
+
+
+def test_what_every_user_may_write_in_is_never_trusted(tmp_path: Path) -> None:
+    path = folders(tmp_path)
+    open_to_a_group(tmp_path)
+    (tmp_path / "shared/ada").chmod(0o777)
+    assert weak_point(path, Trust(groups=frozenset({LAB}))) is not None
+
+
+def test_links_that_lead_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError) as caught:
+        weak_point(tmp_path / "a/x")
+    assert caught.value.errno == errno.ELOOP
