@@ -75,6 +75,8 @@ def _end(session: Session, each: _Cancelled) -> None:
             each.run_dir, scheduler=scheduler, clock=session.clock, cluster=cluster
         )
     except HpcflowError as error:
+        job_id = error.details.get("job_id")
+        each.job_id = str(job_id) if job_id is not None else None
         each.error = each.error or error
 
 
@@ -83,6 +85,8 @@ def _say(each: _Cancelled) -> None:
         if each.run_dir is not None:
             click.echo(f"{each.run_id}: ", nl=False, err=True)
         say_error(each.error)
+        if each.job_id is not None:
+            click.echo(f"{each.run_id}: job {each.job_id} is being ended all the same")
     else:
         job = f"job {each.job_id} is being ended" if each.job_id else "no job of it was alive"
         click.echo(f"{each.run_id}: {job}")

@@ -108,6 +108,7 @@ def _require_effect(
     """
     from hpcflow.launch.submission import last_attempt
     from hpcflow.model.state import Cause
+    from hpcflow.model.wishes import is_cancelled
 
     run_id = run_dir.path.name
     if last_attempt(list(records)).cause is Cause.COMPLETED:
@@ -115,7 +116,7 @@ def _require_effect(
             f"run {run_id} is completed, and nothing is sent after it",
             next_action="train it again as a new run: hpcflow run CONFIG",
         )
-    if run_dir.cancel.exists() or (scancel_counts and _was_ended_by_hand(records)):
+    if is_cancelled(records) or (scancel_counts and _was_ended_by_hand(records)):
         raise InputError(
             f"run {run_id} was cancelled, and nothing is sent after it",
             next_action=f"send it again: hpcflow resume {run_id}",

@@ -38,6 +38,7 @@ from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, is_stillborn, last_attempt
+from hpcflow.launch.wishes import shall_stop
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.rendering.array import common_directives, render_array
@@ -231,9 +232,10 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
     """Script and intent of one run, as for a job of its own."""
     run = plan.run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
-        last = last_attempt(journal.read(run_dir))
+        records = journal.read(run_dir)
+        last = last_attempt(records)
         is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
-        if not is_free or run_dir.cancel.exists():
+        if not is_free or shall_stop(run_dir, records, user=run.user, clock=clock):
             raise StorageError(
                 f"somebody else has sent or cancelled {run.run_id} since it was made",
                 next_action=f"look: hpcflow show {run.run_id}",

@@ -1,11 +1,18 @@
-"""Stopping a run for good: the wish, and the end of its jobs."""
+"""Stopping a run for good: the wish, and the end of its jobs.
+
+The wish is a record of the journal, and whoever decides about the run goes by that alone. The file
+``cancel`` comes after it and is a signal for jobs, which read no journal: one that starts later
+leaves at once. Whoever is killed in between leaves a run that is cancelled, and a job that may not
+know it; the same command again completes it.
+"""
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 
 from hpcflow.clock import Clock
-from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
+from hpcflow.errors import HpcflowError, SchedulerUnavailable, StorageError, SubmissionInDoubt
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
@@ -53,14 +60,27 @@ def wish_to_cancel(
         word: what the program is told beside; see ``hpcflow/runtime/notice.py``.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: part of it could not be written; it says which, and what follows.
     """
-    mark_unread(settings.home, run_dir)
-    if is_gone(run_dir):
-        keep_cancelled(settings.home, run_dir.path.name)
-        return
-    write_durably(run_dir.cancel, f"{word}\n" if word else "")
-    journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user, why=why))
+    unmarked = _tried_to_mark(settings, run_dir)
+    run_id = run_dir.path.name
+    try:
+        if is_gone(run_dir):
+            keep_cancelled(settings.home, run_id)
+        else:
+            journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user, why=why))
+    except StorageError as error:
+        what = "the run is not recorded as cancelled, and a daemon may send it again"
+        raise _unwritten(what, error, run_id) from error
+    try:
+        if not is_gone(run_dir):
+            write_durably(run_dir.cancel, f"{word}\n" if word else "")
+    except StorageError as error:
+        what = "the run is recorded as cancelled, but a job of it that starts later does not see it"
+        raise _unwritten(what, error, run_id) from error
+    if unmarked is not None:
+        what = "the run is recorded as cancelled, but hpcflow ls may not show it"
+        raise _unwritten(what, unmarked, run_id) from unmarked
 
 
 def end_jobs(
@@ -68,34 +88,78 @@ def end_jobs(
 ) -> str | None:
     """End whatever job of a run is alive; returns the id of one of them.
 
-    Of a run whose directory is gone, only the queue can still tell.
+    Of a run whose directory is gone, only the queue can still tell. Jobs are ended also where what
+    became of them cannot be journaled: that is raised afterwards.
 
     Args:
         cluster: where its last job was sent to, as the ledger knows it.
 
     Raises:
-        SchedulerError: Slurm could not be asked, or this is another cluster than the run's.
-        StorageError: the run's files cannot be read.
+        SchedulerError: Slurm could not be asked, or this is another cluster than the run's; or a
+            submission is still in doubt.
+        StorageError: the run's files cannot be read, or written. As with a doubt, the jobs of the
+            run that the queue shows are ended, and ``details["job_id"]`` is one of them.
     """
     records: list[JournalRecord] = []
+    failed: HpcflowError | None = None
     if not is_gone(run_dir):
-        with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
-            submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-            last = submission.last_attempt(journal.read(run_dir))
-            is_out = last.intent is not None and (last.is_live or last.has_standby)
-            cluster = last.intent.cluster if last.intent is not None and is_out else None
-            _require_cluster(run_dir, scheduler, cluster)
-            # First, for the end of the running job is what it waits for.
-            why = "the run was cancelled"
-            with suppress(SubmissionInDoubt):  # it has read the wish, or is found by its name below
-                discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+        try:
+            with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
+                submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+                _require_cluster(run_dir, scheduler, _cluster_of(journal.read(run_dir)))
+                # First, for the end of the running job is what it waits for.
+                why = "the run was cancelled"
+                with suppress(SubmissionInDoubt):  # it reads the wish, or is found by its name
+                    discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+        except (StorageError, SubmissionInDoubt) as error:
+            failed = error
+        with suppress(StorageError):
             records = journal.read(run_dir)
+        cluster = _cluster_of(records)
     _require_cluster(run_dir, scheduler, cluster)
-    alive = alive_jobs(run_dir.path.name, scheduler, records)
-    if not alive:
-        return None
-    scheduler.cancel(alive)
-    return alive[0]
+    try:
+        alive = alive_jobs(run_dir.path.name, scheduler, records)
+        if alive:
+            scheduler.cancel(alive)
+    except SchedulerUnavailable as error:
+        if isinstance(failed, SubmissionInDoubt):  # it says more
+            raise failed from error
+        raise
+    if isinstance(failed, StorageError):
+        what = "what became of its jobs is not recorded"
+        failed = _unwritten(what, failed, run_dir.path.name)
+    if failed is not None:
+        if alive:
+            failed.details["job_id"] = alive[0]
+        raise failed
+    return alive[0] if alive else None
+
+
+def _tried_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
+    """Why the home cannot take the mark: it keeps nobody from cancelling."""
+    try:
+        mark_unread(settings.home, run_dir)
+    except StorageError as error:
+        return error
+    return None
+
+
+def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
+    """``error``, with what follows from it."""
+    advice = (error.next_action or "").replace(", then send the command again", "")
+    said = StorageError(
+        f"{what}: {error.message}",
+        next_action=f"{advice}; then: hpcflow cancel {shlex.quote(run_id)}",
+    )
+    said.retryable = error.retryable
+    return said
+
+
+def _cluster_of(records: list[JournalRecord]) -> str | None:
+    """Where the jobs of the run are that may be alive; None where there is none."""
+    last = submission.last_attempt(records)
+    is_out = last.is_live or last.is_open or last.has_standby
+    return last.intent.cluster if last.intent is not None and is_out else None
 
 
 def _require_cluster(run_dir: RunDir, scheduler: Scheduler, cluster: str | None) -> None:

@@ -18,6 +18,7 @@ from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.state import AttemptState, Cause
+from hpcflow.model.wishes import is_cancelled
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -82,7 +83,7 @@ def adopt_restarted(
         stop, or the next attempt is another's. Such a job leaves by itself when it starts.
     """
     last = submission.last_attempt(list(records))
-    if last.cause in (None, Cause.COMPLETED) or run_dir.cancel.exists() or last.job_id is None:
+    if last.cause in (None, Cause.COMPLETED) or is_cancelled(records) or last.job_id is None:
         return None
     restarts = max(
         (

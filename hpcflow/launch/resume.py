@@ -17,10 +17,12 @@ from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
+from hpcflow.model.wishes import is_cancelled
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
@@ -60,7 +62,7 @@ def resume(
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
-            if run_dir.cancel.exists():
+            if is_cancelled(journal.read(run_dir)) or run_dir.cancel.exists():
                 _go_on(run_dir, settings, clock)
             return _launched(run, run_dir, found)
         records = journal.read(run_dir)
@@ -127,7 +129,14 @@ def _launched(run: Run, run_dir: RunDir, job: Submitted) -> Launched:
 
 
 def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
-    """Say that the run is wanted again, and take back what was said before."""
+    """Say that the run is wanted again, and take back what was said before.
+
+    The signal for jobs goes first: with the record alone, the run would be sent again and again,
+    and each of its jobs would leave at once.
+    """
     mark_unread(settings.home, run_dir)
-    run_dir.cancel.unlink(missing_ok=True)
+    try:
+        run_dir.cancel.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error("remove", run_dir.cancel, error) from error
     journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))

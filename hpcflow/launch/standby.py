@@ -21,6 +21,7 @@ from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import require_journal
 from hpcflow.launch.submission import LastAttempt, read_claim
+from hpcflow.launch.wishes import shall_stop
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
@@ -73,7 +74,9 @@ def send_standby(
     records = journal.read(run_dir)
     require_journal(run_dir, records, known_attempts=after)
     last = submission.last_attempt(records)
-    if run_dir.cancel.exists() or last.number != after or not last.is_live or last.has_standby:
+    if last.number != after or not last.is_live or last.has_standby:
+        return None
+    if shall_stop(run_dir, records, user=settings.user, clock=clock):
         return None
     if run_dir.attempt(last.next_number).claim.exists():
         return None  # Slurm has restarted the job, and it goes on by itself

@@ -40,6 +40,7 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.model.wishes import is_cancelled
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
@@ -249,7 +250,7 @@ class _Watch:
         """Whether the intent is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
         with self._apart(each.run_dir):
-            if each.run_dir.cancel.exists():
+            if is_cancelled(journal.read(each.run_dir)):
                 # The wish was there before the job was known. While it cannot be fulfilled the
                 # intent stays open, and so is looked at again.
                 self._cancel(own)
@@ -420,6 +421,7 @@ class _Watch:
         missed: list[Observed] = []
         last_word = None
         records: list[JournalRecord] = []
+        written: list[JournalRecord] = []
         stall = None
         if job is None or _is_end(job):
             written = journal.read(run_dir)
@@ -434,7 +436,7 @@ class _Watch:
         return judge(
             attempt,
             job,
-            cancel_requested=run_dir.cancel.exists(),
+            cancel_requested=is_cancelled(written),
             first_notice=(
                 first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
             ),

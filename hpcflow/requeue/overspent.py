@@ -29,6 +29,7 @@ from hpcflow.launch.standby import discard
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.journal import Overspent
 from hpcflow.model.state import AttemptState
+from hpcflow.model.wishes import is_cancelled
 from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
@@ -126,12 +127,13 @@ class _Round:
     def _tell(self, row: SpendingRow, run_dir: RunDir, scope: Scope, why: str) -> bool:
         """Give the notice to one attempt, if that was not done; whether it was done now."""
         notice = run_dir.attempt(row.attempt).notice
-        if size_of(notice) is not None or run_dir.cancel.exists():
+        if size_of(notice) is not None:
             return False
         with submit_lock(run_dir, wait_s=0) as lock:
             self._around.require_lease()
-            last = submission.last_attempt(journal.read(run_dir))
-            if last.number != row.attempt or not last.is_live:
+            records = journal.read(run_dir)
+            last = submission.last_attempt(records)
+            if last.number != row.attempt or not last.is_live or is_cancelled(records):
                 return False
             if last.has_standby:  # it would go on
                 discard(

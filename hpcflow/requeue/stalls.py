@@ -38,6 +38,7 @@ from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rows import RunningRow
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.model.wishes import is_cancelled
 from hpcflow.observe.own_word import time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up
@@ -254,7 +255,7 @@ class _Look:
         self._has_changed = True
 
     def _one(self, suspect: Suspect) -> None:
-        if suspect.run_dir.cancel.exists() or has_news(suspect):
+        if is_cancelled(journal.read(suspect.run_dir)) or has_news(suspect):
             return  # somebody has cancelled it; it has moved since the ledger was read
         job_id = self._running_job(suspect)
         if job_id is None:

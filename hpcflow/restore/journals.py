@@ -167,12 +167,6 @@ def is_same_cluster(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one.lower() == other.lower()
 
 
-def is_cancelled(records: Iterable[JournalRecord]) -> bool:
-    """Whether the last wish is that the run shall stop for good."""
-    wishes = [each for each in records if isinstance(each, (CancelRequested, Resumed))]
-    return bool(wishes) and isinstance(wishes[-1], CancelRequested)
-
-
 def is_at_rest(records: Sequence[JournalRecord]) -> bool:
     """Whether nothing goes on by itself: completed, cancelled, held, or stopped by a rule."""
     last = last_attempt(list(records))

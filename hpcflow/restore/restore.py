@@ -23,6 +23,7 @@ from hpcflow.errors import (
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
+from hpcflow.model import wishes
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.restore import journals, local
@@ -374,7 +375,7 @@ class _Restoring:
 
     def _keep_cancelled(self, said: list[JournalRecord]) -> None:
         """A run that was to stop for good does not begin again because its files came back."""
-        if journals.is_cancelled(said) and not self._run_dir.cancel.exists():
+        if wishes.is_cancelled(said) and not self._run_dir.cancel.exists():
             write_durably(self._run_dir.cancel, b"")
         forget_cancelled(self._settings.home, self._remote.run_id)
 

@@ -17,13 +17,15 @@ from hpcflow.launch import submission
 from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
+from hpcflow.launch.wishes import shall_stop
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Held, JournalRecord, Released, Resumed, Submitted
+from hpcflow.model.journal import Submitted
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
 from hpcflow.model.sweep_records import Sweep
+from hpcflow.model.wishes import is_cancelled, is_held
 from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
@@ -252,6 +254,8 @@ class TrialRuns:
         if is_gone(run_dir) or run_dir.cancel.exists():
             return False
         records = journal.read(run_dir)
+        if is_cancelled(records):
+            return False
         last = submission.last_attempt(records)
         is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
         return is_free and not is_held(records)
@@ -272,7 +276,9 @@ class TrialRuns:
             submission.settle(run_dir, scheduler=self._scheduler, clock=self._clock, lock=lock)
             records = journal.read(run_dir)
             last = submission.last_attempt(records)
-            if last.job_id is not None or run_dir.cancel.exists() or is_held(records):
+            if last.job_id is not None or is_held(records):
+                return None
+            if shall_stop(run_dir, records, user=self._settings.user, clock=self._clock):
                 return None
             attempt = NextAttempt(
                 read_run(run_dir),
@@ -297,7 +303,7 @@ class TrialRuns:
         if not (home.runs / run_id).is_symlink():
             return
         run_dir = run_dir_of(home, run_id)
-        if is_gone(run_dir) or run_dir.cancel.exists():
+        if is_gone(run_dir) or (run_dir.cancel.exists() and is_cancelled(journal.read(run_dir))):
             return
         word = PRUNED if prune else ""
         wish_to_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, word=word)
@@ -366,12 +372,6 @@ def rate_of(sweep: Sweep, placed: Placement, at: datetime) -> Rate:
     hourly = hourly_usd(placed, at)
     gpus = placed.nodes * placed.gpus_per_node
     return Rate(hours * gpus, None if hourly is None else hourly * Decimal(str(hours)))
-
-
-def is_held(records: Sequence[JournalRecord]) -> bool:
-    """Whether somebody wants a run not to be sent for now."""
-    wishes = [each for each in records if isinstance(each, (Held, Released, Resumed))]
-    return bool(wishes) and isinstance(wishes[-1], Held)
 
 
 def is_over(known: Known | None) -> bool:

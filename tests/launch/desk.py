@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hpcflow.launch.cancel import cancel
+from hpcflow.errors import HpcflowError
+from hpcflow.launch.cancel import cancel, end_jobs, wish_to_cancel
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
@@ -72,6 +73,22 @@ class Desk:
 
     def cancel(self, run_dir: RunDir) -> str | None:
         return cancel(run_dir, settings=self.settings, scheduler=self.slurm, clock=self.clock)
+
+    def say_cancel(self, run_dir: RunDir) -> str | None:
+        """As the command does it: jobs are ended also where the wish cannot be written."""
+        failed: HpcflowError | None = None
+        try:
+            wish_to_cancel(run_dir, settings=self.settings, clock=self.clock)
+        except HpcflowError as error:
+            failed = error
+        job_id = None
+        try:
+            job_id = end_jobs(run_dir, scheduler=self.slurm, clock=self.clock)
+        except HpcflowError as error:
+            failed = failed or error
+        if failed is not None:
+            raise failed
+        return job_id
 
     def look(self) -> list[str]:
         """What `ls` does before it shows anything; returns its warnings."""

@@ -1,0 +1,274 @@
+"""``hpcflow cancel`` that is killed, or finds a disk full, at each of its writes.
+
+There is one truth, the journal: at every moment the run is cancelled for all who look at it, or for
+nobody; and the same command again completes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.errors import HpcflowError
+from hpcflow.launch.run import Launched
+from hpcflow.model.state import RunState
+from hpcflow.model.wishes import is_cancelled
+from hpcflow.outlook.unsent import explain_unsent
+from hpcflow.storage import files, journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
+from tests.requeue.killing import Killer
+from tests.requeue.watched import Watched
+
+#: What makes a fact last, or is the act itself.
+_CALLS: list[tuple[Any, str]] = [
+    (os, "write"),
+    (os, "fsync"),
+    (os, "replace"),
+    (Path, "touch"),
+    (FakeScheduler, "cancel"),
+]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def queued(desk: Watched) -> RunDir:
+    desk.slurm._starts_at_once = False
+    launched = desk.launch()
+    desk.tick()
+    return RunDir(launched.run_dir)
+
+
+def running(desk: Watched) -> RunDir:
+    launched = desk.launch()
+    desk.tick()
+    return RunDir(launched.run_dir)
+
+
+def ended(desk: Watched) -> RunDir:
+    """The daemon would send it again."""
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    return RunDir(launched.run_dir)
+
+
+def in_doubt(desk: Watched) -> RunDir:
+    desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+    with pytest.raises(HpcflowError):
+        desk.launch()
+    desk.slurm.is_controller_down = False
+    return newest(desk)
+
+
+def with_standby(desk: Watched) -> RunDir:
+    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+    launched = desk.launch()
+    desk.tick()
+    assert len(desk.slurm.queue()) == 2
+    return RunDir(launched.run_dir)
+
+
+def newest(desk: Watched) -> RunDir:
+    links = sorted(desk.settings.home.runs.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
+    return RunDir(links[-1].readlink())
+
+
+states = pytest.mark.parametrize(
+    "begin", [queued, running, ended, in_doubt, with_standby], ids=lambda each: each.__name__
+)
+
+
+def assert_all_agree(desk: Watched, run_dir: RunDir) -> bool:
+    """Whether it is cancelled: for its journal, ``show``, ``why`` and the daemon alike."""
+    run_id = run_dir.path.name
+    wished = is_cancelled(journal.read(run_dir))
+    alive = desk.alive()
+    sent = desk.tick().sent
+    seen = desk.seen(run_id)
+    last = seen.attempts[-1] if seen.attempts else None
+    why = explain_unsent(seen.run, last, journal.read(run_dir), desk.clock.now()).words
+    if wished:
+        assert run_id not in sent
+        assert seen.run.state is RunState.CANCELLED or desk.alive(), seen.run.state
+    else:
+        assert seen.run.state is not RunState.CANCELLED
+        assert desk.alive(), f"it goes on: {alive}"
+    assert (seen.run.state is RunState.CANCELLED) == ("it was cancelled" in why)
+    return wished
+
+
+def assert_finished_by_repeating(desk: Watched, run_dir: RunDir) -> None:
+    desk.cancel(run_dir)
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(400)
+    assert [job for job in desk.alive() if run_dir.path.name in job_name(desk, job)] == []
+    assert desk.seen(run_dir.path.name).run.state is RunState.CANCELLED
+    assert run_dir.cancel.exists(), "a job that starts later is told"
+
+
+def job_name(desk: Watched, job_id: str) -> str:
+    return next(job.job_name for job in desk.slurm.queue() if job.job_id == job_id)
+
+
+@states
+def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Watched], RunDir]
+) -> None:
+    killer = Killer(monkeypatch)
+    for owner, name in _CALLS:
+        killer.watch(owner, name)
+    moment, found = 0, set()
+    while True:
+        moment += 1
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        desk = Watched(folder)
+        run_dir = begin(desk)
+        killer.aim_at(moment)
+        with killer.armed():
+            desk.cancel(run_dir)
+        found.add(assert_all_agree(desk, run_dir))
+        assert_finished_by_repeating(desk, run_dir)
+        if not killer.has_struck:
+            break
+    assert found == {True, False}
+    assert moment > 8
+
+
+@contextmanager
+def full_from(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, *, is_torn: bool
+) -> Iterator[list[int]]:
+    """From the ``number``-th write on, the disk takes nothing; of that one maybe a half."""
+    write, writes = files._write_all, [0]
+
+    def full(descriptor: int, data: bytes) -> None:
+        writes[0] += 1
+        if writes[0] < number:
+            write(descriptor, data)
+            return
+        if writes[0] == number and is_torn:
+            os.write(descriptor, data[: len(data) // 2])
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_write_all", full)
+        yield writes
+
+
+@states
+@pytest.mark.parametrize(
+    ("code", "is_torn"), [(errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EROFS, False)]
+)
+def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    begin: Callable[[Watched], RunDir],
+    code: int,
+    is_torn: bool,
+) -> None:
+    number = 0
+    while True:
+        number += 1
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        desk = Watched(folder)
+        run_dir = begin(desk)
+        said = None
+        with full_from(number, code, monkeypatch, is_torn=is_torn) as writes:
+            try:
+                desk.say_cancel(run_dir)
+            except HpcflowError as error:
+                said = error
+            assert desk.alive() == [], "whatever the disk says"
+        if said is not None and "not recorded as cancelled" in said.message:
+            assert not is_cancelled(journal.read(run_dir))
+        else:
+            assert is_cancelled(journal.read(run_dir))
+        if said is not None:
+            assert os.strerror(code) in said.message
+            again = ("give the same command", f"hpcflow cancel {run_dir.path.name}")
+            assert any(each in (said.next_action or "") for each in again)
+        desk.cancel(run_dir)
+        assert_finished_by_repeating(desk, run_dir)
+        if writes[0] < number:
+            break
+    assert number > 2
+
+
+def test_a_home_that_takes_no_mark_keeps_nobody_from_cancelling(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = running(desk)
+    touch = Path.touch
+
+    def full(path: Path, *args: Any, **options: Any) -> None:
+        if desk.settings.home.unread in path.parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        touch(path, *args, **options)
+
+    monkeypatch.setattr(Path, "touch", full)
+    with pytest.raises(HpcflowError, match="is recorded as cancelled, but hpcflow ls may not"):
+        desk.say_cancel(run_dir)
+    assert desk.alive() == []
+    assert is_cancelled(journal.read(run_dir))
+
+
+def test_a_file_without_its_record_ends_the_run_at_the_next_sending(desk: Watched) -> None:
+    """An older hpcflow was killed in between: its jobs would leave at once, one after the other."""
+    run_dir = ended(desk)
+    run_dir.cancel.touch()
+    assert desk.tick().sent == {}
+    assert desk.seen(run_dir.path.name).run.state is RunState.CANCELLED
+    launched = desk.resume(run_dir)
+    assert desk.alive() == [launched.job_id]
+    assert not run_dir.cancel.exists()
+
+
+def test_resume_that_is_killed_at_any_write_leaves_it_cancelled_or_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killer = Killer(monkeypatch)
+    for owner, name in [*_CALLS, (os, "unlink"), (FakeScheduler, "submit")]:
+        killer.watch(owner, name)
+    moment = 0
+    while True:
+        moment += 1
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        desk = Watched(folder)
+        run_dir = ended(desk)
+        desk.cancel(run_dir)
+        killer.aim_at(moment)
+        with killer.armed():
+            desk.resume(run_dir)
+        for _ in range(2):  # what was withdrawn is sent again after a pause
+            desk.clock.advance(400)
+            desk.tick()
+        wanted = not is_cancelled(journal.read(run_dir))
+        assert wanted == (len(desk.alive()) == 1)
+        assert not (wanted and run_dir.cancel.exists()), "its jobs would leave at once"
+        if not killer.has_struck:
+            break
+    assert moment > 10
+
+
+def test_a_record_without_its_file_counts(desk: Watched) -> None:
+    """The record alone counts, as after a kill right behind it."""
+    run_dir = ended(desk)
+    desk.cancel(run_dir)
+    run_dir.cancel.unlink()
+    assert desk.tick().sent == {}
+    launched: Launched = desk.resume(run_dir)
+    assert desk.alive() == [launched.job_id]
