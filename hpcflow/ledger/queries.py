@@ -183,6 +183,16 @@ def run_ids(connection: Connection, user: str | None) -> set[str]:
     return {run_id for (run_id,) in rows}
 
 
+def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> list[str]:
+    """The ids of a user's runs that are trials of a sweep, whose ids begin with its name."""
+    where, values = "parent_sweep = ? AND user_name = ?", [sweep_id, user]
+    if connection.is_sqlite:  # by the key: this is asked in every round of each sweep
+        where += " AND run_id >= ? AND run_id < ?"
+        values += [f"{name}-t", f"{name}-u"]
+    sql = f"SELECT run_id FROM run WHERE {where} ORDER BY run_id"  # noqa: S608 - our words
+    return [run_id for (run_id,) in connection.rows(sql, values)]
+
+
 def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
     """Id and run directory of every run, or of every one of this user, that never had a job."""
     names = ("run_id", "run_dir")

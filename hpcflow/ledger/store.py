@@ -140,6 +140,11 @@ class Ledger:
         """The ids of all runs, or of those of one user."""
         return queries.run_ids(self.connection(), user)
 
+    def trial_runs(self, sweep_id: str, name: str, *, user: str) -> list[str]:
+        """The ids of the user's runs that are trials of a sweep of that name."""
+        with self._reading() as connection:
+            return queries.trial_runs(connection, sweep_id, name, user)
+
     def unsent(self, user: str | None = None) -> list[tuple[str, str]]:
         """Id and run directory of every run, or of every one of this user, that never had a job."""
         with self._reading() as connection:

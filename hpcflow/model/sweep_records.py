@@ -7,8 +7,9 @@ was decided, how it ended. The Optuna study in a database is made from it, and n
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AwareDatetime,
@@ -27,6 +28,10 @@ from hpcflow.model.sweep import SweepSpec
 
 #: Version of the format of sweep.json and its journal. A reader refuses what is newer.
 FORMAT = 1
+
+#: How each line of a journal begins; a string in it, maybe without its end.
+_BEGIN: Final = b'{"record": "'
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z|\\\Z)', re.DOTALL)
 
 
 class Sweep(BaseModel):
@@ -222,3 +227,21 @@ def parse_sweep_record(line: bytes | str) -> SweepRecord | None:
         return _any_record().validate_json(line)
     except ValueError:
         return None
+
+
+def is_torn_or_newer(line: bytes) -> bool:
+    """Whether a line that :func:`parse_sweep_record` does not know may be left out: a crash or a
+    full disk tore it, so that nobody ever acted upon it; or a newer version wrote it."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        is_begun = line[: len(_BEGIN)] == _BEGIN[: len(line)]
+        bare = _TEXT.sub(b"", line)
+        opened = bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+        return is_begun and (opened > 0 or not line)
+    return isinstance(said, dict) and said.get("record") not in _known_kinds()
+
+
+@cache
+def _known_kinds() -> frozenset[str]:
+    return frozenset(kind.model_fields["record"].default for kind in _Record.__subclasses__())

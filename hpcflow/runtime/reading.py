@@ -120,22 +120,26 @@ def read_file(
 
 
 def read_lines(
-    path: Path | str, max_bytes: int = MAX_LINES_FILE_BYTES, *, any_owner: bool = False
+    path: Path | str,
+    max_bytes: int = MAX_LINES_FILE_BYTES,
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    any_owner: bool = False,
 ) -> Iterator[bytes]:
     """Yield the whole lines of a regular file, without their ends, in little memory.
 
     A last line without its end is torn or being written: it is left out. A line of more than
-    :data:`MAX_LINE_BYTES` comes cut to one byte more than that, for its reader to refuse.
+    ``max_line_bytes`` comes cut to one byte more than that, for its reader to refuse.
 
     Raises:
         OSError: as :func:`open_regular` raises, when the first line is asked for.
     """
     with open_file(path, max_bytes=max_bytes, any_owner=any_owner) as file:
-        while line := file.readline(MAX_LINE_BYTES + 2):
+        while line := file.readline(max_line_bytes + 2):
             if line.endswith(b"\n"):
                 yield line[:-1]
                 continue
-            if len(line) < MAX_LINE_BYTES + 2:
+            if len(line) < max_line_bytes + 2:
                 return
             while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass

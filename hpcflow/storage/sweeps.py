@@ -19,19 +19,26 @@ import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import NotFoundError, StorageError
 from hpcflow.model.ids import is_run_id
-from hpcflow.model.sweep_records import FORMAT, Sweep, SweepRecord, parse_sweep_record
+from hpcflow.model.sweep_records import (
+    FORMAT,
+    Sweep,
+    SweepRecord,
+    is_torn_or_newer,
+    parse_sweep_record,
+)
 from hpcflow.storage.files import (
     FOLDER_MODE,
     append_line_durably,
     fsync_folder,
     read_file,
+    read_lines,
     size_of,
     storage_error,
     write_durably,
@@ -40,6 +47,12 @@ from hpcflow.storage.files import (
 from hpcflow.storage.layout import Home
 
 _LISTED: Final = 8
+#: All that a run has reported since it was last read is one record.
+_MAX_LINE_BYTES: Final = 64 << 20
+_ANEW: Final = (
+    "start the sweep anew under another name: hpcflow sweep start SWEEP.yaml; what its trials came "
+    "to: hpcflow ls --all; nothing more is asked or sent for this one"
+)
 _ARRAY_FILE: Final = re.compile(r"[0-9]+\.json", re.ASCII)
 
 
@@ -125,6 +138,8 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
             )
         sweep = Sweep.model_validate(content)
         _ = sweep.spec  # what was asked for must be understood, too
+        if sweep.sweep_id != sweep_dir.sweep_id:
+            raise ValueError(f"it is of another sweep: {sweep.sweep_id}")
         return sweep
     except OSError as error:
         raise storage_error("read", path, error) from error
@@ -151,20 +166,50 @@ def append(sweep_dir: SweepDir, records: Sequence[SweepRecord]) -> None:
 def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
     """All records that are whole and known to this version, oldest first.
 
+    What a crash or a full disk tore was never acted upon, and is left out.
+
     Raises:
-        StorageError: the journal cannot be read, or others may write in it: a sampler may keep in
-            it what is executed when it is read.
+        StorageError: the journal cannot be read or is damaged, or others may write in it: a sampler
+            may keep in it what is executed when it is read.
     """
     _require_private(sweep_dir.path)
     _require_private(sweep_dir.journal)
+    records = []
     try:
-        data = read_file(sweep_dir.journal)
+        for number, line in enumerate(_lines(sweep_dir), 1):
+            record = parse_sweep_record(line)
+            if record is not None:
+                records.append(record)
+            elif not is_torn_or_newer(line):
+                raise _damaged(sweep_dir, number)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise storage_error("read", sweep_dir.journal, error) from error
-    lines = (line for line in data.split(b"\n")[:-1] if line)
-    return [record for record in map(parse_sweep_record, lines) if record is not None]
+    return records
+
+
+def _lines(sweep_dir: SweepDir) -> Iterator[bytes]:
+    return read_lines(sweep_dir.journal, max_line_bytes=_MAX_LINE_BYTES)
+
+
+def lost_journal(sweep_dir: SweepDir, runs: Sequence[str]) -> StorageError:
+    """What is wrong where ``runs`` are trials of a sweep, and its journal does not know them."""
+    what = "has lost records" if size_of(sweep_dir.journal) else "is gone"
+    some = f"{runs[0]} and {len(runs) - 1} more" if len(runs) > 1 else runs[0]
+    return StorageError(
+        f"the journal of sweep {sweep_dir.sweep_id} {what}, and with it what became of its trials: "
+        f"it does not know {some}",
+        next_action=f"put {shlex.quote(str(sweep_dir.journal))} back from a backup; else {_ANEW}",
+    )
+
+
+def _damaged(sweep_dir: SweepDir, number: int) -> StorageError:
+    return StorageError(
+        f"the journal of sweep {sweep_dir.sweep_id} is damaged: line {number} of "
+        f"{sweep_dir.journal} is no record",
+        next_action=f"put it back from a backup; else {_ANEW}",
+    )
 
 
 def journal_size(sweep_dir: SweepDir) -> int:

@@ -19,7 +19,14 @@ from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage.runs import is_purged, linked
-from hpcflow.storage.sweeps import SweepDir, append, journal_size, read_journal, read_sweep
+from hpcflow.storage.sweeps import (
+    SweepDir,
+    append,
+    journal_size,
+    lost_journal,
+    read_journal,
+    read_sweep,
+)
 from hpcflow.sweeps.budget import Rate, Taken, end_of
 from hpcflow.sweeps.published.publish import publish
 from hpcflow.sweeps.state import SweepProgress, SweepState, Trial, apply, fold
@@ -117,6 +124,28 @@ class Round:
             InputError: it is so.
         """
         _ = self.runs
+
+    def require_journal(self) -> None:
+        """Refuse to go on where the journal has lost trials: they would be sent twice.
+
+        A trial stands in the journal before any run of it is made. So a run that it does not know
+        was in what is gone.
+
+        Raises:
+            OvertakenError: somebody else is adding to it at this moment.
+            StorageError: it is gone, or shorter than it was.
+        """
+        made = self.around.ledger.trial_runs(
+            self.sweep_dir.sweep_id, self.sweep.spec.name, user=self.around.settings.user
+        )
+        known = {run_id for trial in self.progress.trials for run_id in trial.all_runs}
+        # Anybody can write a row into a common ledger; a link in the home is its owner's.
+        lost = [run_id for run_id in made if run_id not in known and self.was_made(run_id)]
+        if not lost:
+            return
+        if journal_size(self.sweep_dir) != self._size:
+            raise OvertakenError
+        raise lost_journal(self.sweep_dir, lost)
 
     def write(self, *records: SweepRecord) -> None:
         """Put it down, on the disk, and let it count.
