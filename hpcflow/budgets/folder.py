@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.budgets.carrying import MARK, budget_from
 from hpcflow.budgets.scope import KINDS, Scope, parse_scope
-from hpcflow.budgets.state import Budget, fold
+from hpcflow.budgets.state import Budget
+from hpcflow.budgets.story import read_budget, read_on
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 from hpcflow.storage.files import (
     FILE_MODE,
     FOLDER_MODE,
     append_line_durably,
     fsync_folder,
-    read_file,
-    read_from,
+    open_regular,
     size_of,
     storage_error,
 )
 from hpcflow.storage.layout import Home
-from hpcflow.storage.locks import lock_file
+from hpcflow.storage.locks import lock_shared_file
+from hpcflow.storage.shared import make_file, make_folder, open_folder
 
 # A site takes long to import, and who only looks needs none.
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class BudgetFolder:
             StorageError: nobody can tell: what may not be spent must not be spent unseen.
         """
         try:
-            self.file(scope).stat()
+            self.file(scope).lstat()
         except FileNotFoundError:
             self._require_mounted()
             return False
@@ -88,11 +89,18 @@ class BudgetFolder:
             StorageError: nobody can tell.
         """
         try:
-            return stat.S_ISDIR(self.path.stat().st_mode)
+            is_link = stat.S_ISLNK(mode := self.path.lstat().st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise storage_error("look at", self.path, error) from error
+        if is_link:
+            raise StorageError(
+                f"{self.path} is a symbolic link: budgets are kept in a folder itself",
+                next_action=f"see where it leads: ls -ld {shlex.quote(str(self.path))}; name that "
+                "folder itself, as `budgets_dir` in the site's file",
+            )
+        return stat.S_ISDIR(mode)
 
     def _require_mounted(self) -> None:
         if self.site is not None and not self.is_there():
@@ -113,7 +121,8 @@ class BudgetFolder:
         found = []
         for kind in KINDS:
             try:
-                names = sorted(os.listdir(self.path / kind))  # noqa: PTH208 - names are enough
+                with open_folder(self.path) as shared, open_folder(kind, within=shared) as folder:
+                    names = sorted(os.listdir(folder))  # noqa: PTH208 - a descriptor
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -146,7 +155,7 @@ class BudgetFolder:
         """
         path = self.file(scope)
         try:
-            status = path.stat()
+            status = path.lstat()
         except FileNotFoundError:
             return Budget(scope)
         except OSError as error:
@@ -158,25 +167,45 @@ class BudgetFolder:
             budget, offset = self._load(scope, whole=False)
             known = _LOOKED[path] = _Looked(status.st_ino, offset, budget)
         elif known.offset < status.st_size:
-            data = read_from(path, known.offset, status.st_size - known.offset, any_owner=True)
-            end = data.rfind(b"\n") + 1
-            fold(known.budget, (line for line in data[:end].split(b"\n") if line))
-            known.offset += end
+            with suppress(FileNotFoundError), self._opened(scope) as file:
+                known.offset = read_on(known.budget, file, known.offset)
         return known.budget
 
     def _load(self, scope: Scope, *, whole: bool) -> tuple[Budget, int]:
         """One budget, and how far its file was read."""
-        path = self.file(scope)
         try:
-            data = read_file(path, any_owner=True)
+            with self._opened(scope) as file:
+                return read_budget(scope, file, whole=whole)
         except FileNotFoundError:
             return Budget(scope), 0
+
+    @contextmanager
+    def _opened(self, scope: Scope) -> Iterator[int]:
+        """The open file of a budget. Of what is shared, its owner may be anybody of the team.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageError: it cannot be read, or a link or anything else is in its place.
+        """
+        path = self.file(scope)
+        try:
+            with open_folder(self.path) as shared, open_folder(scope.kind, within=shared) as kind:
+                descriptor = open_regular(
+                    path.name,
+                    max_bytes=MAX_LINES_FILE_BYTES,
+                    any_owner=self.site is not None,
+                    within=kind,
+                )
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise storage_error("read", path, error) from error
-        # A last line without its end is torn, or being written: it is not there yet.
-        data = data[: data.rfind(b"\n") + 1]
-        budget, begin = (Budget(scope), 0) if whole else _begin(scope, data)
-        return fold(budget, (line for line in data[begin:].split(b"\n") if line)), len(data)
+        try:
+            yield descriptor
+        except OSError as error:
+            raise storage_error("read", path, error) from error
+        finally:
+            os.close(descriptor)
 
     def size(self, scope: Scope) -> int:
         """How long its file is, in bytes; 0 without one.
@@ -197,10 +226,11 @@ class BudgetFolder:
         Raises:
             StorageError: the folder cannot be written, or somebody else is at it for too long.
         """
-        self._make(self.path)
         path = self.path / "lock"
-        self._create(path)
-        with lock_file(path, wait_s=wait_s, clock=clock) as is_reliable:
+        with (
+            self._made(path.name) as (shared, _),
+            lock_shared_file(path, shared, wait_s=wait_s, clock=clock) as is_reliable,
+        ):
             yield is_reliable
 
     def append(self, scope: Scope, lines: list[str]) -> None:
@@ -209,57 +239,47 @@ class BudgetFolder:
         Raises:
             StorageError: they could not be written.
         """
-        path = self.file(scope)
-        self._make(path.parent)
-        self._create(path)
-        append_line_durably(path, "".join(lines), any_owner=True)
+        path, is_shared = self.file(scope), self.site is not None
+        with self._made(path.name, scope.kind) as (_, kind):
+            append_line_durably(path, "".join(lines), any_owner=is_shared, within=kind)
 
-    def _make(self, folder: Path) -> None:
-        """Make ``folder``, as open as the one that is shared."""
+    @contextmanager
+    def _made(self, name: str, kind: str | None = None) -> Iterator[tuple[int, int]]:
+        """The folder, and the one of ``kind`` in it, open, with the file ``name`` in the last one:
+        made where they are missing, as open to others as the folder itself.
+
+        Raises:
+            StorageError: they cannot be made, or a link or anything else is in the place of one.
+        """
         self._require_mounted()
         try:
-            if not folder.is_dir():
-                folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            if self.site is None and not self.path.is_dir():
+                self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                fsync_folder(self.path.parent)
+            with ExitStack() as stack:
+                shared = last = stack.enter_context(open_folder(self.path))
+                mode = FOLDER_MODE
                 if self.site is not None:
-                    folder.chmod(stat.S_IMODE(self.path.stat().st_mode))
-                fsync_folder(folder.parent)
+                    mode = stat.S_IMODE(os.fstat(shared).st_mode)
+                if kind is not None:
+                    if not _is_there(kind, shared):
+                        make_folder(kind, shared, mode)
+                    last = stack.enter_context(open_folder(kind, within=shared))
+                if not _is_there(name, last):
+                    make_file(name, last, mode & 0o666 | FILE_MODE)
+                opened = stack.pop_all()
         except OSError as error:
-            raise storage_error("make", folder, error) from error
-
-    def _create(self, path: Path) -> None:
-        """Make an empty file, which the others of a shared folder may write, too.
-
-        It gets its name last: whoever is killed leaves none that is closed to the others.
-        """
-        if os.path.lexists(path):
-            return
-        try:
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            try:
-                if self.site is not None:
-                    mode = stat.S_IMODE(self.path.stat().st_mode) & 0o666 | FILE_MODE
-                    os.fchmod(descriptor, mode)
-                os.fsync(descriptor)
-                with suppress(FileExistsError):
-                    os.link(name, path)
-            finally:
-                os.close(descriptor)
-                os.unlink(name)  # noqa: PTH108 - a text
-            fsync_folder(path.parent)
-        except OSError as error:
-            raise storage_error("make", path, error) from error
+            raise storage_error("make", self.path / (kind or "") / name, error) from error
+        with opened:
+            yield shared, last
 
 
-def _begin(scope: Scope, data: bytes) -> tuple[Budget, int]:
-    """The newest line that says all that came before, and where the next one begins."""
-    end = len(data)
-    while (found := data.rfind(b"\n" + MARK, 0, end)) >= 0:
-        after = data.index(b"\n", found + 1) + 1
-        try:
-            return budget_from(scope, data[found + 1 : after], at_byte=found + 1), after
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            end = found  # torn or damaged: the one before is as good
-    return Budget(scope), 0
+def _is_there(name: str, within: int) -> bool:
+    try:
+        os.lstat(name, dir_fd=within)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def budgets_of(site: Site, home: Home) -> BudgetFolder:

@@ -44,10 +44,12 @@ def open_regular(
     max_bytes: int | None = None,
     follow: bool = False,
     any_owner: bool = False,
+    within: int | None = None,
 ) -> int:
     """Open a regular file for reading; returns its descriptor. ``OSError`` as it comes.
 
     Args:
+        within: the open folder that a relative ``path`` begins at.
         max_bytes: refuse a larger file; None for no limit.
         follow: accept a link as the last part of ``path``: for files that the user names.
         any_owner: accept files of other users than this one and root.
@@ -57,7 +59,7 @@ def open_regular(
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW, dir_fd=within)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _unsafe(path, "it is a symbolic link") from None

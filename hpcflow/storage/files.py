@@ -170,7 +170,9 @@ def link_tree(source: Path, target: Path) -> None:
     fsync_folder(target)
 
 
-def append_line_durably(path: Path, line: bytes | str, *, any_owner: bool = False) -> None:
+def append_line_durably(
+    path: Path, line: bytes | str, *, any_owner: bool = False, within: int | None = None
+) -> None:
     """Append one line to ``path``, created when missing; on the disk when this returns.
 
     A last line that a crash or a full disk tore is closed first, so that it spoils nothing but
@@ -178,6 +180,8 @@ def append_line_durably(path: Path, line: bytes | str, *, any_owner: bool = Fals
 
     Args:
         any_owner: whether the file may be another user's, as in a folder that several share.
+        within: the open folder that holds it, under the last name of ``path``: of a file that must
+            be there.
 
     Raises:
         StorageError: it is a link, no regular file, or could not be written. Part of the line may
@@ -185,9 +189,12 @@ def append_line_durably(path: Path, line: bytes | str, *, any_owner: bool = Fals
     """
     content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
     try:
-        is_new = not path.exists()
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
-        descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        is_new = within is None and not path.exists()
+        flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        if within is None:
+            descriptor = os.open(path, flags | os.O_CREAT, FILE_MODE)
+        else:
+            descriptor = os.open(path.name, flags, dir_fd=within)
         try:
             require_safe(descriptor, path, any_owner=any_owner)
             _lock_if_possible(descriptor)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import StorageError
-from hpcflow.storage.files import FILE_MODE, storage_error
+from hpcflow.storage.files import FILE_MODE, require_safe, storage_error
 from hpcflow.storage.layout import RunDir
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -63,10 +63,7 @@ def submit_lock(
         StorageError: somebody else is submitting this run (``retryable``, unless the lock must be
             free), or the lock file cannot be opened.
     """
-    try:
-        fd = os.open(run_dir.submit_lock, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    except OSError as error:
-        raise storage_error("lock", run_dir.submit_lock, error) from error
+    fd = _open(run_dir.submit_lock)
     try:
         held = partial(_stuck if must_be_free else _contended, run_dir)
         is_reliable = _acquire(fd, run_dir.submit_lock, wait_s, clock or SystemClock(), held)
@@ -76,18 +73,20 @@ def submit_lock(
 
 
 @contextmanager
-def lock_file(path: Path, *, wait_s: float, clock: Clock | None = None) -> Iterator[bool]:
-    """Hold the lock on ``path``, a file that is there, for the length of a ``with`` block; whether
-    the file system really gave one.
+def lock_shared_file(
+    path: Path, within: int, *, wait_s: float, clock: Clock | None = None
+) -> Iterator[bool]:
+    """Hold the lock on a file that several users share, for the length of a ``with`` block;
+    whether the file system really gave one.
+
+    Args:
+        within: the open folder that has it, under the last name of ``path``.
 
     Raises:
         StorageError: somebody else holds it for longer than ``wait_s`` (``retryable``), or it
             cannot be opened.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise storage_error("lock", path, error) from error
+    fd = _open(path, within)
     try:
         yield _acquire(fd, path, wait_s, clock or SystemClock(), partial(_busy, path))
     finally:
@@ -113,14 +112,34 @@ def try_lock(path: Path) -> Iterator[int | None]:
     Raises:
         StorageError: the lock file cannot be opened.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    except OSError as error:
-        raise storage_error("lock", path, error) from error
+    fd = _open(path)
     try:
         yield fd if _take(fd, path) else None
     finally:
         os.close(fd)
+
+
+def _open(path: Path, within: int | None = None) -> int:
+    """A lock file, made where it is missing; one in a shared folder is there, and may be another
+    user's.
+
+    Raises:
+        StorageError: it cannot be opened, or is no regular file of its own.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        if within is None:
+            fd = os.open(path, flags | os.O_CREAT, FILE_MODE)
+        else:
+            fd = os.open(path.name, flags, dir_fd=within)
+        try:
+            require_safe(fd, path, any_owner=within is not None)
+        except BaseException:
+            os.close(fd)
+            raise
+    except OSError as error:
+        raise storage_error("lock", path, error) from error
+    return fd
 
 
 def _take(fd: int, path: Path) -> bool:

@@ -1,0 +1,204 @@
+"""A teammate may write in the folder of budgets, and puts anything there, at any moment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.budgets.folder import BudgetFolder
+from hpcflow.budgets.records import Change, Limit, Terms
+from hpcflow.budgets.scope import Scope
+from hpcflow.errors import StorageError
+from tests.cli.hostile import KINDS, SECRET, bounded, put
+from tests.storage.runs import CREATED_AT
+
+SCOPE = Scope("project", "vision")
+LINE = Change(CREATED_AT, "ada", Terms({"cost_usd": Limit()})).to_line()
+#: Lines that say nothing: a budget is shared, and who wrote a line is anybody's guess.
+HARMLESS = {"nothing", "noughts", "garbage", "deep lists", "deep objects", "a list", "numbers"}
+HARMLESS |= {"other keys", "file of another user"}
+
+
+def shared(folder: Path) -> BudgetFolder:
+    team = folder / "team"
+    team.mkdir(mode=0o770)
+    team.chmod(0o2770)
+    return BudgetFolder(team, "devcluster")
+
+
+def spend(budgets: BudgetFolder) -> None:
+    """What a submission does."""
+    with budgets.lock(wait_s=0.1):
+        assert budgets.read(SCOPE).skipped == budgets.look(SCOPE).skipped
+        budgets.append(SCOPE, [LINE])
+
+
+class Private:
+    """A folder of the victim, and what it has to stay."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "private"
+        self.path.mkdir(mode=0o700)
+        self.file = self.path / "key"
+        self.file.write_text(SECRET)
+        self.file.chmod(0o600)
+        for name in ("vision.jsonl", "lock"):  # found behind a link, too, if one is followed
+            (self.path / name).write_text(SECRET)
+
+    def require_untouched(self) -> None:
+        assert stat.S_IMODE(self.path.stat().st_mode) == 0o700
+        assert stat.S_IMODE(self.file.stat().st_mode) == 0o600
+        assert sorted(os.listdir(self.path)) == ["key", "lock", "vision.jsonl"]
+        assert {path.read_text() for path in self.path.iterdir()} == {SECRET}
+
+
+def exchange_folders(team: Path, private: Path) -> None:
+    for path in list(team.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+            path.symlink_to(private)
+
+
+def exchange_files(team: Path, private: Path) -> None:
+    for path in [*team.glob("lock"), *team.glob("*/*"), *team.glob(".*"), *team.glob("*/.*")]:
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
+            path.symlink_to(private / "key")
+
+
+def exchange_the_folder(team: Path, private: Path) -> None:
+    if not team.is_symlink():
+        shutil.rmtree(team)
+        team.symlink_to(private)
+
+
+@pytest.mark.parametrize("attack", [exchange_folders, exchange_files, exchange_the_folder])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_no_exchange_at_any_moment_reaches_a_private_folder(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attack: Callable[[Path, Path], None],
+    is_new: bool,
+) -> None:
+    """Before the first, the second … call that looks up, makes or changes a name."""
+    names = ("open", "mkdir", "rename", "link", "unlink", "chmod", "lstat", "stat", "fchmod")
+    real = {name: getattr(os, name) for name in names}
+    for moment in count():
+        place = tmp_path / str(moment)
+        place.mkdir()
+        budgets, private = shared(place), Private(place)
+        if not is_new:
+            spend(budgets)
+        calls = count()
+        is_done = False
+
+        def attacked(name: str, *args: Any, **options: Any) -> Any:
+            nonlocal is_done
+            if next(calls) == moment and not is_done:
+                is_done = True
+                with monkeypatch.context() as patch:
+                    for each, call in real.items():
+                        patch.setattr(os, each, call)
+                    attack(budgets.path, private.path)
+            return real[name](*args, **options)
+
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setattr(os, name, lambda *a, _n=name, **o: attacked(_n, *a, **o))
+            try:
+                spend(budgets)
+            except StorageError:
+                pass
+        private.require_untouched()
+        if not is_done:
+            assert moment > 10
+            return
+
+
+def test_a_private_folder_in_the_place_of_a_new_one_is_not_opened_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = shared(tmp_path)
+    private = budgets.path / "private"
+    private.mkdir(mode=0o700)
+    (private / "key").write_text(SECRET)
+    real = os.mkdir
+
+    def mkdir(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        real(path, mode, dir_fd=dir_fd)
+        (budgets.path / path).rmdir()
+        private.rename(budgets.path / path)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(StorageError, match="somebody else put another folder there"):
+        budgets.append(SCOPE, [LINE])
+    (moved,) = (path for path in budgets.path.iterdir() if (path / "key").exists())
+    assert stat.S_IMODE(moved.stat().st_mode) & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["project", "project/vision.jsonl", "lock"])
+def test_whatever_is_in_a_place_of_ours_is_refused_or_says_nothing(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    budgets = shared(tmp_path)
+    spend(budgets)
+    put(kind, budgets.path / name)
+    is_harmless = name != "project" and kind in HARMLESS or (name, kind) == ("project", "folder")
+
+    with bounded():
+        for act in (budgets.scopes, lambda: budgets.look(SCOPE), lambda: budgets.read(SCOPE)):
+            try:
+                act()
+            except StorageError:
+                assert not is_harmless
+        try:
+            spend(budgets)
+        except StorageError as error:
+            assert not is_harmless, error
+            assert str(budgets.path) in str(error)
+        else:
+            assert is_harmless or (name, kind) == ("lock", "three gigabytes")
+
+
+def test_as_open_as_the_folder_that_is_shared(tmp_path: Path) -> None:
+    budgets = shared(tmp_path)
+    old = os.umask(0o077)
+    try:
+        spend(budgets)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((budgets.path / "project").stat().st_mode) == 0o2770
+    for path in (budgets.file(SCOPE), budgets.path / "lock"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+
+
+def test_a_link_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    budgets = shared(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(budgets.path)
+    with pytest.raises(StorageError, match="symbolic link: budgets are kept in a folder"):
+        spend(BudgetFolder(link, "devcluster"))
+
+
+def test_a_budget_of_half_a_gigabyte_costs_next_to_no_memory(tmp_path: Path) -> None:
+    budgets = shared(tmp_path)
+    spend(budgets)
+    with budgets.file(SCOPE).open("ab") as file:
+        file.truncate(500 << 20)
+        file.write(b"\n" + LINE.encode())
+    tracemalloc.start()
+    try:
+        budget = budgets.read(SCOPE)
+        assert (budget.lines, budget.skipped, len(budget.changes)) == (3, 1, 2)
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
