@@ -36,6 +36,7 @@ from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runs import list_runs
+from hpcflow.terminal import echo_lines
 
 
 def prepare(
@@ -193,7 +194,7 @@ def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
         step = enclosing_step(os.getppid())
         script = prepare(config, list(overrides), site, os.environ, step=step)
     except HpcflowError as error:
-        click.echo(f"error: {error}", err=True)
+        echo_lines(f"error: {error}", err=True)
         sys.exit(error.exit_code)
     os.chdir(script.parent)
     with (script.parent / "out.log").open("ab") as log:

@@ -9,6 +9,7 @@ import click
 from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.budgets.folder import BudgetFolder
@@ -144,9 +145,7 @@ def ls_command(site: str | None, as_json: bool) -> int:
         print_budgets(budgets, now)
         warn_about(budgets, now)
     else:
-        click.echo(
-            "no budget is set; set one: hpcflow budget set project:NAME --hard 500 --soft 400"
-        )
+        echo("no budget is set; set one: hpcflow budget set project:NAME --hard 500 --soft 400")
     return 0
 
 
@@ -177,7 +176,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
     if budget.terms is not None:
         print_budgets([budget], now)
     else:
-        click.echo(f"{budget.scope} was removed, and nothing is held against it")
+        echo(f"{budget.scope} was removed, and nothing is held against it")
     print_details(budget, now)
     warn_about([budget], now)
     return 0
@@ -203,7 +202,7 @@ def remove_command(scope: str, why: str | None, site: str | None, as_json: bool)
     if as_json:
         print_json({"scope": str(wanted), "removed": True})
     else:
-        click.echo(f"{wanted} is removed; its history: hpcflow budget show {wanted}")
+        echo(f"{wanted} is removed; its history: hpcflow budget show {wanted}")
     return 0
 
 

@@ -7,12 +7,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.room import warnings_of
-from hpcflow.cli.output import safe
 from hpcflow.cli.session import warn
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from hpcflow.budgets.records import Change
@@ -83,9 +81,7 @@ def _text(value: Decimal | None) -> str | None:
 
 def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
     """As a table: a line for each unit that is limited."""
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("BUDGET", overflow="fold")
@@ -102,7 +98,7 @@ def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
             is_soft = limit.soft is not None and used.taken > limit.soft
             style = "red" if left is not None and left <= 0 else "yellow" if is_soft else ""
             table.add_row(
-                Text(safe(str(budget.scope))),
+                cell(str(budget.scope)),
                 words,
                 f"{used.spent:.2f}{'?' if used.unknown else ''}",
                 f"{used.committed:.2f}",
@@ -110,7 +106,7 @@ def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
                 "month" if budget.terms is not None and budget.terms.per_month else "",
                 style=style,
             )
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(soft_wrap=True)
     if not console.is_terminal:
         console.width = _ANY_WIDTH  # what a pipe reads is searched, not looked at
     console.print(table)
@@ -126,20 +122,23 @@ def print_details(budget: Budget, now: datetime) -> None:
 
     if budget.opened_at is not None and any(map(budget.opening.amounts.of, UNITS)):
         before = words(budget.opening.amounts)
-        click.echo(f"\nspent before it was set on {budget.opened_at:%Y-%m-%d}: {before}")
+        echo()
+        echo(f"spent before it was set on {budget.opened_at:%Y-%m-%d}: {before}")
     open_ones = budget.committed_to()
     if open_ones:
         count = "1 attempt" if len(open_ones) == 1 else f"{len(open_ones)} attempts"
-        click.echo(f"\ncommitted to {count} that wait or run:")
+        echo()
+        echo(f"committed to {count} that wait or run:")
     for entry in open_ones:
         so_far = f", about {words(entry.so_far(now))} so far" if entry.began_at else ""
-        click.echo(
+        echo(
             f"  {safe(entry.run_id)}, attempt {entry.attempt}, of {safe(entry.by)}: "
             f"at most {words(entry.amounts)}{so_far}"
         )
-    click.echo("\nchanges:")
+    echo()
+    echo("changes:")
     for change in budget.changes:
-        click.echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {safe(change.by)}  {_said(change)}")
+        echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {safe(change.by)}  {_said(change)}")
     if budget.skipped:
         warn(
             f"{budget.skipped} lines of its file say nothing: torn, damaged, or of a newer version"

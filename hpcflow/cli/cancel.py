@@ -11,6 +11,7 @@ from hpcflow.cli.arguments import json_option, runs_argument
 from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
@@ -83,13 +84,13 @@ def _end(session: Session, each: _Cancelled) -> None:
 def _say(each: _Cancelled) -> None:
     if each.error is not None:
         if each.run_dir is not None:
-            click.echo(f"{each.run_id}: ", nl=False, err=True)
+            echo(f"{each.run_id}: ", nl=False, err=True)
         say_error(each.error)
         if each.job_id is not None:
             click.echo(f"{each.run_id}: job {each.job_id} is being ended all the same")
     else:
         job = f"job {each.job_id} is being ended" if each.job_id else "no job of it was alive"
-        click.echo(f"{each.run_id}: {job}")
+        echo(f"{each.run_id}: {job}")
 
 
 def _as_json(each: _Cancelled) -> dict[str, Any]:

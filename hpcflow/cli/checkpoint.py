@@ -12,10 +12,11 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.checkpoint_export import command as export_command
-from hpcflow.cli.output import metric_text, print_json, safe
+from hpcflow.cli.output import metric_text, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
 from hpcflow.model.units import format_bytes
+from hpcflow.terminal import cell, echo, make_console, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
@@ -65,7 +66,7 @@ def ls_command(run: str, as_json: bool) -> int:
             }
         )
     elif not seen.found and not seen.hidden:
-        click.echo(f"{seen.run_id} has no checkpoints")
+        echo(f"{seen.run_id} has no checkpoints")
     else:
         _print_table(seen, kept)
     return 0
@@ -105,10 +106,10 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
         "metrics": safe(metric_text(dict(found.metrics))),
         "size": format_bytes(found.size_bytes),
     }
-    click.secho(f"train step {found.train_step}", bold=True)
+    echo(f"train step {found.train_step}", bold=True)
     for key, value in lines.items():
         if value:
-            click.echo(f"  {key:<8} {value}")
+            echo(f"  {key:<8} {value}")
     if files:
         _print_files(files)
     return 0
@@ -144,7 +145,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
             results.append({"train_step": each.train_step, "is_whole": why is None, "why": why})
             if not as_json:
                 said = "whole" if why is None else f"not whole: {safe(why)}"
-                click.echo(f"train step {each.train_step}: {said}")
+                echo(f"train step {each.train_step}: {said}")
     if as_json:
         print_json({"run_id": seen.run_id, "checkpoints": results})
     return 0 if all(each["is_whole"] for each in results) else 1
@@ -202,11 +203,9 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
 
 
 def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = make_console()
     if not console.is_terminal:
         console.width = 1000
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -221,35 +220,33 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
             _time(each.created_at),
             "" if each.attempt is None else str(each.attempt),
             format_bytes(each.size_bytes),
-            Text(safe(f"{each.state}: {each.why}" if each.why else each.state)),
-            Text(safe(why)),
-            Text(safe(metric_text(dict(each.metrics)))),
+            cell(f"{each.state}: {each.why}" if each.why else each.state),
+            cell(why),
+            cell(metric_text(dict(each.metrics))),
         )
     for hidden in seen.hidden:
         state = f"{hidden.state}: {hidden.why}" if hidden.why else hidden.state
         size = format_bytes(hidden.size_bytes)
-        table.add_row(str(hidden.train_step), "", "", "", size, Text(state), "", "")
+        table.add_row(str(hidden.train_step), "", "", "", size, cell(state), "", "")
     console.print(table)
     total = _sum(seen.found) + _sum(seen.hidden)
     words = f"{len(seen.found)} checkpoints" if len(seen.found) != 1 else "1 checkpoint"
-    click.echo(f"{words}, {format_bytes(total)}")
+    echo(f"{words}, {format_bytes(total)}")
 
 
 def _print_files(files: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table("file", "size", "sha256")
     for name, entry in sorted(files.items()):
         facts = entry if isinstance(entry, dict) else {}
         size = facts.get("size_bytes")
         table.add_row(
-            Text(safe(name)),
+            cell(name),
             format_bytes(size) if isinstance(size, int) else "",
-            Text(safe(str(facts.get("sha256", ""))[:16])),
+            cell(str(facts.get("sha256", ""))[:16]),
         )
-    Console(highlight=False).print(table)
+    make_console().print(table)
 
 
 def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
@@ -258,21 +255,21 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
     verb = "would remove" if is_dry else "removed"
     for each in pruned.gone:
         torn = f"  ({safe(each.why)})" if each.why else ""
-        click.echo(f"{verb} train step {each.train_step}  {format_bytes(each.size_bytes)}{torn}")
+        echo(f"{verb} train step {each.train_step}  {format_bytes(each.size_bytes)}{torn}")
     for hidden in pruned.leftovers:
         size = format_bytes(hidden.size_bytes)
-        click.echo(f"{verb} {hidden.path.name}  {size}  ({hidden.why})")
+        echo(f"{verb} {hidden.path.name}  {size}  ({hidden.why})")
     for train_step, why in sorted(pruned.kept.items()):
         for reason in (BEING_MIRRORED, DUE):
             if reason in why:
-                click.echo(f"kept train step {train_step}  ({reason})")
+                echo(f"kept train step {train_step}  ({reason})")
     if pruned.gone or pruned.leftovers:
-        click.echo(f"{'would free' if is_dry else 'freed'} {format_bytes(pruned.freed_bytes)}")
+        echo(f"{'would free' if is_dry else 'freed'} {format_bytes(pruned.freed_bytes)}")
     elif pruned.rule is None:
-        click.echo("nothing to remove: the config of the run says keep_last: all")
-        click.echo("  → keep fewer all the same: --keep-last N", err=True)
+        echo("nothing to remove: the config of the run says keep_last: all")
+        echo("  → keep fewer all the same: --keep-last N", err=True)
     else:
-        click.echo("nothing to remove")
+        echo("nothing to remove")
 
 
 def _found_json(run_dir: RunDir, found: Found) -> dict[str, Any]:
@@ -308,19 +305,17 @@ def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("", total=total_bytes, visible=False)
+    with progress(*columns, TimeElapsedColumn(), err=True, transient=True) as bar:
+        task = bar.add_task("", total=total_bytes, visible=False)
         before = 0
 
         def look_at(found: Found) -> None:
             nonlocal before
             told = f"reading train step {found.train_step}"
-            progress.update(task, description=told, advance=before, visible=True)
+            bar.update(task, description=told, advance=before, visible=True)
             before = found.size_bytes
 
         yield look_at

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_bytes
+from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Survey
@@ -60,7 +61,7 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
             }
         )
     else:
-        click.echo(
+        echo(
             f"train step {found.train_step} of {seen.run_id}: {len(files)} files, "
             f"{format_bytes(size_bytes)}, copied to {safe(str(target))}"
         )
@@ -90,11 +91,9 @@ def _progress(found: Found) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
-        Progress,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
@@ -102,6 +101,6 @@ def _progress(found: Found) -> Iterator[Callable[[int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     more = (TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"copying train step {found.train_step}", total=found.size_bytes)
-        yield lambda size_bytes: progress.update(task, advance=size_bytes)
+    with progress(*columns, *more, err=True, transient=True) as bar:
+        task = bar.add_task(f"copying train step {found.train_step}", total=found.size_bytes)
+        yield lambda size_bytes: bar.update(task, advance=size_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import click
+from hpcflow.terminal import echo, safe
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,12 @@ def print_columns(names: Sequence[str], numbers: Sequence[str], rows: Sequence[R
     def width(text: str) -> int:
         return len(text) if text.isascii() else cell_len(text)
 
-    everything = [Row(names, numbers, is_bold=True), *rows]
+    everything = [
+        Row([*map(safe, row.names)], [*map(safe, row.numbers)], is_bold=row.is_bold)
+        for row in (Row(names, numbers, is_bold=True), *rows)
+    ]
     columns = zip(*([*row.names, *row.numbers] for row in everything), strict=True)
     widths = [max(map(width, column)) for column in columns]
-    lines = []
     for row in everything:
         cells = [
             text + " " * (wide - width(text)) if index < len(names) else text.rjust(wide)
@@ -40,5 +42,4 @@ def print_columns(names: Sequence[str], numbers: Sequence[str], rows: Sequence[R
             )
         ]
         line = "  ".join(cells).rstrip()
-        lines.append(click.style(line, bold=True) if row.is_bold else line)
-    click.echo("\n".join(lines))
+        echo(line, bold=row.is_bold or None)

@@ -14,8 +14,9 @@ from hpcflow.cli.cost_rows import kept, rows, running, since_option, until_optio
 from hpcflow.cli.cost_showback import showback_command
 from hpcflow.cli.cost_table import as_csv, print_storage, print_table, storage_values, values
 from hpcflow.cli.cost_wasted import wasted_command
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
+from hpcflow.terminal import echo, echo_lines, safe
 
 _BY: Final = ("project", "user", "run", "sweep", "partition", "gpu_type", "month", "cause")
 #: Runs on a page whose waste is explained.
@@ -98,18 +99,18 @@ def report_command(
             }
         )
     elif in_csv:
-        click.echo(as_csv(found, storage), nl=False)
+        echo_lines(as_csv(found, storage), nl=False)
     elif html is not None:
-        click.echo(safe(str(html)))
+        echo(safe(str(html)))
     elif not found.lines and not storage.lines:
-        click.echo("nothing has ended in this time, and nothing runs")
+        echo("nothing has ended in this time, and nothing runs")
     else:
         from hpcflow.costs.words import notes_of_keeping
 
         print_table(found)
         print_storage(storage)
         for note in notes_of_keeping(checkpoints):
-            click.echo(note)
+            echo(note)
     return 0
 
 

@@ -9,8 +9,9 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.costs.audit import Audit, Unknown
@@ -54,29 +55,29 @@ def audit_command(
 
 def _print(found: Audit) -> None:
     for each in found.differences:
-        click.echo(
+        echo(
             f"{each.run_id}, attempt {each.attempt}, job {each.job_id}: {each.what}: billed "
             f"{each.billed}, now {each.now}"
         )
     for job in found.unknown:
-        click.echo(
+        echo(
             f"job {job.job_id}, {safe(job.job_name)}, {safe(job.raw_state)}: {job.why}: "
             f"{job.hours:.2f} hours, {job.gpu_hours:.2f} GPU hours, {_usd(job)}; see it: "
             f"sacct -X -D -j {job.job_id}"
         )
     if found.helpers:
         hours = sum(job.hours for job in found.helpers)
-        click.echo(
+        echo(
             f"{len(found.helpers)} jobs of hpcflow itself, which belong to no run: {hours:.2f} "
             "hours, in no bill"
         )
     if found.uncheckable:
-        click.echo(
+        echo(
             f"{found.uncheckable} bills cannot be checked: no accounting that is asked here knows "
             "of them"
         )
     agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
-    click.echo(f"{agree} of {found.checked} bills agree with accounting")
+    echo(f"{agree} of {found.checked} bills agree with accounting")
 
 
 def _usd(job: Unknown) -> str:

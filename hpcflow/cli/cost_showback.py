@@ -14,8 +14,9 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.columns import Row, print_columns
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.cost_table import amounts, plain
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
+from hpcflow.terminal import echo, echo_lines, safe
 
 if TYPE_CHECKING:
     from hpcflow.costs.showback import Member, Team
@@ -62,9 +63,9 @@ def showback_command(
     if as_json:
         print_json({"by": key, "teams": [_team(key, team) for team in found]})
     elif in_csv:
-        click.echo(_csv(key, found), nl=False)
+        echo_lines(_csv(key, found), nl=False)
     elif not found:
-        click.echo("nothing has ended in this time")
+        echo("nothing has ended in this time")
     else:
         _print(key, found)
     return 0
@@ -118,4 +119,4 @@ def _print(key: str, found: Sequence[Team]) -> None:
     print_columns((key.upper(), "USER"), numbers, rows)
     in_hours = sorted({team.unit.name for team in found} - {"USD"})
     if in_hours:
-        click.echo(f"shares are of the {' or '.join(in_hours)} where not all has a price in USD")
+        echo(f"shares are of the {' or '.join(in_hours)} where not all has a price in USD")

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from hpcflow.cli.columns import Row, print_columns
-from hpcflow.cli.output import safe
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.costs.report import Line, Report
@@ -108,7 +106,7 @@ def print_storage(kept: StorageReport) -> None:
 
     rows = [row(line, [*(name or "-" for name in line.by), line.place]) for line in kept.lines]
     rows.append(row(kept.total, ["total", *[""] * len(kept.keys)]))
-    click.echo()
+    echo()
     print_columns(
         [key.upper() for key in (*kept.keys, "checkpoints in")],
         ["GB-MONTHS", "USD", "GB FETCHED", "USD"],
@@ -143,4 +141,4 @@ def print_table(found: Report) -> None:
         rows,
     )
     for note in notes(found.total):
-        click.echo(note)
+        echo(note)

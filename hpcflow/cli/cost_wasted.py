@@ -11,8 +11,9 @@ import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.costs.wasted import WastedRun
@@ -57,7 +58,7 @@ def wasted_command(
     if as_json:
         print_json([_values(each) for each in found])
     elif not found:
-        click.echo("nothing was wasted by what has ended in this time")
+        echo("nothing was wasted by what has ended in this time")
     else:
         _print(found)
     return 0
@@ -75,6 +76,6 @@ def _print(found: Sequence[WastedRun]) -> None:
     for each in found:
         usd = "?" if each.wasted_usd is None else f"{each.wasted_usd:.2f}"
         hours = f"{each.wasted_gpu_hours:.2f} GPU hours, {each.wasted_hours:.2f} hours"
-        click.secho(safe(each.run_id), bold=True, nl=False)
-        click.echo(f"  {usd} USD, {hours}, {each.share:.0%} of its time: {each.why}")
-        click.echo(f"  \N{RIGHTWARDS ARROW} {safe(each.next_action)}")
+        echo(safe(each.run_id), bold=True, nl=False)
+        echo(f"  {usd} USD, {hours}, {each.share:.0%} of its time: {each.why}")
+        echo(f"  \N{RIGHTWARDS ARROW} {safe(each.next_action)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -15,10 +14,11 @@ import click
 
 from hpcflow.cli.arguments import finite, json_option
 from hpcflow.cli.daemon_install import install_command, uninstall_command
-from hpcflow.cli.output import error_json, jsonable, print_json, safe, say_error
+from hpcflow.cli.output import error_json, jsonable, print_json, say_error
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.sweep_words import report_lines, safe_lines
+from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import HpcflowError, InputError
+from hpcflow.terminal import echo, echo_json, safe, safe_lines
 
 if TYPE_CHECKING:
     from hpcflow.ledger.lease import Lease
@@ -118,22 +118,22 @@ def status_command(as_json: bool) -> int:
     elif problem is not None:
         say_error(problem)
     elif lease is None:
-        click.echo("nobody ever was; start one: hpcflow daemon, or hpcflow daemon --once from cron")
+        echo("nobody ever was; start one: hpcflow daemon, or hpcflow daemon --once from cron")
     else:
         word = "is" if is_alive else "was"
-        click.echo(
+        echo(
             f"process {lease.pid} on {lease.host} {word} at it; "
             f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         if has_died and lease.is_alive(session.clock.now()):
-            click.echo(
+            echo(
                 "it died without giving its lease back; another one acts from "
                 f"{lease.expires_at:%H:%M:%S} UTC on"
             )
     if not as_json:
         for name, what in installed.items():
             text = f"not known: {what.message}" if isinstance(what, HpcflowError) else what
-            click.echo(f"installed by --{name}: {text}")
+            echo(f"installed by --{name}: {text}")
     if problem is not None:
         return problem.exit_code
     return 0 if is_alive else 1
@@ -241,7 +241,7 @@ class _Log:
         if not self._as_json:
             self._say_decisions(report)
         elif _has_news(report) or problems:
-            click.echo(_json_line(self._session, report))
+            echo_json(_json_values(self._session, report))
 
     def say_sweep(self, report: TickReport) -> None:
         """The same of a round of a sweep."""
@@ -255,14 +255,14 @@ class _Log:
         if not report.has_news:
             return
         if self._as_json:
-            click.echo(json.dumps(jsonable({"at": now, "sweep": report})))
+            echo_json(jsonable({"at": now, "sweep": report}))
         for line in () if self._as_json else report_lines(report, now):
-            click.echo(line)
+            echo(line)
 
     def _say_decisions(self, report: Report) -> None:
         now = self._session.clock.now()
         for run_id, job_id in report.lifted.items():
-            click.echo(
+            echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  start now"
                 f"  (restarted: Slurm restarted its job and let it wait), job {job_id}"
             )
@@ -271,28 +271,28 @@ class _Log:
             until = (
                 f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
             )
-            click.echo(
+            echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
                 f"  ({decision.rule}: {safe(decision.why)}){then}"
             )
         for run_id, job_id in report.standbys.items():
-            click.echo(
+            echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  standby"
                 f"  (wanted: it waits for the end of the attempt that runs), job {job_id}"
             )
         for run_id, decision in report.restores.items():
             if run_id not in report.decisions:
-                click.echo(
+                echo(
                     f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}"
                     f"  ({decision.rule}: {safe(decision.why)})"
                 )
         for run_id, verdict in report.stalls.items():
-            click.echo(
+            echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
                 f"  ({verdict.rule}: {safe(verdict.why)})"
             )
         for run_id, why in report.overspent.items():
-            click.echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  notice  (over_budget: {safe(why)})")
+            echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  notice  (over_budget: {safe(why)})")
 
 
 def _has_news(report: Report) -> bool:
@@ -309,6 +309,5 @@ def _has_news(report: Report) -> bool:
     )
 
 
-def _json_line(session: Session, report: Report) -> str:
-    said: dict[str, Any] = {"at": session.clock.now(), **jsonable(report)}
-    return json.dumps(jsonable(said))
+def _json_values(session: Session, report: Report) -> Any:
+    return jsonable({"at": session.clock.now(), **jsonable(report)})

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import error_json, print_json, safe, say_error
+from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
+from hpcflow.terminal import ask, echo, echo_lines, safe
 
 if TYPE_CHECKING:
     from hpcflow.requeue.install.way import Way
@@ -76,20 +77,20 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
     """
     plan = way.plan()
     if not as_json:
-        click.echo(f"This is written, {plan}")
+        echo_lines(f"This is written, {plan}")
     if not yes:
         if as_json or not sys.stdin.isatty():
             raise InputError(
                 "nothing was written: there is no terminal to ask at", next_action="add --yes"
             )
-        if not click.confirm("Write it?"):
-            click.echo("nothing was written")
+        if not ask("Write it?"):
+            echo("nothing was written")
             return 1
     note = way.install()
     if as_json:
         print_json({"way": way.name, "written": plan, "note": note})
     else:
-        click.echo(f"installed; {note}\nsee: {look}")
+        echo_lines(f"installed; {note}\nsee: {look}")
     return 0
 
 
@@ -157,7 +158,7 @@ def take_away(
         print_json({"removed": removed, "errors": said})
     else:
         for what in removed.values():
-            click.echo(f"removed: {what}")
+            echo(f"removed: {what}")
         for each in errors.values():
             if each in failed:
                 say_error(each)
@@ -171,9 +172,9 @@ def take_away(
 def say_others(others: list[str], home: Path) -> None:
     """That nothing of this cluster and home is installed, but maybe of others."""
     if not others:
-        click.echo("nothing is installed")
+        echo("nothing is installed")
         return
-    click.echo(
+    echo_lines(
         f"nothing is installed for this cluster with HPCFLOW_HOME={home}, but elsewhere:\n  "
         + "\n  ".join(map(safe, others))
         + "\nto take one away, set SLURM_CONF and HPCFLOW_HOME as they stand in it, then try again"

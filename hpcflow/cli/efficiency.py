@@ -10,10 +10,11 @@ import click
 
 from hpcflow.cli.arguments import complete_run, json_option
 from hpcflow.cli.cost_rows import since_option
-from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -80,18 +81,18 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
         print_json(_values(run_id, uses, found))
         return 0
     if not uses:
-        click.echo(f"{run_id} has not begun yet")
+        echo(f"{run_id} has not begun yet")
         return 0
     _print(run_id, uses)
     for use in idle:
         if use.measured is not None:
             warn(idle_text(use.measured.gpus_idle, use.measured.gpus_idle_names))
     for each in found.advice:
-        click.echo(f"  → {safe(each.text)}")
+        echo(f"  → {safe(each.text)}")
         if each.key is not None:
-            click.echo(f"      --set {each.key}={each.value}")
+            echo(f"      --set {each.key}={each.value}")
     for nothing in found.nothing:
-        click.secho(f"  {nothing.what}: {safe(nothing.why)}", dim=True)
+        echo(f"  {nothing.what}: {safe(nothing.why)}", dim=True)
     return 0
 
 
@@ -152,9 +153,8 @@ def _values(run_id: str, uses: list[Use], found: Advised) -> dict[str, Any]:
 
 def _print(run_id: str, uses: list[Use]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
-    click.secho(run_id, bold=True)
+    echo(run_id, bold=True)
     table = Table(box=None, pad_edge=False)
     for title in ("ATTEMPT", "CAUSE"):
         table.add_column(title, no_wrap=True)
@@ -162,16 +162,15 @@ def _print(run_id: str, uses: list[Use]) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for use in uses:
         cells = (str(use.attempt), use.cause or ("running" if use.is_running else ""))
-        table.add_row(*(Text(cell) for cell in (*cells, *_cells(use))))
+        table.add_row(*(cell(text) for text in (*cells, *_cells(use))))
     _show(table)
-    click.echo("used/asked for, on a node; ? is what nobody knows")
+    echo("used/asked for, on a node; ? is what nobody knows")
 
 
 def _show(table: Table) -> None:
     """Whole, also where it is wider than the terminal: half of a number is none."""
-    from rich.console import Console
 
-    Console(highlight=False, soft_wrap=True, width=_WIDEST).print(table)
+    make_console(soft_wrap=True, width=_WIDEST).print(table)
 
 
 def _cells(use: Use) -> list[str]:
@@ -228,7 +227,7 @@ def _across(
         said = [_line_values(key, line) for line in lines]
         print_json({"by": key, "lines": said, "total": _line_values(key, total)})
     elif not lines:
-        click.echo("nothing has run in this time")
+        echo("nothing has run in this time")
     else:
         _print_lines(key, lines, total)
     return 0
@@ -249,7 +248,6 @@ def _line_values(key: str, line: Line) -> dict[str, Any]:
 
 def _print_lines(key: str, lines: list[Line], total: Line) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     table.add_column(key.upper(), overflow="fold")
@@ -257,7 +255,7 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for line in [*lines, total]:
         table.add_row(
-            Text("total" if line is total else safe(line.by) or "-"),
+            cell("total" if line is total else safe(line.by) or "-"),
             str(len(line.run_ids)),
             str(line.attempts),
             str(line.measured),
@@ -270,7 +268,7 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
             style="bold" if line is total else "",
         )
     _show(table)
-    click.echo("shares of what was asked for that were used, of the attempts that were SEEN")
+    echo("shares of what was asked for that were used, of the attempts that were SEEN")
 
 
 def _share(used: float, had: float) -> str:

@@ -9,10 +9,11 @@ from typing import Any, Final
 import click
 
 from hpcflow.cli.arguments import json_option, site_option
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import format_bytes
+from hpcflow.terminal import echo, safe
 
 #: Words of :mod:`hpcflow.sizing.gpu_memory`, which is imported when it is needed.
 _PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
@@ -120,8 +121,8 @@ def command(
     _print(parts, {name: (mb, found.fits(mb)) for name, mb in types.items()})
     shape = f"{model.layers} layers of width {model.hidden} with {model.heads} heads"
     if batch is not None and (layers is None or hidden is None or heads is None):
-        click.echo(f"taken for: {shape}; say --layers, --hidden and --heads if it is another")
-    click.echo("on top come CUDA, NCCL, fragmentation: a tenth of the GPU should stay free")
+        echo(f"taken for: {shape}; say --layers, --hidden and --heads if it is another")
+    echo("on top come CUDA, NCCL, fragmentation: a tenth of the GPU should stay free")
     return 0
 
 
@@ -139,15 +140,15 @@ def _gpu_types(site: str | None) -> dict[str, int]:
 
 def _print(parts: dict[str, float | None], types: dict[str, tuple[int, bool]]) -> None:
     def line(name: str, said: str, **style: Any) -> None:
-        click.secho(f"  {name:<17} {said:>10}", **style)
+        echo(f"  {name:<17} {said:>10}", **style)
 
-    click.echo("on each GPU")
+    echo("on each GPU")
     for name, size in parts.items():
         said = "?" if size is None else format_bytes(round(size))
         line(name, said, bold=name == "total")
     if parts["activations"] is None:
-        click.echo("without activations: say --batch and --sequence")
+        echo("without activations: say --batch and --sequence")
     enough = "would hold these" if parts["activations"] is None else "would do"
     for name, (mb, fits) in sorted(types.items(), key=lambda each: (each[1][0], each[0])):
         word = enough if fits else "is too small"
-        click.echo(f"  {safe(name)} with {format_bytes(mb << 20)} {word}")
+        echo(f"  {safe(name)} with {format_bytes(mb << 20)} {word}")

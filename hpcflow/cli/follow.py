@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import click
-
-from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, safe
+from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.derive import STANDBY_DUE
@@ -18,6 +16,7 @@ from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
+from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -138,11 +137,11 @@ def is_still(run: RunView) -> bool:
 def _say(run: RunView, *, can_go_on: bool) -> None:
     cause = f" ({run.cause.value})" if run.cause else ""
     colour = "green" if run.state is RunState.COMPLETED else "red"
-    click.secho(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
-    click.echo(f"  {safe(metric_text(run.metrics))}" if run.metrics else "")
+    echo(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
+    echo(f"  {safe(metric_text(run.metrics))}" if run.metrics else "")
     if run.state is not RunState.COMPLETED and can_go_on:
-        click.echo(f"  what it printed  hpcflow logs {run.run_id}")
-        click.echo(f"  go on            hpcflow resume {run.run_id}")
+        echo(f"  what it printed  hpcflow logs {run.run_id}")
+        echo(f"  go on            hpcflow resume {run.run_id}")
 
 
 @contextmanager
@@ -152,7 +151,7 @@ def _view(*, live: bool) -> Iterator[View]:
     elif not sys.stdout.isatty():
         yield _Lines()
     else:
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
 
         # Metric names are the program's, and would be read as markup.
         columns = (
@@ -160,8 +159,8 @@ def _view(*, live: bool) -> Iterator[View]:
             BarColumn(),
             TextColumn("{task.fields[info]}", markup=False),
         )
-        with Progress(*columns) as progress:
-            yield _Bar(progress)
+        with progress(*columns) as bar:
+            yield _Bar(bar)
 
 
 class _Silent:
@@ -178,7 +177,7 @@ class _Lines:
     def update(self, run: RunView) -> None:
         line = f"{run.state.value}  {_progress(run)}".rstrip()
         if line != self._last:
-            click.echo(line)
+            echo(line)
             self._last = line
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import STATE_COLOURS, print_json, safe
+from hpcflow.cli.output import STATE_COLOURS, print_json
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_duration
+from hpcflow.terminal import echo, make_console, safe
 
 if TYPE_CHECKING:
     from hpcflow.requeue.history import Chapter, Entry, Story
@@ -78,21 +79,20 @@ def command(run: str, as_json: bool) -> int:
         return 0
     now = session.clock.now()
     cause = f" ({view.cause.value})" if view.cause and view.cause.value != view.state.value else ""
-    click.secho(run_id, bold=True, nl=False)
-    click.secho(f"  {view.state.value}{cause}", fg=STATE_COLOURS.get(view.state.value))
+    echo(run_id, bold=True, nl=False)
+    echo(f"  {view.state.value}{cause}", fg=STATE_COLOURS.get(view.state.value))
     if view.next_action:
         is_ahead = view.next_at is not None and view.next_at > now
         until = f", not before {view.next_at:{_TIME}}" if is_ahead else ""
-        click.echo(f"next: {view.next_action}{until}")
+        echo(f"next: {view.next_action}{until}")
     for line in timeline(story, now, _width()):
-        click.echo(line)
+        echo(line)
     return 0
 
 
 def _width() -> int | None:
-    from rich.console import Console
 
-    console = Console()
+    console = make_console()
     # What a pipe reads is searched, not looked at: each thing stands on one line.
     return console.width if console.is_terminal else None
 

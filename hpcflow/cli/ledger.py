@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import click
 
 from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, SiteError
+from hpcflow.terminal import echo, progress, safe
 
 
 @click.group("ledger", short_help="The ledger: rebuild, check, upgrade.")
@@ -53,7 +54,7 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
     if as_json:
         print_json(summary)
     else:
-        click.echo(f"{summary.runs} runs, {summary.lines} lines")
+        echo(f"{summary.runs} runs, {summary.lines} lines")
     return 1 if summary.problems else 0
 
 
@@ -77,13 +78,13 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
     if as_json:
         print_json(found)
         return 1 if found.problems else 0
-    click.echo(f"{len(found.runs)} runs, {found.lines} lines")
+    echo(f"{len(found.runs)} runs, {found.lines} lines")
     for ids, what in (
         (found.ahead, "of which the ledger has read more than the store has: they were kept"),
         (found.others, "of other people: they were left out"),
     ):
         if ids:
-            click.echo(f"{len(ids)} runs {what}")
+            echo(f"{len(ids)} runs {what}")
     return 1 if found.problems else 0
 
 
@@ -93,13 +94,12 @@ def _count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
     if not shown or not sys.stderr.isatty():
         yield lambda _done, _all: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, number: progress.update(task, completed=done, total=number)
+    with progress(*columns, err=True, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, number: bar.update(task, completed=done, total=number)
 
 
 @command.command("check")
@@ -131,11 +131,11 @@ def check_command(as_json: bool) -> int:
         return 1 if differences else 0
     for next_action, texts in found.items():
         for text in texts:
-            click.echo(text)
+            echo(text)
         if texts:
-            click.echo(f"  → {next_action}", err=True)
+            echo(f"  → {next_action}", err=True)
     if not differences:
-        click.echo(f"{len(run_dirs)} runs: the ledger says what the files say")
+        echo(f"{len(run_dirs)} runs: the ledger says what the files say")
     return 1 if differences else 0
 
 
@@ -151,7 +151,7 @@ def upgrade_command(as_json: bool) -> int:
     if as_json:
         print_json({"ledger": str(url), "version": HEAD})
     else:
-        click.echo(f"the ledger {url} has the tables of version {HEAD}")
+        echo(f"the ledger {url} has the tables of version {HEAD}")
         # A newer hpcflow may take more from the files than an older one did.
-        click.echo("  → read your runs anew: hpcflow ledger rebuild")
+        echo("  → read your runs anew: hpcflow ledger rebuild")
     return 0

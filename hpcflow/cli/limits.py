@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option, site_option
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import SchedulerUnavailable, Where
+from hpcflow.terminal import Styled, cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
         known = {"has_accounting": False, "accounts": [], "qos": [], "partitions": []}
         print_json({"site": site, "user": user, **known, "missing": []})
     else:
-        click.echo(
+        echo(
             f"{safe(site)} has no accounting that answers: there are no accounts, limits or fair "
             "shares to show; see its partitions: hpcflow site show"
         )
@@ -86,28 +87,25 @@ def _json(
 
 
 def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> None:
-    from rich.console import Console
 
     from hpcflow.outlook.limits import account_lines, qos_lines
 
     accounts, qos = account_lines(standing), qos_lines(standing)
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(soft_wrap=True)
     if not accounts:
-        click.echo(
-            f"Slurm knows no account of {standing.user}; jobs need none where it enforces none"
-        )
+        echo(f"Slurm knows no account of {standing.user}; jobs need none where it enforces none")
     else:
         console.print(_accounts(accounts))
     for line in accounts:
         if line.meaning:
-            click.echo(safe(line.meaning))
+            echo(safe(line.meaning))
     if not standing.are_limits_enforced:
-        click.echo("this cluster does not enforce limits: they keep no job from starting")
+        echo("this cluster does not enforce limits: they keep no job from starting")
     for line in accounts:
         where = f", partition {line.partition}" if line.partition else ""
         _limits(f"account {line.account}{where}", line.limits)
     if qos:
-        click.echo()
+        echo()
         console.print(_qos(qos))
     for each in qos:
         _limits(f"QOS {each.name}", each.limits)
@@ -117,7 +115,6 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> No
 
 def _accounts(lines: Sequence[AccountLine]) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     from hpcflow.outlook.limits import in_use_words
 
@@ -128,9 +125,9 @@ def _accounts(lines: Sequence[AccountLine]) -> Table:
         only = f" ({line.partition})" if line.partition else ""
         default = " (default)" if line.is_default else ""
         table.add_row(
-            Text(safe(f"{line.account}{only}{default}")),
+            cell(f"{line.account}{only}{default}"),
             "?" if line.factor is None else f"{line.factor:.3f}",
-            Text(safe(", ".join(line.qos))),
+            cell(", ".join(line.qos)),
             in_use_words(line.in_use) or "nothing",
         )
     return table
@@ -138,7 +135,6 @@ def _accounts(lines: Sequence[AccountLine]) -> Table:
 
 def _qos(lines: Sequence[QosLine]) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     from hpcflow.outlook.limits import in_use_words
 
@@ -148,11 +144,11 @@ def _qos(lines: Sequence[QosLine]) -> Table:
         table.add_column(title, overflow="fold", justify="right" if right else "left")
     for line in lines:
         table.add_row(
-            Text(safe(line.name)),
+            cell(line.name),
             str(line.priority),
             f"{line.usage_factor} x" if line.usage_factor else "?",
-            Text(safe(", ".join(line.preempts) or "-")),
-            Text(safe(", ".join(line.flags) or "-")),
+            cell(", ".join(line.preempts) or "-"),
+            cell(", ".join(line.flags) or "-"),
             in_use_words(line.in_use) or "nothing",
         )
     return table
@@ -161,14 +157,15 @@ def _qos(lines: Sequence[QosLine]) -> Table:
 def _limits(of: str, limits: Sequence[Limit] | None) -> None:
     from hpcflow.outlook.bounds import amount_words
 
-    click.secho(f"\n{safe(of)}", bold=True, nl=False)
+    known = ": its limits are not known" if limits is None else "" if limits else ": no limits"
+    echo()
+    echo(Styled(of, bold=True), known)
     if limits is None:
-        click.echo(": its limits are not known")
         return
-    click.echo("" if limits else ": no limits")
     width = max((len(limit.name) for limit in limits), default=0)
     for limit in limits:
-        full = click.style("  full", fg="red") if limit.is_full else ""
-        click.echo(
-            f"  {limit.name:<{width}}  {safe(amount_words(limit))}  ({safe(limit.holder)}){full}"
+        full = Styled("  full", fg="red") if limit.is_full else ""
+        echo(
+            f"  {limit.name:<{width}}  {safe(amount_words(limit))}  ({safe(limit.holder)})",
+            full,
         )

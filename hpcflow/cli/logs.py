@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +14,7 @@ from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
 from hpcflow.model.state import AttemptState
 from hpcflow.storage.layout import RunDir
+from hpcflow.terminal import Passage, echo
 
 #: A log is looked at every second, the scheduler every tenth time.
 _POLL_S = 1.0
@@ -45,7 +45,9 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
         _follow(session, run_dir.path.name, number, log)
     elif log.exists():
         with log.open("rb") as file:
-            _copy(file)
+            passage = Passage()
+            _copy(file, passage)
+            passage.close()
     else:
         _say_nothing(number)
     return 0
@@ -65,7 +67,7 @@ def _last(run_dir: RunDir, numbers: list[int]) -> int:
 def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
     """Print the log as it grows; the end is looked for first, so that nothing is missed."""
     file: BinaryIO | None = None
-    polls = 0
+    passage, polls = Passage(), 0
     try:
         while True:
             if polls % _POLLS_PER_REFRESH == 0:
@@ -74,11 +76,12 @@ def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
             if file is None and log.exists():
                 file = log.open("rb")
             if file is not None:
-                _copy(file)
+                _copy(file, passage)
             if over:
                 break
             polls += 1
             session.clock.sleep(_POLL_S)
+        passage.close()
         if file is None:
             _say_nothing(number)
     finally:
@@ -87,7 +90,7 @@ def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
 
 
 def _say_nothing(number: int) -> None:
-    click.echo(f"attempt {number} has printed nothing yet", err=True)
+    echo(f"attempt {number} has printed nothing yet", err=True)
 
 
 def _is_over(session: Session, run_id: str, number: int) -> bool:
@@ -99,7 +102,6 @@ def _is_over(session: Session, run_id: str, number: int) -> bool:
     return is_still(detail.run)
 
 
-def _copy(file: BinaryIO) -> None:
+def _copy(file: BinaryIO, passage: Passage) -> None:
     while chunk := file.read(1 << 16):
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        passage.write(chunk)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import plain_text
-from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, safe, site_text
+from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
@@ -46,20 +47,18 @@ def command(
         print_json(runs)
         return 0
     if not runs:
-        click.echo("no runs" + (" like that" if states or project or tag else " yet"))
+        echo("no runs" + (" like that" if states or project or tag else " yet"))
         return 0
     _print(runs if show_all else runs[:_SHOWN], session.clock.now())
     if limit is not None and len(runs) == limit:
-        click.echo(f"the newest {_SHOWN}; all of them: hpcflow ls --all")
+        echo(f"the newest {_SHOWN}; all of them: hpcflow ls --all")
     return 0
 
 
 def _print(runs: list[RunView], now: datetime) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = make_console()
     columns = _columns(runs, now)
     # What a pipe reads is searched, not looked at: it gets everything on one line.
     shown = _that_fit(columns, console.width) if console.is_terminal else list(columns)
@@ -67,7 +66,7 @@ def _print(runs: list[RunView], now: datetime) -> None:
     for title in shown:
         table.add_column(title, no_wrap=True, overflow="ignore")
     for number, run in enumerate(runs):
-        cells = [Text(columns[title][number]) for title in shown]
+        cells = [cell(columns[title][number]) for title in shown]
         cells[shown.index("STATE")].stylize(STATE_COLOURS[run.state.value])
         table.add_row(*cells)
     console.width = max(console.width, sum(_width(columns, title) for title in shown))

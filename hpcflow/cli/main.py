@@ -6,16 +6,17 @@ little more than importing click.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from io import StringIO
 from typing import Final
 
 import click
 
 from hpcflow.errors import HpcflowError
+from hpcflow.terminal import echo, echo_json, echo_lines
 
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -124,7 +125,9 @@ def main(argv: list[str] | None = None) -> int:
         if "--json" in args:
             wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
             _print_json(wrong)
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        echo_lines(shown.getvalue(), nl=False, err=True)
         return 2
     except BrokenPipeError:
         # The reader, `head` perhaps, has what it wanted. Python would complain when it closes.
@@ -137,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         _report(HpcflowError(f"{place}{error.strerror or error}"), as_json="--json" in args)
         return 1
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was submitted goes on by itself", err=True)
+        echo("interrupted; what was submitted goes on by itself", err=True)
         return 130
 
 
@@ -152,7 +155,7 @@ def _report(error: HpcflowError, *, as_json: bool) -> None:
 def _print_json(described: Mapping[str, object]) -> None:
     """The error as JSON, where stdout takes it; in any case it is told on stderr."""
     try:
-        click.echo(json.dumps({"error": described}))
+        echo_json({"error": described})
     except OSError:
         _drop_output()
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hpcflow.cli.arguments import complete_run, json_option
-from hpcflow.cli.output import error_json, print_json, safe, say_error
+from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from hpcflow.mirror.passes import Done, Report
@@ -99,7 +100,7 @@ def status_command(run: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
     elif not found:
-        click.echo(f"{run} is not mirrored" if run else "no run is mirrored; how: docs/mirror.md")
+        echo(f"{run} is not mirrored" if run else "no run is mirrored; how: docs/mirror.md")
     else:
         _print_status(found)
     return exit_code
@@ -123,15 +124,15 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
     results = verify_mirror(session.settings.home, run_dir, clock=session.clock, reads=read)
     lost = verify_small_files(run_dir, clock=session.clock)
     if not results and not as_json:
-        click.echo(f"{run_dir.path.name}: the store has no checkpoint of it")
+        echo(f"{run_dir.path.name}: the store has no checkpoint of it")
     if as_json:
         print_json({"run_id": run_dir.path.name, "checkpoints": results, "lost_files": lost})
     else:
         for each in results:
             said = "as it was sent" if each.why is None else f"not as it was sent: {safe(each.why)}"
-            click.echo(f"train step {each.train_step}: {said}")
+            echo(f"train step {each.train_step}: {said}")
         for name in lost:
-            click.echo(f"{safe(name)}: not as it was sent")
+            echo(f"{safe(name)}: not as it was sent")
     return 0 if not lost and all(each.why is None for each in results) else 1
 
 
@@ -166,7 +167,7 @@ def _say_done(done: Done, *, as_json: bool) -> None:
     if as_json:
         return
     rate = format_bytes(round(done.size_bytes / max(done.took_s, 1e-3)))
-    click.echo(
+    echo(
         f"{done.run_id}  train step {done.train_step}: {format_bytes(done.size_bytes)} mirrored "
         f"in {format_duration(done.took_s)} ({rate}/s)"
     )
@@ -185,19 +186,17 @@ def _say_report(report: Report, *, as_json: bool) -> None:
         )
     else:
         for run_id, step in report.removed:
-            click.echo(f"{run_id}  train step {step}: removed from the store, by its retention")
+            echo(f"{run_id}  train step {step}: removed from the store, by its retention")
     for what, error in sorted(report.problems.items()):
-        click.secho(f"{what}: ", nl=False, err=True)
+        echo(f"{what}: ", nl=False, err=True)
         say_error(error)
 
 
 def _print_status(found: list[Status]) -> None:
-    from rich.console import Console
     from rich.progress_bar import ProgressBar
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = make_console()
     if not console.is_terminal:
         console.width = 1000
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -214,7 +213,7 @@ def _print_status(found: list[Status]) -> None:
             format_duration(each.lag_s) if each.lag_s else "",
             format_bytes(each.to_go_bytes) if each.to_go_bytes else "",
             bar if console.is_terminal and each.size_bytes else f"{share} %",
-            Text(safe(each.problem or ("" if each.sending is None else "being sent"))),
+            cell(each.problem or ("" if each.sending is None else "being sent")),
         )
     console.print(table)
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option, plain_text, site_option
-from hpcflow.cli.output import print_json, safe, site_text
+from hpcflow.cli.output import print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where
 from hpcflow.model.units import format_duration
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.state import Cause
@@ -67,7 +68,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
     if as_json:
         print_json(lines)
     elif not lines:
-        click.echo("no node has failed a run lately")
+        echo("no node has failed a run lately")
     else:
         _print(lines, session.clock.now())
     return 0
@@ -109,7 +110,7 @@ def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bo
     if as_json:
         print_json({"site": sites[0], "node": node})
     else:
-        click.echo(f"{node} of {site_text(sites[0])} is forgiven")
+        echo(f"{node} of {site_text(sites[0])} is forgiven")
     return 0
 
 
@@ -172,25 +173,23 @@ def _names(session: Session, asked: str | None) -> set[str] | None:
 
 
 def _print(lines: list[_Line], now: datetime) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = make_console()
     if not console.is_terminal:
         console.width = 1000  # what a pipe reads is searched, not looked at
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("SITE", "NODE", "SCORE", "EXCLUDED", "LAST", "WHY"):
         table.add_column(title, no_wrap=title != "WHY")
     for line in lines:
-        excluded = Text(_excluded(line), style="red" if line.excluded_in else "")
+        excluded = cell(_excluded(line), style="red" if line.excluded_in else "")
         table.add_row(
-            Text(site_text(line.site)),
+            cell(site_text(line.site)),
             line.node,
             f"{line.score:.2f}",
             excluded,
             format_duration(max(0.0, (now - line.last_failure).total_seconds())),
-            Text(line.why),
+            cell(line.why),
         )
     console.print(table)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
+from hpcflow.terminal import echo, echo_json, echo_lines, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunDetail
@@ -50,7 +48,7 @@ def jsonable(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
-    click.echo(json.dumps(jsonable(value), indent=2))
+    echo_json(jsonable(value), indent=2)
 
 
 def error_json(error: HpcflowError) -> dict[str, Any]:
@@ -70,8 +68,8 @@ def error_json(error: HpcflowError) -> dict[str, Any]:
 
 def say_error(error: HpcflowError) -> None:
     """An error as people get it, on stderr."""
-    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    click.echo(str(error), err=True)
+    echo("error: ", fg="red", bold=True, nl=False, err=True)
+    echo_lines(str(error), err=True)
 
 
 def detail_json(detail: RunDetail) -> dict[str, Any]:
@@ -103,11 +101,6 @@ def metric_text(metrics: dict[str, float], *names: str) -> str:
     """``loss 0.123  accuracy 0.97``: the named metrics, or all, as far as there are any."""
     chosen = [name for name in names if name in metrics] if names else sorted(metrics)
     return "  ".join(f"{name} {metrics[name]:.4g}" for name in chosen)
-
-
-def safe(text: str) -> str:
-    """``text`` without control characters, which a terminal would obey."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def site_text(site: str) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import Where
 from hpcflow.model.units import format_duration
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from hpcflow.launch.alternatives import Alternative
@@ -66,7 +67,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     _print_refused(survey.refused)
     _print_others(others)
     if not best:
-        click.echo("it can go nowhere as it is")
+        echo("it can go nowhere as it is")
     return 0 if best else 2
 
 
@@ -108,9 +109,7 @@ def _text(amount: object) -> str | None:
 
 
 def _print(found: Sequence[Ranked]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for title in ("PARTITION", "ACCOUNT", "GPUS"):
@@ -122,18 +121,18 @@ def _print(found: Sequence[Ranked]) -> None:
         each, place = ranked.candidate, ranked.candidate.placement
         gpus = place.nodes * place.gpus_per_node
         table.add_row(
-            Text(place.partition),
-            Text(safe(each.account or "-")),
+            cell(place.partition),
+            cell(each.account or "-"),
             f"{gpus} {place.gpu_type or ''}".strip() if gpus else "-",
             "?" if ranked.cost is None else f"{ranked.cost:.2f}",
             _in(each.waits_s),
             _in(None if each.waits_s is None else each.waits_s + each.runs_s),
             "?" if each.fair_share is None else f"{each.fair_share:.2f}",
             f"{ranked.score:.2f}",
-            Text(_why(ranked, found)),
+            cell(_why(ranked, found)),
             style="bold" if number == 0 else "",
         )
-    console = Console(highlight=False)
+    console = make_console()
     if not console.is_terminal:
         console.width = _ANY_WIDTH  # what a pipe reads is searched, not looked at
     console.print(table)
@@ -165,13 +164,14 @@ def _why(ranked: Ranked, found: Sequence[Ranked]) -> str:
 def _print_refused(refused: Mapping[Place, str]) -> None:
     for (name, account), reason in refused.items():
         whose = f" with account {safe(account)}" if account else ""
-        click.echo(f"not {name}{whose}: {safe(reason)}")
+        echo(f"not {name}{whose}: {safe(reason)}")
 
 
 def _print_others(others: Sequence[Alternative]) -> None:
     if not others:
         return
-    click.echo("\nwhat else you could ask for:")
+    echo()
+    echo("what else you could ask for:")
     for each in others:
         where = each.ranked.candidate.placement.partition
         said = []
@@ -181,4 +181,4 @@ def _print_others(others: Sequence[Alternative]) -> None:
             said.append(f"costs {each.ranked.cost:.2f} {each.ranked.unit}")
         if each.slower > 1:
             said.append(f"the same work takes up to {each.slower} times as long")
-        click.echo(f"  --set {safe(each.change):<32} {', '.join(said)} (in {where})")
+        echo(f"  --set {safe(each.change):<32} {', '.join(said)} (in {where})")

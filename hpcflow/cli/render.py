@@ -9,6 +9,7 @@ import click
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
+from hpcflow.terminal import echo_as_is
 
 
 @click.command("render", short_help="Print the job script that `run` would submit.")
@@ -25,5 +26,5 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     if as_json:
         print_json({"run_id": plan.run.run_id, "site": plan.run.site, "script": plan.script})
     else:
-        click.echo(plan.script, nl=False)
+        echo_as_is(plan.script)
     return 0

@@ -19,10 +19,11 @@ from hpcflow.cli.arguments import (
     set_option,
     site_option,
 )
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, NotFoundError, StorageError, Where
 from hpcflow.model.units import format_bytes
+from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.restore.request import Changes, Found
@@ -217,15 +218,15 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
         some = ", ".join(safe(name) for name in outcome.refused[:3])
         warn(f"{len(outcome.refused)} objects were left out, which no run has: {some}")
     if outcome.is_nothing:
-        click.echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
+        echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
         return
     steps = ", ".join(str(step) for step in sorted(outcome.checkpoints))
     what = f"checkpoint {steps}" if steps else "no checkpoint"
     files = f"{outcome.files} small file{'' if outcome.files == 1 else 's'}"
-    click.echo(f"{outcome.run_id}: {what} and {files} from {outcome.url}")
-    click.echo(f"  {outcome.run_dir.path}")
+    echo(f"{outcome.run_id}: {what} and {files} from {outcome.url}")
+    echo(f"  {outcome.run_dir.path}")
     if is_move:
-        click.echo(f"  → go on with it here: hpcflow resume {outcome.run_id}", err=True)
+        echo(f"  → go on with it here: hpcflow resume {outcome.run_id}", err=True)
 
 
 def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:
@@ -252,13 +253,10 @@ def _progress(*, shown: bool) -> Iterator[Progress]:
     if not shown or not sys.stderr.isatty():
         yield Progress()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    with Bar(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
+    with progress(*columns, TransferSpeedColumn(), err=True, transient=True) as bar:
         task = bar.add_task("", visible=False)
 
         def doing(what: str, size_bytes: int) -> None:

@@ -7,6 +7,7 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument, set_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.terminal import echo
 
 
 @click.command("resume", short_help="Send a run again, from its last checkpoint.")
@@ -45,7 +46,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:
-        click.echo(
+        echo(
             f"{launched.run_id}: attempt {launched.attempt} is job {launched.job_id} "
             f"on {launched.site}"
         )

@@ -11,6 +11,7 @@ from hpcflow.cli.arguments import config_argument, json_option, set_option, site
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.storage.layout import RunDir
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
@@ -69,10 +70,10 @@ def command(
 
 
 def _say(launched: Launched) -> None:
-    click.secho(launched.run_id, bold=True)
-    click.echo(f"  attempt {launched.attempt}, job {launched.job_id} on {launched.site}")
-    click.echo(f"  run directory  {launched.run_dir}")
-    click.echo(f"  look           hpcflow show {launched.run_id}")
+    echo(launched.run_id, bold=True)
+    echo(f"  attempt {launched.attempt}, job {launched.job_id} on {launched.site}")
+    echo(f"  run directory  {launched.run_dir}")
+    echo(f"  look           hpcflow show {launched.run_id}")
 
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
@@ -97,9 +98,9 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         print_json({"dry_run": True, **values, "script": plan.script})
         return
-    click.secho("Nothing was created. This is what would be submitted:", bold=True)
+    echo("Nothing was created. This is what would be submitted:", bold=True)
     for key, value in values.items():
         if value is not None:
             text = getattr(value, "value", value)
-            click.echo(f"  {key:<20} {text}")
-    click.echo("The script: hpcflow render with the same arguments.")
+            echo(f"  {key:<20} {text}")
+    echo("The script: hpcflow render with the same arguments.")

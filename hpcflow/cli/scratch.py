@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.terminal import cell, echo, make_console, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.launch.scratch import Disk, OnScratch, Scratch
@@ -90,28 +91,28 @@ def _print(seen: Scratch, now: datetime) -> None:
     for disk in seen.disks:
         _print_disk(disk)
     if not seen.runs:
-        click.echo("no runs lie on scratch")
+        echo("no runs lie on scratch")
     else:
         _print_runs(seen.runs, now)
     if seen.gone:
         some = ", ".join(seen.gone[:_LISTED])
         more = f" and {len(seen.gone) - _LISTED} more" if len(seen.gone) > _LISTED else ""
-        click.echo(f"gone from scratch: {some}{more}")
+        echo(f"gone from scratch: {some}{more}")
 
 
 def _print_disk(disk: Disk) -> None:
     space = disk.space
     kind = f"  {safe(space.kind)}" if space.kind else ""
-    click.secho(f"{safe(str(space.path))}{kind}", bold=True)
+    echo(f"{safe(str(space.path))}{kind}", bold=True)
     runs = "1 run" if disk.runs == 1 else f"{disk.runs} runs"
-    click.echo(
+    echo(
         f"  {format_bytes(space.free_bytes)} of {format_bytes(space.total_bytes)} free; "
         f"{runs} of yours take {format_bytes(disk.size_bytes)}"
     )
     for quota in space.quotas:
-        click.echo(f"  quota of {safe(quota.whose)}: {_quota(quota)}")
+        echo(f"  quota of {safe(quota.whose)}: {_quota(quota)}")
     if disk.purge_days is not None:
-        click.echo(f"  purged after {disk.purge_days} days without access")
+        echo(f"  purged after {disk.purge_days} days without access")
 
 
 def _quota(quota: Quota) -> str:
@@ -125,9 +126,7 @@ def _quota(quota: Quota) -> str:
 
 
 def _print_runs(runs: list[OnScratch], now: datetime) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("RUN", "SIZE", "CHECKPOINTS", "NEWEST", "NOT MIRRORED", "PURGED"):
@@ -140,9 +139,9 @@ def _print_runs(runs: list[OnScratch], now: datetime) -> None:
             str(len(run.checkpoints)),
             "" if run.newest is None else str(run.newest),
             _not_mirrored(run),
-            Text(when, style=colour),
+            cell(when, style=colour),
         )
-    console = Console(highlight=False)
+    console = make_console()
     if not console.is_terminal:
         console.width = 200  # what a pipe reads is searched, not looked at
     console.print(table)
@@ -172,7 +171,8 @@ def _progress(run_dirs: Iterable[RunDir]) -> Iterator[RunDir]:
     if not sys.stderr.isatty():
         yield from todo
         return
-    from rich.console import Console
-    from rich.progress import track
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    yield from track(todo, "looking at the runs", console=Console(stderr=True), transient=True)
+    columns = (TextColumn("looking at the runs"), BarColumn(), MofNCompleteColumn())
+    with progress(*columns, err=True, transient=True) as bar:
+        yield from bar.track(todo)

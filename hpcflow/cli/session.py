@@ -9,13 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import click
-
-from hpcflow.cli.output import safe
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
 from hpcflow.ledger.url import parse_url
 from hpcflow.settings import Settings, load_settings
+from hpcflow.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from hpcflow.launch.choosing import Chooser
@@ -30,8 +28,8 @@ if TYPE_CHECKING:
 
 def warn(message: str) -> None:
     """Tell a person something that is no error, apart from the output that scripts read."""
-    click.secho("warning: ", fg="yellow", nl=False, err=True)
-    click.echo("\n".join(map(safe, message.split("\n"))), err=True)
+    echo("warning: ", fg="yellow", nl=False, err=True)
+    echo_lines(message, err=True)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, safe, site_text
+from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.model.state import RunState
@@ -20,6 +20,7 @@ from hpcflow.model.units import format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
+from hpcflow.terminal import cell, echo, make_console, safe
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -90,12 +91,11 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
 
 
 def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
-    from rich.console import Console
 
     run = detail.run
     cause = f" ({run.cause.value})" if run.cause else ""
-    click.secho(run.run_id, bold=True, nl=False)
-    click.secho(f"  {run.state.value}{cause}", fg=STATE_COLOURS.get(run.state.value))
+    echo(run.run_id, bold=True, nl=False)
+    echo(f"  {run.state.value}{cause}", fg=STATE_COLOURS.get(run.state.value))
     progress = ""
     if run.train_step is not None:
         total = f" of {run.total_train_steps}" if run.total_train_steps else ""
@@ -115,10 +115,10 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
     }
     for key, value in lines.items():
         if value:
-            click.echo(f"  {key:<14} {value}")
+            echo(f"  {key:<14} {value}")
     if run.save_error is not None:
         warn(_unsaved(run, detail.checkpoints))
-    console = Console(highlight=False)
+    console = make_console()
     if detail.attempts:
         console.print(_attempts(detail.attempts))
     if detail.checkpoints:
@@ -169,7 +169,6 @@ def _count(number: int, word: str) -> str:
 
 def _attempts(attempts: list[AttemptView]) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table("attempt", "job", "state", "cause", "nodes", "started", "ran", "exit")
     for attempt in attempts:
@@ -179,9 +178,9 @@ def _attempts(attempts: list[AttemptView]) -> Table:
         table.add_row(
             str(attempt.attempt),
             attempt.job_id or "",
-            Text(attempt.raw_state or attempt.state.value),
-            Text(attempt.cause.value if attempt.cause else safe(attempt.reason or "")),
-            Text(safe(",".join(attempt.nodes))),
+            cell(attempt.raw_state or attempt.state.value),
+            cell(attempt.cause.value if attempt.cause else safe(attempt.reason or "")),
+            cell(",".join(attempt.nodes)),
             f"{attempt.started_at:%Y-%m-%d %H:%M:%S}" if attempt.started_at else "",
             ran,
             "" if attempt.exit_code is None else str(attempt.exit_code),
@@ -202,7 +201,6 @@ def _mirror(detail: RunDetail) -> str:
 
 def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     is_mirrored = any(each.mirrored_at is not None for each in checkpoints)
     titles = ["checkpoint", "attempt", "size", "written", "metrics"]
@@ -217,7 +215,7 @@ def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:
             format_bytes(checkpoint.size_bytes),
             _when(checkpoint.created_at),
             *([_when(checkpoint.mirrored_at)] if is_mirrored else []),
-            Text(safe(metric_text(checkpoint.metrics))),
+            cell(metric_text(checkpoint.metrics)),
         )
     if len(checkpoints) > 10:
         table.caption = f"the last 10 of {len(checkpoints)}"

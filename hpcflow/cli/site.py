@@ -15,6 +15,7 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError
 from hpcflow.sites.loader import list_sites, search_path
+from hpcflow.terminal import Styled, echo, echo_as_is
 
 if TYPE_CHECKING:
     from hpcflow.sites.live import ClusterInfo
@@ -47,11 +48,11 @@ def list_command(as_json: bool) -> int:
         )
         return 0
     for entry in entries:
-        click.secho(f"{entry.name:<14}", bold=True, nl=False)
+        echo(f"{entry.name:<14}", bold=True, nl=False)
         if entry.site is not None:
-            click.echo(entry.site.description)
+            echo(entry.site.description)
         else:
-            click.secho(f"broken: {entry.problem}", fg="red")
+            echo(f"broken: {entry.problem}", fg="red")
     return 0
 
 
@@ -67,15 +68,17 @@ def show_command(name: str | None, as_json: bool) -> int:
         data = json.loads(site.model_dump_json(by_alias=True, exclude_none=True))
         print_json({"file": site.file, **data})
         return 0
-    click.secho(site.name, bold=True, nl=False)
-    click.echo(f"  {one_line(site.description)}")
+    echo(site.name, bold=True, nl=False)
+    echo(f"  {one_line(site.description)}")
     for key, value in site_lines(site):
         if value:
-            click.echo(f"  {key:<17} {one_line(value)}")
+            echo(f"  {key:<17} {one_line(value)}")
     for partition, options in site.partitions.items():
-        click.secho(f"\n  {partition}", bold=True, nl=False)
-        click.echo(f"  {one_line(options.description or '')}".rstrip())
-        click.echo(f"    {one_line(partition_words(site, partition))}")
+        echo()
+        echo(
+            Styled(f"  {partition}", bold=True), f"  {one_line(options.description or '')}".rstrip()
+        )
+        echo(f"    {one_line(partition_words(site, partition))}")
     return 0
 
 
@@ -93,8 +96,8 @@ def check_command(name: str | None, as_json: bool) -> int:
         print_json(findings)
     else:
         for finding in findings:
-            click.secho(f"{finding.level.value:<8}", fg=_COLOURS[finding.level.value], nl=False)
-            click.echo(f"{finding.key}: {finding.message}")
+            echo(f"{finding.level.value:<8}", fg=_COLOURS[finding.level.value], nl=False)
+            echo(f"{finding.key}: {finding.message}")
     return 1 if any(finding.level is Level.ERROR for finding in findings) else 0
 
 
@@ -121,9 +124,9 @@ def detect_command(write: bool, as_json: bool) -> int:
     if as_json:
         print_json({"name": site_name(info), "path": path if write else None, "text": text})
     elif write:
-        click.echo(f"wrote {path}; read its comments, then: hpcflow site check {site_name(info)}")
+        echo(f"wrote {path}; read its comments, then: hpcflow site check {site_name(info)}")
     else:
-        click.echo(text, nl=False)
+        echo_as_is(text)
     return 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hpcflow.cli.output import safe
 from hpcflow.model.units import write_duration, write_memory
 from hpcflow.sites.schema import GpuDialect, Partition, SchedulerKind, Site
+from hpcflow.terminal import safe
 
 _ASKING_FOR_GPUS = {
     GpuDialect.GRES: "--gres=gpu:{}N",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option, set_option, site_option
-from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_export import export_command
@@ -17,8 +17,9 @@ from hpcflow.cli.sweep_install import hint, install_command, remove_own_line, un
 from hpcflow.cli.sweep_look import best_command, ls_command, status_command, trials_command
 from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_function
 from hpcflow.cli.sweep_plot import plot_command
-from hpcflow.cli.sweep_words import report_lines, safe_lines
+from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import InputError, Where
+from hpcflow.terminal import echo, safe, safe_lines
 
 if TYPE_CHECKING:
     from hpcflow.requeue.surroundings import Surroundings
@@ -93,11 +94,11 @@ def start_command(
     if as_json:
         print_json({"sweep_id": sweep_dir.sweep_id, "first_round": jsonable(report)})
     else:
-        click.secho(sweep_dir.sweep_id, bold=True)
-        click.echo(f"  sent           {len(report.sent)} trials")
-        click.echo(f"  look           hpcflow sweep status {sweep_dir.sweep_id}")
+        echo(sweep_dir.sweep_id, bold=True)
+        echo(f"  sent           {len(report.sent)} trials")
+        echo(f"  look           hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
-            click.echo(f"  let it go on   {what}")
+            echo(f"  let it go on   {what}")
     _warn(report)
     return 1 if report.problems else 0
 
@@ -169,7 +170,7 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
     if as_json:
         print_json({"sweep_id": sweep_dir.sweep_id, "rounds": jsonable(reports)})
     else:
-        click.echo(f"stopped; let it go on: hpcflow sweep resume {sweep_dir.sweep_id}")
+        echo(f"stopped; let it go on: hpcflow sweep resume {sweep_dir.sweep_id}")
     for report in reports:
         _warn(report)
     return 1 if any(report.problems for report in reports) else 0
@@ -213,9 +214,9 @@ def resume_command(
         print_json({"sweep_id": sweep_dir.sweep_id, "round": jsonable(report)})
     else:
         _say(session, report)
-        click.echo(f"it goes on; look: hpcflow sweep status {sweep_dir.sweep_id}")
+        echo(f"it goes on; look: hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
-            click.echo(f"nobody makes its rounds; next: {what}")
+            echo(f"nobody makes its rounds; next: {what}")
     _warn(report)
     return 1 if report.problems else 0
 
@@ -248,7 +249,7 @@ def _around(session: Session) -> Surroundings:
 
 def _say(session: Session, report: TickReport) -> None:
     for line in report_lines(report, session.clock.now()):
-        click.echo(line)
+        echo(line)
 
 
 def _warn(report: TickReport) -> None:
@@ -278,7 +279,7 @@ def _show_plan(plan: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         print_json({"dry_run": True, **values, "script": example.script})
         return
-    click.secho("Nothing was created. This is what would be started:", bold=True)
+    echo("Nothing was created. This is what would be started:", bold=True)
     for key, value in values.items():
         if value is not None:
-            click.echo(f"  {key:<28} {safe(str(value))}")
+            echo(f"  {key:<28} {safe(str(value))}")

@@ -15,6 +15,7 @@ from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_status import view_of
+from hpcflow.terminal import echo, echo_lines, escaped
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView, TrialView
@@ -37,9 +38,9 @@ def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool
         constants = _constants(view)
         for trial in trials:
             params = {name: v for name, v in trial.params.items() if name not in constants}
-            click.echo(f"- {json.dumps(params, ensure_ascii=False)}")
+            echo(f"- {escaped(json.dumps(params, ensure_ascii=False))}")
     else:
-        click.echo(_csv(view, trials), nl=False)
+        echo_lines(_csv(view, trials), nl=False)
     return 0
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweep_status import running_lines, status_lines, view_of
+from hpcflow.terminal import echo, live_lines
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView
@@ -42,14 +41,11 @@ def _screen(*, live: bool) -> Iterator[Callable[[Session, SweepView], None]]:
     elif not sys.stdout.isatty():
         yield _Lines().show
     else:
-        from rich.live import Live
-        from rich.text import Text
-
-        with Live(auto_refresh=False) as screen:
+        with live_lines() as screen:
 
             def show(session: Session, view: SweepView) -> None:
-                lines = [*status_lines(view, session.clock.now()), *running_lines(view)]
-                screen.update(Text.from_ansi("\n".join(lines)), refresh=True)
+                running = ((line,) for line in running_lines(view))
+                screen.show([*status_lines(view, session.clock.now()), *running])
 
             yield show
 
@@ -66,7 +62,7 @@ class _Lines:
         best = "".join(f"  best {name} {value:.5g}" for name, value in _best_values(view).items())
         line = f"{view.state}  {ended}{of} ended, {view.running} under way{best}"
         if line != self._last:
-            click.echo(line)
+            echo(line)
             self._last = line
 
 

@@ -12,6 +12,7 @@ from hpcflow.cli.daemon_install import say_others, show_and_write, take_away
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.round import TickReport
@@ -96,7 +97,7 @@ def remove_own_line(session: Session, reports: Sequence[TickReport] = ()) -> Non
         return
     if what is not None:
         now = f"{session.clock.now():%Y-%m-%d %H:%M:%S}"
-        click.echo(f"{now}  no sweep is under way: {what} is removed", err=True)
+        echo(f"{now}  no sweep is under way: {what} is removed", err=True)
 
 
 def hint(session: Session) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import jsonable, print_json, safe
+from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_status import (
@@ -22,6 +22,7 @@ from hpcflow.cli.sweep_status import (
 )
 from hpcflow.errors import InputError, StorageError
 from hpcflow.model.units import format_duration
+from hpcflow.terminal import Styled, echo, echo_as_is, safe
 
 if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
@@ -44,7 +45,7 @@ def ls_command(show_all: bool, as_json: bool) -> int:
     if as_json:
         print_json([_without_trials(view) for view in views])
     elif not views:
-        click.echo("no sweep is under way; all: hpcflow sweep ls --all")
+        echo("no sweep is under way; all: hpcflow sweep ls --all")
     else:
         rows = [
             [
@@ -92,7 +93,7 @@ def status_command(sweep: str, follow: bool, as_json: bool) -> int:
         print_json(_without_trials(view))
         return 0
     for line in status_lines(view, session.clock.now()):
-        click.echo(line)
+        echo(*line)
     return 0
 
 
@@ -155,7 +156,7 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
             )
         sweep_dir = find_sweep(session.settings.home, sweep)
         if render:
-            click.echo(best_config(sweep_dir, view.best[0].trial), nl=False)
+            echo_as_is(best_config(sweep_dir, view.best[0].trial))
             return 0
         launched = run_best(
             sweep_dir,
@@ -168,18 +169,18 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
         if as_json:
             print_json(launched)
         else:
-            click.secho(launched.run_id, bold=True)
-            click.echo(f"  look           hpcflow show {launched.run_id}")
+            echo(launched.run_id, bold=True)
+            echo(f"  look           hpcflow show {launched.run_id}")
         return 0
     if as_json:
         print_json(view.best)
         return 0
     for best in view.best:
-        click.secho(f"trial {best.trial}", bold=True, nl=False)
-        click.echo(f"  {values_text(best.values)}")
+        echo(f"trial {best.trial}", bold=True, nl=False)
+        echo(f"  {values_text(best.values)}")
         for name, value in best.params.items():
-            click.echo(f"  {name:<20} {value_text(value)}")
-        click.echo(f"  run                  {best.runs[-1]}")
+            echo(f"  {name:<20} {value_text(value)}")
+        echo(f"  run                  {best.runs[-1]}")
     return 0
 
 
@@ -206,10 +207,8 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         max(len(title), *(len(row[index]) for row in cells)) if cells else len(title)
         for index, title in enumerate(titles)
     ]
-    click.secho(
-        "  ".join(t.ljust(w) for t, w in zip(titles, widths, strict=True)).rstrip(), bold=True
-    )
+    echo("  ".join(t.ljust(w) for t, w in zip(titles, widths, strict=True)).rstrip(), bold=True)
     for row in cells:
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        padded[1] = click.style(padded[1], fg=COLOURS.get(row[1]))
-        click.echo("  ".join(padded).rstrip())
+        state = Styled(padded[1], fg=COLOURS.get(row[1]))
+        echo(f"{padded[0]}  ", state, f"  {'  '.join(padded[2:])}".rstrip())

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import print_json, safe
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweep_argument import sweep_argument
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.plots.files import Plots
@@ -50,12 +51,12 @@ def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
 def _show(plots: Plots) -> None:
     names = [*(each.figure for each in plots.figures), *(each.figure for each in plots.left_out)]
     width = max(map(len, names))
-    click.secho(safe(str(plots.folder)), bold=True)
+    echo(safe(str(plots.folder)), bold=True)
     for each in plots.figures:
         files = [path.name for path in (each.png, each.html) if path is not None]
         note = f"  ({each.note})" if each.note else ""
-        click.echo(f"  {each.figure:<{width}}  {'  '.join(files)}{note}")
+        echo(f"  {each.figure:<{width}}  {'  '.join(files)}{note}")
     if plots.left_out:
-        click.secho("left out", bold=True)
+        echo("left out", bold=True)
     for left in plots.left_out:
-        click.echo(f"  {left.figure:<{width}}  {safe(left.why)}")
+        echo(f"  {left.figure:<{width}}  {safe(left.why)}")

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from hpcflow.cli.output import safe
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_duration
+from hpcflow.terminal import Line, Styled, safe
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView, TrialView
@@ -54,14 +52,11 @@ def running_lines(view: SweepView) -> list[str]:
     return rows
 
 
-def status_lines(view: SweepView, now: datetime) -> list[str]:
+def status_lines(view: SweepView, now: datetime) -> list[Line]:
     """The sweep in words, with a bar."""
     ended = view.complete + view.pruned + view.failed
     goals = ", ".join(f"{direction} {name}" for name, direction in view.goals.items())
     lines = [
-        click.style(view.sweep_id, bold=True)
-        + "  "
-        + click.style(view.state, fg=COLOURS.get(view.state)),
         f"  {_bar(ended, view.running, view.max_trials)}",
         f"  trials    {ended} ended ({view.complete} complete, {view.pruned} pruned, "
         f"{view.failed} failed), {view.running} under way, {view.parallel} at once",
@@ -87,7 +82,8 @@ def status_lines(view: SweepView, now: datetime) -> list[str]:
         lines.append(f"  why       {safe(view.why)}")
     if view.next_action is not None:
         lines.append(f"  → {safe(view.next_action)}")
-    return lines
+    state = Styled(view.state, fg=COLOURS.get(view.state))
+    return [(Styled(view.sweep_id, bold=True), "  ", state), *((line,) for line in lines)]
 
 
 def _bar(ended: int, running: int, most: int | None) -> str:

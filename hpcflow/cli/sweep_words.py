@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hpcflow.cli.output import safe
+from hpcflow.terminal import safe_lines
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.round import TickReport
@@ -29,8 +29,3 @@ def report_lines(report: TickReport, now: datetime) -> list[str]:
         for text in ["; ".join(parts), *report.said]
         if text
     ]
-
-
-def safe_lines(text: str) -> str:
-    """``text`` without what a terminal would obey, but with its line breaks."""
-    return "\n".join(safe(line) for line in text.split("\n"))

@@ -9,6 +9,7 @@ import click
 from hpcflow import __version__
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
+from hpcflow.terminal import echo
 
 
 @click.command("version", short_help="Print versions.")
@@ -18,5 +19,5 @@ def command(as_json: bool) -> int:
     if as_json:
         print_json({"hpcflow": __version__, "python": platform.python_version()})
     else:
-        click.echo(f"hpcflow {__version__} (Python {platform.python_version()})")
+        echo(f"hpcflow {__version__} (Python {platform.python_version()})")
     return 0

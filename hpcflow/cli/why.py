@@ -10,6 +10,7 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import SchedulerUnavailable
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,21 +169,21 @@ def _json(
 
 
 def _print(session: Session, detail: RunDetail, wait: Wait | None, unsent: Unsent | None) -> None:
-    from hpcflow.cli.output import STATE_COLOURS, safe
+    from hpcflow.cli.output import STATE_COLOURS
     from hpcflow.cli.why_words import wait_lines
 
     run = detail.run
-    click.secho(run.run_id, bold=True, nl=False)
-    click.secho(f"  {run.state.value}", fg=STATE_COLOURS.get(run.state.value))
+    echo(run.run_id, bold=True, nl=False)
+    echo(f"  {run.state.value}", fg=STATE_COLOURS.get(run.state.value))
     if wait is not None:
         now = session.clock.now()
         for name, text in wait_lines(wait, held=run.next_action == "held", now=now):
-            click.echo(f"  {name:<12} {safe(text)}".rstrip())
+            echo(f"  {name:<12} {safe(text)}".rstrip())
         to_try = wait.to_try
     else:
         assert unsent is not None
         until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""
-        click.echo(f"  {safe(unsent.words)}{until}")
+        echo(f"  {safe(unsent.words)}{until}")
         to_try = unsent.to_try
     for number, text in enumerate(to_try):
-        click.echo(f"  {'next' if not number else 'or':<12} {safe(text)}")
+        echo(f"  {'next' if not number else 'or':<12} {safe(text)}")

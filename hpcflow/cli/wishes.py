@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, StorageError
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.model.journal import Held, JournalRecord, Released
@@ -41,7 +40,7 @@ def write_wishes(
             run_dirs.append(run_dir)
             said.append({"run_id": run_id, "wish": word})
             if not as_json:
-                click.echo(f"{run_id}: {word}")
+                echo(f"{run_id}: {word}")
     if as_json:
         print_json(said)
     for run_dir in run_dirs:

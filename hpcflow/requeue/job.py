@@ -27,6 +27,7 @@ from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import load_settings
+from hpcflow.terminal import echo_lines, safe
 
 #: Tells a successor which job it follows.
 AFTER: Final = "HPCFLOW_DAEMON_AFTER"
@@ -184,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         require_ledger_for_jobs(load_settings())
     except HpcflowError as error:
-        print(f"error: {error}", file=sys.stderr)
+        echo_lines(f"error: {error}", err=True)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):
@@ -203,7 +204,7 @@ def _say(text: str) -> None:
     """Into the log. One that is on a full disk is no reason to end; and whatever Python kept for
     later, it would trip over at its own end."""
     with suppress(OSError):
-        os.write(1, f"{text}\n".encode(errors="backslashreplace"))
+        os.write(1, f"{safe(text)}\n".encode())
 
 
 if __name__ == "__main__":

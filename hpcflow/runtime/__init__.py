@@ -45,6 +45,7 @@ calling.py             a Python function as the program
 adoption/              checkpoints that programs write in their own way
 sampling/              what the program uses, seen from beside
 reading.py             how files are opened that others may have written
+safe_text.py           text as a terminal may get it
 job.py                 the environment that the job script sets
 =====================  =============================================================
 """

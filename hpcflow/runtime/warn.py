@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from hpcflow.runtime.safe_text import safe_lines
+
 
 def warn(text: str) -> None:
     """Say ``text``; where even stderr is gone, nobody can be told, and the training goes on."""
     try:
-        print(f"hpcflow: {text}", file=sys.stderr, flush=True)
+        print(f"hpcflow: {safe_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 
