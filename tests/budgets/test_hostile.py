@@ -152,7 +152,7 @@ def test_whatever_is_in_a_place_of_ours_is_refused_or_says_nothing(
     budgets = shared(tmp_path)
     spend(budgets)
     put(kind, budgets.path / name)
-    is_harmless = name != "project" and kind in HARMLESS or (name, kind) == ("project", "folder")
+    is_harmless = (name != "project" and kind in HARMLESS) or (name, kind) == ("project", "folder")
 
     with bounded():
         for act in (budgets.scopes, lambda: budgets.look(SCOPE), lambda: budgets.read(SCOPE)):
