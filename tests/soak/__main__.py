@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.soak import corruptions
+from tests.soak import corruptions, kills
 from tests.soak.findings import Findings
 
 
@@ -25,6 +25,7 @@ class Part:
 
 PARTS: Final[dict[str, Part]] = {
     "corruptions": Part(corruptions.run, 2000),
+    "kills": Part(kills.run, 500),
 }
 
 

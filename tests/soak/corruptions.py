@@ -30,7 +30,7 @@ from tests.soak.damage import hurt
 from tests.soak.findings import Findings
 from tests.soak.oracle import faults_of
 from tests.soak.outside import Outside
-from tests.soak.project import FILES, Project
+from tests.soak.project import FILES, Project, import_all
 from tests.soak.worker import Ended, in_child
 
 #: Runs that have ended: only a person sends them again.
@@ -62,12 +62,7 @@ def run(folder: Path, findings: Findings, numbers: Sequence[int]) -> None:
 
 def _warm_up(project: Project) -> None:
     """What is healthy passes: else the oracle is wrong. And all is imported before the forks."""
-    from importlib import import_module
-
-    from hpcflow.cli.main import COMMANDS as ALL
-
-    for module, _ in ALL.values():
-        import_module(module)
+    import_all()
     listed = project.say("ls", "--all", "--json")
     assert {run["run_id"] for run in json.loads(listed.out)} == set(project.runs.values())
     project.reset()
@@ -88,7 +83,7 @@ class _Try:
         places = self._places()
         for _ in range(self._dice.choice((1, 1, 1, 2, 4))):
             path = self._dice.choice(places[self._dice.choice(sorted(places))])
-            if os.path.lexists(path):
+            if os.path.lexists(path) and path not in self._hurt:
                 self._damage(path)
         self._listed()
         for command in self._dice.sample(COMMANDS, _COMMANDS_A_TRY):
@@ -99,7 +94,11 @@ class _Try:
         where = self._project.role_of(path)
         try:
             how = hurt(path, self._dice, self._outside)
-        except (OSError, ValueError) as error:  # the damage before this one is in its way
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+        ) as error:  # the damage before this one is in its way
             how = f"not damaged: {error}"
         self._hurt.append(path)
         self._story.append(f"damaged {where}: {how}")
@@ -176,15 +175,9 @@ class _Try:
     def _resume_path(self, role: str) -> Ended:
         """What the job would go on from."""
         run_dir = self._project.run_dir(role)
-        names = {
-            "HPCFLOW_RUN_ID": run_dir.path.name, "HPCFLOW_ATTEMPT": "1",
-            "HPCFLOW_RUN_DIR": run_dir.path, "HPCFLOW_ATTEMPT_DIR": run_dir.attempt(1).path,
-            "HPCFLOW_EVENTS": run_dir.attempt(1).events,
-            "HPCFLOW_CHECKPOINT_DIR": run_dir.checkpoints,
-        }  # fmt: skip
         ended = in_child(
             lambda: runtime(["resume-path"]),
-            environ=self._project.environ | {name: str(path) for name, path in names.items()},
+            environ=self._project.environ_of_job(role),
             folder=self._project.folder,
         )
         if ended.code == 0:

@@ -16,6 +16,8 @@ from tests.soak.outside import Outside
 
 #: Sparse: it takes no room on the disk.
 _HUGE_BYTES: Final = 5 << 30
+#: A larger file is not read to be changed.
+_READ_BYTES: Final = 64 << 20
 _STRANGER: Final = 54321
 ESCAPES: Final = (
     "\x1b]0;owned\x07\x1b[2J",
@@ -40,6 +42,8 @@ def hurt(path: Path, dice: Random, outside: Outside) -> str:
         choices: Mapping[str, Damage] = _OF_LINKS
     elif path.is_dir():
         choices = _OF_FOLDERS
+    elif path.stat().st_size > _READ_BYTES:  # what was here before has changed places with it
+        choices = {"deleted": _delete}
     else:
         choices = _OF_FILES
     name = dice.choice(sorted(choices))

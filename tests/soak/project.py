@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from hpcflow.cli.main import main
+from hpcflow.cli.main import COMMANDS, main
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.stand_in import Job, StandIn, pass_five_minutes
@@ -50,6 +51,12 @@ ROLES: Final = (
     "purged",
 )
 FILES: Final = {"model.pt": b"weights " * 600, "rank0/optim.pt": b"adam" * 500}
+
+
+def import_all() -> None:
+    """Import what commands import when they are called, so that forks need not."""
+    for module, _ in COMMANDS.values():
+        import_module(module)
 
 
 class Project:
@@ -91,6 +98,17 @@ class Project:
 
     def run_dir(self, role: str) -> RunDir:
         return RunDir(self.scratch / "hpcflow" / "vision" / self.runs[role])
+
+    def environ_of_job(self, role: str) -> dict[str, str]:
+        """The environment of the first job of a run, as far as the runtime reads it."""
+        run_dir = self.run_dir(role)
+        attempt = run_dir.attempt(1)
+        names = {
+            "RUN_ID": run_dir.path.name, "ATTEMPT": 1, "RUN_DIR": run_dir.path,
+            "ATTEMPT_DIR": attempt.path, "EVENTS": attempt.events, "NOTICE": attempt.notice,
+            "CHECKPOINT_DIR": run_dir.checkpoints, "CHECKPOINT_KEEP": '{"last": 2}',
+        }  # fmt: skip
+        return self.environ | {f"HPCFLOW_{name}": str(value) for name, value in names.items()}
 
     def role_of(self, path: Path) -> str:
         """A path in the project as it is named in a finding: runs by their roles."""
@@ -148,14 +166,14 @@ class Project:
         """Jobs start, save, and end."""
         for role in ("completed", "waiting", "running", "failed", "held", "purged",
                      "trial0", "trial1"):  # fmt: skip
-            job = self._job(role)
+            job = self.job(role)
             assert self.slurm.start(job, self.home)
             for train_step in (100, 200):
                 self._save(job, role, train_step)
         ends = {"completed": "COMPLETED", "waiting": "FAILED", "failed": "FAILED",
                 "held": "PREEMPTED", "purged": "PREEMPTED", "trial0": "COMPLETED"}  # fmt: skip
         for role, state in ends.items():
-            job = self._job(role)
+            job = self.job(role)
             if state == "COMPLETED":
                 metrics = {"accuracy": 0.5}
                 self.slurm.say(job, self.home, "finished", train_step=200, metrics=metrics)
@@ -163,7 +181,7 @@ class Project:
         self._must("hold", self.runs["held"])
         self._must("cancel", self.runs["cancelled"])
 
-    def _job(self, role: str) -> Job:
+    def job(self, role: str) -> Job:
         return next(job for job in self.slurm.jobs() if job.run_id == self.runs[role])
 
     def _save(self, job: Job, role: str, train_step: int) -> None:
