@@ -22,6 +22,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.config import LoadedSpec, load_spec
 from hpcflow.errors import HpcflowError, InputError, StorageError, Where
 from hpcflow.launch.connecting import reference, resolve_site
+from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
@@ -36,6 +37,7 @@ from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runs import list_runs
+from hpcflow.storage.way import require_safe_way
 from hpcflow.terminal import echo_lines
 
 
@@ -56,13 +58,17 @@ def prepare(
         step: the job step that we are in, from :func:`enclosing_step`; None if nobody knows.
 
     Raises:
-        InputError: this is no batch job of Slurm, or the config does not fit the allocation.
+        InputError: this is no batch job of Slurm, or the config does not fit the allocation; or
+            others could replace a folder that leads to the run directory.
     """
     job_id = batch_job_id(environ, step)
     settings, clock = load_settings(environ), SystemClock()
-    if environ.get("SLURM_RESTART_COUNT", "0") != "0":
-        return _script_of_former_life(settings.home, job_id)
     the_site = resolve_site(settings, site, named_in=Where(key="--site"))
+    if environ.get("SLURM_RESTART_COUNT", "0") != "0":
+        script = _script_of_former_life(settings.home, job_id)
+        account = environ.get("SLURM_JOB_ACCOUNT") or the_site.default_account
+        require_safe_way(script, trust_on(the_site, settings, account))
+        return script
     plan = make_plan(
         config,
         settings=settings,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.scalars import shortened
+from hpcflow.ownership import weak_point
 from hpcflow.storage.layout import Home
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
     _require_private(home.path)
+    _require_safe_way(home.path)
     document = _read_choices(home.config)
     choices: dict[str, str] = document.data if document else {}
     site, site_named_in = choices.get("site"), None
@@ -155,6 +157,27 @@ def _require_private(home: Path) -> None:
             where=where,
             next_action=f"close it: chmod go-w {shlex.quote(str(home))}",
         )
+
+
+def _require_safe_way(home: Path) -> None:
+    """Refuse a home that others could replace as a whole.
+
+    Raises:
+        InputError: others own, or may write in, a folder that leads to it.
+    """
+    try:
+        weak = weak_point(home)
+    except OSError:
+        return  # a message when it is used
+    if weak is None:
+        return
+    folder = shlex.quote(str(weak.folder))
+    away = 'name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"'
+    raise InputError(
+        f"{weak}, on the way to {home}, and so could change what your jobs run",
+        where=Where(key="HPCFLOW_HOME"),
+        next_action=f"close it: chmod go-w {folder}" if weak.is_own else away,
+    )
 
 
 def _account_home() -> str:

@@ -82,3 +82,17 @@ def test_what_a_variable_claims_counts_nothing_where_the_uid_has_a_name(tmp_path
     name = pwd.getpwuid(os.getuid()).pw_name
     environ = {"HPCFLOW_HOME": str(tmp_path), "LOGNAME": "grace", "USER": "grace"}
     assert load_settings(environ).user == name
+
+
+def test_a_home_that_others_could_replace_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "shared/ada/.hpcflow"
+    home.mkdir(parents=True, mode=0o700)
+    home.parent.chmod(0o777)
+    with pytest.raises(InputError, match="every user may write in") as caught:
+        load_settings({"HPCFLOW_HOME": str(home)})
+    assert f"chmod go-w {home.parent}" in str(caught.value)
+    home.rmdir()
+    with pytest.raises(InputError, match="every user may write in"):
+        load_settings({"HPCFLOW_HOME": str(home)})
+    home.parent.chmod(0o1777)
+    assert load_settings({"HPCFLOW_HOME": str(home)}).home.path == home

@@ -187,18 +187,23 @@ def _restore(
     session: Session, found: Found, which: Which, *, says_so: bool, progress: Progress
 ) -> Outcome:
     """Restore, and let the ledger read all of it anew: the files are others than it has read."""
+    from hpcflow.launch.places import trust_on
     from hpcflow.projection import catch_up_home, rebuild
     from hpcflow.restore.restore import restore
 
     run_id = found.remote.run_id
     # What was written until it was gone, as far as it can be read, must not be lost again.
     catch_up_home(session.ledger, session.settings.home, user=session.settings.user)
+    run = found.place.run
+    site = session.site(run.site)
+    account = run.spec.resources.account or site.default_account
     outcome = restore(
         found.remote,
         found.place,
         settings=session.settings,
         clock=session.clock,
-        cluster=session.connect(session.site(found.place.run.site)).cluster(),
+        cluster=session.connect(site).cluster(),
+        trust=trust_on(site, session.settings, account),
         known=session.ledger.known([run_id]).get(run_id),
         which=which,
         says_so=says_so,

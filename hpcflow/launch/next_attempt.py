@@ -63,7 +63,7 @@ class NextAttempt:
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
-        trust = trust_on(site, settings, self._placement)
+        trust = trust_on(site, settings, self._placement.account)
         self._guard = make_guard(trust, sum_of_safe_runtime(run_dir, trust))
         self._script = self._render(self._avoid)
 

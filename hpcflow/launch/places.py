@@ -26,14 +26,14 @@ def run_dir_on(
     return runs_folder(scratch, settings.user) / project / run_id
 
 
-def trust_on(site: Site, settings: Settings, placement: Placement) -> Trust:
+def trust_on(site: Site, settings: Settings, account: str | None) -> Trust:
     """Whom ``site`` trusts with the folders that lead to a run directory.
 
     Raises:
         SiteError: there is no such user or group here.
     """
     known = variables(settings)
-    return scratch_trust(site, known, user=settings.user, account=placement.account)
+    return scratch_trust(site, known, user=settings.user, account=account)
 
 
 def variables(settings: Settings) -> dict[str, str]:

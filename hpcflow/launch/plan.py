@@ -167,7 +167,7 @@ def plan_spec(
     state = code_state(working_dir)
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
-    trust = trust_on(site, settings, placement)
+    trust = trust_on(site, settings, placement.account)
     run = Run(
         run_id=run_id,
         user=settings.user,

@@ -19,7 +19,7 @@ from hpcflow.mirror.records import read_records
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.small_files import was_sent
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import FOLDER_MODE, append_line_durably, read_file, write_durably
+from hpcflow.storage.files import append_line_durably, make_folders, read_file, write_durably
 from hpcflow.storage.layout import Home, RunDir
 
 _PROBLEMS: Final = "problems.json"
@@ -69,7 +69,7 @@ class Known:
                 self._write(known)
             with suppress(OSError, StorageError):
                 if remote.is_folder and remote.url not in self._folders():
-                    self._home.mirror.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                    make_folders(self._home.mirror)
                     append_line_durably(self._home.mirror / _FOLDERS, json.dumps(remote.url))
 
     def end(self, problems: Mapping[str, HpcflowError], had_no_turn: Container[str]) -> None:
@@ -114,7 +114,7 @@ class Known:
 
     def _write(self, problems: Mapping[str, str]) -> None:
         with suppress(OSError, StorageError):
-            self._home.mirror.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(self._home.mirror)
             write_durably(self._home.mirror / _PROBLEMS, json.dumps(problems))
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
-from hpcflow.model.state import RunState
+from hpcflow.model.state import DISTRUST_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
 
@@ -94,6 +94,11 @@ def _waits(
     if last is None:
         return "no job was sent yet", None, _DAEMON
     cause = f" as {last.cause.value}" if last.cause else ""
+    if last.exit_code == DISTRUST_EXIT_CODE:
+        cause += (
+            f" with exit code {DISTRUST_EXIT_CODE}, by which a job says that others could have "
+            "changed its run directory, and executes nothing of it"
+        )
     if run.state is RunState.FAILED:
         return f"attempt {last.attempt} ended{cause}, and nothing was decided since", None, _FAILED
     return f"attempt {last.attempt} ended{cause}, and the next is to be sent", run.next_at, _DAEMON

@@ -18,6 +18,7 @@ from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
 
 import hpcflow
+from hpcflow.runtime.reading import open_file
 
 
 class CompiledTemplates(BytecodeCache):
@@ -57,8 +58,7 @@ class CompiledTemplates(BytecodeCache):
 
 def _own_file(path: Path) -> bytes:
     """Its content, if it is ours alone."""
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_mode & 0o022:
             raise PermissionError(path)
         return file.read()

@@ -23,6 +23,7 @@ from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.slurm_job import daemon_jobs
+from hpcflow.requeue.own_python import own_python
 from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.schedulers.slurm.submit import job_from
@@ -189,8 +190,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     before = os.environ.pop(AFTER, "")
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):
-        subprocess.Popen([sys.executable, "-m", "hpcflow.requeue.job", words[0], "--send"])
-        _become([sys.executable, "-m", "hpcflow.cli.main", "daemon"])
+        subprocess.Popen(own_python("hpcflow.requeue.job", words[0], "--send"))
+        _become(own_python("hpcflow.cli.main", "daemon"))
     _say(f"job {job_id}: job {before} was cancelled, so this one ends, too")
     return 0
 

@@ -18,6 +18,7 @@ from typing import IO, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.mirror.survey import mirror_of_run
+from hpcflow.requeue.own_python import own_python
 from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.settings import Settings
@@ -128,7 +129,7 @@ class Mirroring:
     def _start(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hpcflow.cli.main", "mirror", "--once"],
+            own_python("hpcflow.cli.main", "mirror", "--once"),
             env={**self._settings.environ, OF_DAEMON: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

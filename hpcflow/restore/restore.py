@@ -26,6 +26,7 @@ from hpcflow.ledger.rows import Known
 from hpcflow.model import wishes
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.observe.own_word import last_event_at, last_exit
+from hpcflow.ownership import NOBODY_ELSE, Trust
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS
@@ -101,6 +102,7 @@ def restore(
     settings: Settings,
     clock: Clock,
     cluster: str | None,
+    trust: Trust = NOBODY_ELSE,
     known: Known | None = None,
     which: Which = NEWEST,
     says_so: bool = False,
@@ -111,6 +113,7 @@ def restore(
 
     Args:
         cluster: the name of this one, where it has any.
+        trust: who may replace folders that lead to the place.
         known: what the ledger knows of the run: the mirror may be some minutes behind.
         says_so: put it into the journal also where nothing was missing, or could be fetched: so
             the daemon goes on without.
@@ -121,7 +124,7 @@ def restore(
         NotFoundError: the store does not have the run, or not that checkpoint.
         MirrorError: the store; whoever tries again goes on where this stopped.
     """
-    make_place(place.run_dir.path)
+    make_place(place.run_dir.path, trust)
     with staging(place.run_dir, settings.user) as staged:
         work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
         outcome = work.do(which, says_so=says_so)

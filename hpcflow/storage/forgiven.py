@@ -10,8 +10,8 @@ from datetime import datetime
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.storage.files import (
-    FOLDER_MODE,
     append_line_durably,
+    make_folders,
     parse_object,
     read_lines,
     storage_error,
@@ -26,7 +26,7 @@ def forgive(home: Home, site: str, node: str, now: datetime) -> None:
         StorageError: it could not be written.
     """
     try:
-        home.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(home.path)
     except OSError as error:
         raise storage_error("make", home.path, error) from error
     line = json.dumps({"at": to_text(now), "site": site, "node": node})

@@ -24,8 +24,8 @@ from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
 from hpcflow.storage.files import (
     FILE_MODE,
-    FOLDER_MODE,
     fsync_folder,
+    make_folders,
     parse_object,
     read_file,
     storage_error,
@@ -80,7 +80,7 @@ def restoring(home: Home, run_id: str, clock: Clock, *, is_kept: bool = True) ->
     """
     path = home.restoring / run_id
     try:
-        home.restoring.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(home.restoring)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise storage_error("write", path, error) from error
@@ -109,7 +109,7 @@ def keep_started(home: Home, run_id: str, clock: Clock) -> None:
     tries = 0 if before is None else before.tries + (before.outcome == STARTED)
     why = f"what was started for it ended without a word; see why: hpcflow restore {run_id}"
     with suppress(OSError):
-        home.restoring.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(home.restoring)
         descriptor = os.open(home.restoring / run_id, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             if _lock(descriptor):
@@ -143,7 +143,7 @@ def keep_cancelled(home: Home, run_id: str) -> None:
     """
     mark = _cancelled(home, run_id)
     try:
-        home.restoring.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(home.restoring)
         mark.touch(mode=FILE_MODE)
         fsync_folder(home.restoring)
     except OSError as error:

@@ -113,10 +113,7 @@ def require_room(run: Run, home: Home, trust: Trust = NOBODY_ELSE) -> None:
             replace a folder on the way.
     """
     final = Path(run.run_dir)
-    try:
-        _require_own(final, trust)
-    except OSError as error:
-        raise _scratch_error(final, error) from error
+    _require_own(final, trust)
     for folder, key in ((final.parent, None), (home.runs, "HPCFLOW_HOME")):
         nearest = existing_parent(folder / "new")
         if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):

@@ -37,6 +37,7 @@ from hpcflow.storage.files import (
     FOLDER_MODE,
     append_line_durably,
     fsync_folder,
+    make_folders,
     read_file,
     read_lines,
     size_of,
@@ -103,7 +104,7 @@ def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = N
     final = home.sweeps / sweep.sweep_id
     half = home.sweeps / f".{sweep.sweep_id}.{secrets.token_hex(4)}.tmp"
     try:
-        home.sweeps.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(home.sweeps)
         half.mkdir(mode=FOLDER_MODE)
         try:
             text = json.dumps(sweep.model_dump(mode="json"), ensure_ascii=False, indent=1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import FOLDER_MODE, storage_error
+from hpcflow.storage.files import make_folders, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 #: Longer than any command takes from its mark to its last journal record.
@@ -28,7 +28,7 @@ def mark_unread(home: Home, run_dir: RunDir) -> None:
     """
     mark = home.unread / run_dir.path.name
     try:
-        home.unread.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(home.unread)
         mark.touch(mode=0o600)
     except OSError as error:
         raise storage_error("write", mark, error) from error

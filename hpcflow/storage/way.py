@@ -13,15 +13,19 @@ from hpcflow.storage.runtime_copy import runtime_sum
 
 
 def require_safe_way(path: Path, trust: Trust = NOBODY_ELSE) -> None:
-    """Refuse a path where others could replace a folder on the way. ``OSError`` as it comes.
+    """Refuse a path where others could replace a folder on the way.
 
     Args:
         trust: whom the site trusts.
 
     Raises:
-        ScratchError: others could.
+        ScratchError: others could, or that cannot be seen.
     """
-    weak = weak_point(path, trust)
+    try:
+        weak = weak_point(path, trust)
+    except OSError as error:
+        reason = storage_error("look at the way to", path, error)
+        raise ScratchError(reason.message, next_action=reason.next_action) from error
     if weak is not None:
         raise ScratchError(
             f"{weak}, on the way to {path}, and so could change what your jobs run",

@@ -52,6 +52,21 @@ def test_a_run_that_runs_says_since_when_and_where(desk: Watched) -> None:
     assert told.to_try == (f"follow it: hpcflow logs --follow {launched.run_id}",)
 
 
+def test_a_job_that_did_not_trust_its_run_directory_is_explained(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "FAILED", exit_code=77)
+    told = why(desk, launched.run_id)
+    assert "exit code 77, by which a job says that others could have changed" in told.words
+    assert f"hpcflow logs {launched.run_id}" in told.to_try[0]
+    launched.run_dir.parent.chmod(0o777)
+    desk.tick()  # a pause
+    desk.clock.advance(600)
+    desk.tick()
+    told = why(desk, launched.run_id)
+    assert "it was stopped (refused): every user may write in" in told.words
+    assert desk.tick().looked_at == 0, "it is not tried again and again"
+
+
 def test_a_run_that_failed_waits_for_the_daemon_and_then_for_the_pause(desk: Watched) -> None:
     launched = failed(desk)
     told = why(desk, launched.run_id)

@@ -13,7 +13,7 @@ from typing import Final
 from hpcflow.errors import InputError, Where
 from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
+from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 #: What no line of a table, unit or script can hold; the others may stand there, quoted.
@@ -100,7 +100,7 @@ class Place:
             StorageError: it cannot be made.
         """
         try:
-            self.folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(self.folder)
             os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE))
         except OSError as error:
             raise storage_error("write", self.log, error) from error

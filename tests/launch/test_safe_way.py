@@ -1,0 +1,151 @@
+"""Nothing is made or sent where others could put another folder in the place of a run's."""
+
+from __future__ import annotations
+
+import grp
+import os
+from pathlib import Path
+
+import pytest
+
+from hpcflow.errors import ScratchError, SiteError, StorageError
+from hpcflow.launch.plan import make_plan
+from hpcflow.launch.run import rehearse
+from hpcflow.storage import runtime_copy
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import make_place
+from tests.launch.desk import Desk
+from tests.ways import EVE, LAB
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    desk = Desk(tmp_path)
+    (tmp_path / "scratch").mkdir(mode=0o755)
+    return desk
+
+
+def trusting(desk: Desk, **whom: list[str]) -> None:
+    scratch = desk.site.scratch.model_copy(update=whom)
+    desk.site = desk.site.model_copy(update={"scratch": scratch})
+
+
+def test_a_scratch_that_all_may_write_in_is_refused_before_anything_is_made(desk: Desk) -> None:
+    scratch = desk.folder / "scratch"
+    scratch.chmod(0o777)
+    with pytest.raises(ScratchError, match="every user may write in") as caught:
+        desk.launch()
+    assert caught.value.exit_code == 2
+    assert f"chmod go-w {scratch}" in str(caught.value)
+    assert not desk.alive()
+    plan = make_plan(desk.config, settings=desk.settings, clock=desk.clock, site=desk.site)
+    with pytest.raises(ScratchError, match="every user may write in"):
+        rehearse(plan, settings=desk.settings, clock=desk.clock)
+    with pytest.raises(ScratchError, match="every user may write in"):
+        make_place(Path(plan.run.run_dir))
+    scratch.chmod(0o1777)
+    assert desk.launch().run_dir.is_dir(), "as /tmp is"
+
+
+@as_root
+def test_the_site_says_whom_it_trusts(desk: Desk) -> None:
+    scratch = desk.folder / "scratch"
+    os.chown(scratch, EVE, LAB)
+    scratch.chmod(0o2775)
+    with pytest.raises(ScratchError, match=f"belongs to uid {EVE}") as caught:
+        desk.launch()
+    assert f"scratch: {{trusted_users: [{EVE}]}}" in str(caught.value)
+    trusting(desk, trusted_users=[str(EVE)])
+    with pytest.raises(ScratchError, match=f"gid {LAB} may write in") as caught:
+        desk.launch()
+    assert f"scratch: {{trusted_groups: [{LAB}]}}" in str(caught.value)
+    assert "chmod +t" in str(caught.value)
+    trusting(desk, trusted_groups=[str(LAB)])
+    launched = desk.launch()
+    script = RunDir(launched.run_dir).attempt(1).script.read_text()
+    assert f" 0 $EUID {EVE} " in script
+    assert f" {LAB} " in script
+
+
+@as_root
+def test_a_group_can_be_that_of_the_account(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    (desk.folder / "scratch").chmod(0o775)
+    os.chown(desk.folder / "scratch", -1, LAB)
+    monkeypatch.setattr(
+        "grp.getgrnam", lambda name: grp.struct_group((name, "x", {"physics": LAB}[name], []))
+    )
+    trusting(desk, trusted_groups=["$ACCOUNT"])
+    assert desk.launch().run_dir.is_dir()
+
+
+def test_a_group_that_there_is_not_is_named(desk: Desk) -> None:
+    trusting(desk, trusted_groups=["nosuchgroup"])
+    with pytest.raises(SiteError, match="there is no group 'nosuchgroup' here") as caught:
+        desk.launch()
+    assert "trusted_groups" in str(caught.value)
+
+
+def test_no_later_attempt_is_sent_where_the_way_was_opened(desk: Desk) -> None:
+    launched = desk.launch()
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    run_dir = RunDir(launched.run_dir)
+    run_dir.path.parent.chmod(0o777)
+    with pytest.raises(ScratchError, match="every user may write in"):
+        desk.resume(run_dir)
+    assert not run_dir.attempt(2).path.exists()
+    run_dir.path.parent.chmod(0o700)
+    assert desk.resume(run_dir).attempt == 2
+
+
+def test_a_link_in_the_runtime_is_refused(desk: Desk) -> None:
+    launched = desk.launch()
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    run_dir = RunDir(launched.run_dir)
+    (run_dir.runtime / "torch").symlink_to("/usr")
+    with pytest.raises(StorageError, match="symbolic link"):
+        desk.resume(run_dir)
+    (run_dir.runtime / "torch").unlink()
+    assert desk.resume(run_dir).attempt == 2
+
+
+def test_a_later_attempt_takes_the_runtime_that_the_run_has(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the hpcflow that made it, whatever is installed by now."""
+    launched = desk.launch()
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    desk.look()
+    run_dir = RunDir(launched.run_dir)
+    expected = runtime_copy.runtime_sum(run_dir.runtime)
+    monkeypatch.setattr(runtime_copy, "_installed", lambda: ("new", {"__init__.py": b"new"}))
+    assert desk.resume(run_dir).attempt == 2
+    assert expected in run_dir.attempt(2).script.read_text()
+
+
+def test_the_shared_runtime_is_compared_byte_by_byte(desk: Desk) -> None:
+    """The same size says nothing; others may have made it before hpcflow did."""
+    desk.launch()
+    (copy,) = (desk.folder / "scratch/hpcflow/.runtime").iterdir()
+    path = copy / "runtime/events.py"
+    planted = b"#" * path.stat().st_size
+    path.unlink()
+    path.write_bytes(planted)
+    runtime_copy._is_the_installed.cache_clear()
+    launched = desk.launch()
+    assert (launched.run_dir / "runtime/hpcflow/runtime/events.py").read_bytes() != planted
+
+
+def test_what_is_made_for_an_array_is_for_its_owner_only(desk: Desk) -> None:
+    from hpcflow.storage.files import make_folders
+
+    before = os.umask(0o002)
+    try:
+        make_folders(desk.folder / "a/b/c")
+    finally:
+        os.umask(before)
+    modes = [(desk.folder / each).stat().st_mode & 0o777 for each in ("a", "a/b", "a/b/c")]
+    assert modes == [0o700] * 3
