@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from hpcflow.documents.document import Document, KeyPath
 from hpcflow.errors import InputError, Where
 from hpcflow.model.scalars import shortened, shown
-from hpcflow.model.secret import is_secret, names_secret
+from hpcflow.model.secret import is_secret, names_secret, redact, secret_keys
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
     M = TypeVar("M", bound=BaseModel)
 
 #: Problems that are listed; nobody reads more at a time.
 MAX_LISTED: Final = 10
+
+#: What Slurm, `ls` and others' terminals show.
+_NAMES: Final = frozenset({"name", "project", "tags"})
+_URLS: Final = frozenset({"mirror", "url"})
 
 _SAYINGS: Final = {
     "missing": "is missing",
@@ -58,25 +62,33 @@ def validate(
     """
     from pydantic import ValidationError
 
+    secret = list(secret_keys(document.data))
+    told = [(document.where(path), _secret_told(path)) for path in secret]
     try:
-        return model.model_validate(document.data, by_alias=True, by_name=False)
+        found = model.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as problem:
-        raise _as_one_error(problem, model, document, error, next_action) from None
+        for each in problem.errors(include_url=False):
+            path = _path_of(each)
+            # It would be told twice, and could repeat what nobody shall see.
+            if not any(len(path) > 1 and path[: len(way)] == way[: len(path)] for way in secret):
+                told.append(_tell(each, model, document))
+    else:
+        if not told:
+            return found
+    raise _as_one_error(told, document, error, next_action)
 
 
 def _as_one_error(
-    problem: ValidationError,
-    model: type[BaseModel],
+    told: list[tuple[Where, str]],
     document: Document,
     error: type[InputError],
     next_action: str | None,
 ) -> InputError:
-    details = problem.errors(include_url=False)
-    told = [_tell(detail, model, document) for detail in details[:MAX_LISTED]]
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
-    found = _one_text(told, len(details), file, error, next_action)
-    found.details["problems"] = [{**asdict(where), "message": message} for where, message in told]
+    listed = told[:MAX_LISTED]
+    found = _one_text(listed, len(told), file, error, next_action)
+    found.details["problems"] = [{**asdict(where), "message": message} for where, message in listed]
     return found
 
 
@@ -100,6 +112,17 @@ def _one_text(
     )
 
 
+def _secret_told(path: KeyPath) -> str:
+    if path[0] in _NAMES:
+        return "looks like a secret, and names are shown to everybody; choose another"
+    if path[-1] in _URLS:
+        return "credentials do not belong into a URL; they come from the standard chain"
+    return (
+        "looks like a secret, and scripts and journals are kept for long; put the value "
+        "into a file that only you can read, and name that file under environment.secrets"
+    )
+
+
 def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> tuple[Where, str]:
     """Where one thing is wrong, and what."""
     path, about_key = _key_path(detail["loc"])
@@ -110,9 +133,14 @@ def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> t
     if about_key:
         say = _say(detail, None)
         return document.where(path), f"the key {shortened(str(path[-1]))}: {say}"
+    path = _path_of(detail)
+    return document.where(path), redact(_say(detail, _shown(path, detail["input"])))
+
+
+def _path_of(detail: ErrorDetails) -> KeyPath:
+    path, _ = _key_path(detail["loc"])
     cause = detail.get("ctx", {}).get("error")
-    path += tuple(getattr(cause, "keys", ()))
-    return document.where(path), _say(detail, _shown(path, detail["input"]))
+    return path + tuple(getattr(cause, "keys", ()))
 
 
 def _say(detail: ErrorDetails, got: str | None) -> str:

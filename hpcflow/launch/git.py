@@ -129,7 +129,15 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
         }
         return _git(
             folder,
-            *("--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--no-color"),
+            *(
+                "--no-pager",
+                "-c",
+                "core.quotePath=false",
+                "diff",
+                "--no-ext-diff",
+                "--no-textconv",
+                "--no-color",
+            ),
             # A submodule's changes are asked of a git that reads the submodule's configuration.
             *("--full-index", "--ignore-submodules=dirty", "HEAD", "--", "."),
             environment=environment,

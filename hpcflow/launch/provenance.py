@@ -12,7 +12,9 @@ from pathlib import Path
 
 from hpcflow import __version__
 from hpcflow.launch.git import GitError, difference, find_repository
+from hpcflow.launch.redaction import without_secrets
 from hpcflow.model.run import Provenance
+from hpcflow.model.secret import redact
 
 #: A larger difference is data that somebody forgot to ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20
@@ -23,6 +25,7 @@ class CodeState:
     """What git says about a folder; all empty outside a work tree.
 
     Attributes:
+        diff: without the secrets in it.
         warnings: what is not recorded, and why.
     """
 
@@ -51,7 +54,9 @@ def code_state(folder: Path) -> CodeState:
         return CodeState(repository.commit, warnings=(told,))
     if len(diff) > MAX_DIFF_BYTES:
         return CodeState(repository.commit, is_dirty=True)
-    return CodeState(repository.commit, bool(diff), diff or None)
+    recorded = without_secrets(diff)
+    warnings = (recorded.warning,) if recorded.warning else ()
+    return CodeState(repository.commit, bool(diff), recorded.diff or None, warnings)
 
 
 def _unknown_commit(folder: Path, error: GitError) -> str:
@@ -71,7 +76,7 @@ def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) 
         python_version=".".join(map(str, sys.version_info[:3])),
         submit_host=socket.gethostname(),
         config_path=str(config) if config else None,
-        overrides=list(overrides),
+        overrides=[redact(each) for each in overrides],
         git_commit=state.commit,
         git_dirty=state.is_dirty,
     )

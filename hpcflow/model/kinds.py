@@ -27,7 +27,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from hpcflow.model.ids import NAME_PATTERN, check_name
 from hpcflow.model.scalars import number_as_text
-from hpcflow.model.secret import is_secret, names_secret, secret_params, secret_words
+from hpcflow.model.secret import is_secret
 from hpcflow.model.units import (
     DURATION_PATTERN,
     MEMORY_PATTERN,
@@ -160,31 +160,8 @@ def _check_variable(name: str) -> str:
     return name
 
 
-_NO_SECRETS: Final = (
-    "looks like a secret, and scripts and journals are kept for long; put the value "
-    "into a file that only you can read, and name that file under environment.secrets"
-)
-
-
-def _check_public(variables: dict[str, str]) -> dict[str, str]:
-    for name, value in variables.items():
-        if names_secret(name) or is_secret(value):
-            raise WrongKey(_NO_SECRETS, name)
-    return variables
-
-
-def check_words(words: list[str]) -> list[str]:
-    """``words`` of a command line, when none of them is a secret."""
-    for position in secret_words(words):
-        raise WrongKey(_NO_SECRETS, position)
-    return words
-
-
 def _check_params(params: dict[str, Any]) -> dict[str, Any]:
-    checked = {name: _as_json(value, (name,)) for name, value in params.items()}
-    for path in secret_params(checked):
-        raise WrongKey(_NO_SECRETS, *path)
-    return checked
+    return {name: _as_json(value, (name,)) for name, value in params.items()}
 
 
 def _as_json(value: Any, path: tuple[str | int, ...]) -> Any:
@@ -265,7 +242,7 @@ Text = Annotated[
     WithJsonSchema({"type": ["string", "number"], "maxLength": MAX_TEXT_CHARS}),
     Kind("text"),
 ]
-Words = Annotated[list[Text], AfterValidator(check_words)]
+Words = list[Text]
 _WORD: Final = Matching(
     r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]*",
     "not one word: use letters, digits and _ . @ : + -, beginning with a letter, digit or _",
@@ -308,7 +285,7 @@ Variable = Annotated[
     WithJsonSchema({"type": "string", "pattern": rf"^(?!{_RESERVED.pattern}){_VARIABLE.pattern}$"}),
     Kind("variable name"),
 ]
-Variables = Annotated[dict[Variable, Text], AfterValidator(_check_public)]
+Variables = dict[Variable, Text]
 Module = Annotated[
     str,
     Matching(r"[A-Za-z0-9_][A-Za-z0-9_.+/=-]*", "not the name of an environment module"),

@@ -1,95 +1,281 @@
-"""What looks like a secret, by its name or by its form.
+"""What is a secret, by its name, its form, or the program that it is given to.
 
-Scripts, journals and the ledger are kept for long and shown to many, so whatever would put a secret
-there is refused (DESIGN: secrets stay out). A guess: it has to be right about what people really
-write, not about what they could.
+Scripts, journals and the ledger are kept for long and shown to many, so what would put a secret
+there is refused (DESIGN: secrets stay out). A name and a form are certain knowledge, as far as
+people really write them; a text that merely looks random is not, and people are warned of it.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
-#: Names of environment variables. Not TOKENIZERS_PARALLELISM or MAX_TOKENS, nor what says itself
-#: that it is the name of a file.
+from hpcflow.model.secret_forms import Span, entropy, forms_in
+
+#: What takes the place of a secret that is shown or recorded.
+REDACTED: Final = "[redacted]"
+
+#: Whose keys and tokens people have.
+_SERVICES: Final = (
+    "HF|HUB|HUGGING_?FACE|WANDB|OPENAI|ANTHROPIC|COMET|NEPTUNE|COHERE|MISTRAL|GROQ|GEMINI|AZURE|AWS"
+    "|GCP|GOOGLE|SENTRY|SLACK|STRIPE|SENDGRID|TWILIO|DATADOG|DD|NEW_?RELIC|CLEARML|MLFLOW|KAGGLE"
+    "|REPLICATE|TOGETHER|NGC|NVIDIA|PINECONE|LANGCHAIN|LANGSMITH|GITHUB|GH|GITLAB|GL|NPM|PYPI"
+    "|DISCORD|TELEGRAM|VAULT|DATABRICKS|JUPYTER|INFLUX|GRAFANA|DOCKER|REGISTRY|ROBOFLOW|SLURM"
+)
+_LOGINS: Final = (
+    "DB|DATABASE|SQL|MYSQL|MARIADB|PG|POSTGRES|POSTGRESQL|REDIS|MONGO|MONGODB|SMTP|MAIL|EMAIL|IMAP"
+    "|FTP|SFTP|SSH|USER|ROOT|ADMIN|SUDO|LDAP|HTTPS?|PROXY|AUTH|LOGIN|KEY|API|ELASTIC|VNC|BASIC"
+)
+#: What a value of this name is, wherever it stands. `pad_token` and `sort_key` are everyday words.
+_ANYWHERE: Final = re.compile(
+    r"(?!(?:.*_)?(?:USE|HAS|NO|IS)_)(?:.*_)?(?:"
+    r"PASSWORDS?|PASSWD|PASSPHRASE|PASSCODE|\w+_PWD|MYSQLPWD|JWT"
+    rf"|(?:{_LOGINS})_?PASS"
+    r"|SECRET(?:_(?:ACCESS_)?KEY|_TOKEN)?|SECRETKEY"
+    r"|(?:API|ACCESS|PRIVATE|AUTH|ENCRYPTION|SIGNING|MASTER|LICENSE|DEPLOY|HMAC|ACCOUNT|SUBSCRIPTION"
+    rf"|{_SERVICES})_?KEY"
+    rf"|(?:API|ACCESS|AUTH|BEARER|REFRESH|OAUTH|DEPLOY|PERSONAL|SECURITY|REGISTRATION|{_SERVICES})"
+    r"_?TOKEN"
+    r")(?:_?[0-9]{1,2}|_PROD|_DEV|_TEST)?"
+    r"|TOKEN"
+)
+#: Environment variables hold no vocabulary: here every token and every pass is one, but for
+#: MAX_TOKENS and TOKENIZERS_PARALLELISM, and what says that it is the name of a file.
 _VARIABLE: Final = re.compile(
-    r"(?!.*_(?:FILE|PATH|DIR)$).*(?:TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE"
-    r"|(?:API|ACCESS|PRIVATE)_?KEY|CREDENTIAL(?!S))",
+    r"(?!.*_(?:FILE|PATH|DIR|NAME|URL|TYPE|LENGTH|SIZE|TTL)$)(?:"
+    r".*(?:TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|(?:API|ACCESS|PRIVATE)_?KEY"
+    r"|CREDENTIAL(?!S))"
+    r"|(?:.+_)?(?<!SINGLE_)(?<!FIRST_)(?<!MULTI_)(?<!TWO_)(?<!ONE_)(?<!FORWARD_)(?<!BACKWARD_)PASS(?![A-Z])"
+    r").*",
     re.DOTALL,
 )
-#: Names of parameters and options. Stricter: `pad_token` and `mask_token` are everyday words here.
-_OPTION: Final = re.compile(
-    r"(?!(?:.*_)?USE_)(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|(?:API|ACCESS|SECRET|PRIVATE)_?KEY|CLIENT_SECRET"
-    r"|(?:API|ACCESS|AUTH|BEARER|HF|HUB|GITHUB|GITLAB|WANDB)_?TOKEN)"
+#: Names that may have anything; only a value that looks random beside them is a secret.
+_PERHAPS: Final = re.compile(r"(?:.*_)?(?:TOKEN|KEY|PASS|AUTH|PAT|CREDENTIALS?|CREDS|COOKIE)")
+
+#: References, templates, and options.
+_REFERENCE: Final = re.compile(
+    r"(?:~/|\./|\.\./|\{|<|\[|-|\$(?:[A-Za-z_{(]|$)|%\w*[%(]|\*|@\w+@"
+    r"|(?:env|file|secret|secrets|vault|keyring|op|ssm|arn|oc\.env|os\.environ)[:.\[])"
 )
-#: What the services that researchers use give out; and a password in a URL.
-_VALUE: Final = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{30,}|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}"
-    r"|glpat-[\w-]{20,}|sk-(?=[\w-]*[0-9])(?=[\w-]*[A-Z])[\w-]{40,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}"
-    r"|AIza[\w-]{35})(?![A-Za-z0-9])"
-    r"|://[^/\s:@?#]*:[^/\s@?#]+@",
-    re.ASCII,
+_FILE: Final = re.compile(
+    r"/.*|[\w./ -]+\.(?:pem|key|crt|json|ya?ml|txt|toml|ini|cfg|env|pt|safetensors|model|csv)",
+    re.DOTALL,
 )
-#: Paths, what is left to be filled in, and options: no secret begins so.
-_HARMLESS: Final = ("/", "~", "./", "../", "{{", "$", "<", "-")
-#: What people write where a program insists on a value.
-_PLACEHOLDERS: Final = frozenset(
-    {"true", "false", "yes", "no", "none", "null", "empty", "dummy", "unused", "xxx"}
+#: AWS's secret keys are of these, and one in 64 begins as a path does.
+_AWS_SECRET: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{40}")
+_SMALL_NUMBER: Final = re.compile(r"[0-9]{1,3}|[0-9]*\.[0-9]+(?:e-?[0-9]+)?|[0-9.]+e-?[0-9]+")
+#: What people write where a program insists on a value, or where they show how it is written.
+_PLACEHOLDER: Final = re.compile(
+    r"true|false|yes|no|on|off|none|null|nil|empty|dummy|unused|optional|required|auto|default|todo"
+    r"|undefined|x{3,}|\.{3,}|redacted|change[_-]?(?:me|it|this)|(?:your|my|insert|replace)[_ -].*"
+    r"|.*\bexample\b.*",
+    re.DOTALL,
 )
 
+_NAME_WORD: Final = re.compile(r"pass|pwd|secret|token|key|credential|cred|jwt|auth|_pat\b", re.I)
+#: Something that has a value: ``NAME=``, ``--name VALUE``, ``"name": ``, ``os.environ["NAME"] =``.
+_NAMED: Final = re.compile(
+    r"(?P<dashes>(?<![\w-])--?)?(?P<name>[A-Za-z_](?:[\w-]|\.(?=\w)){0,100})"
+    r"(?P<close>[\"'\])\\]{0,5})"
+    r"(?P<operator>\s{0,3}(?::\s*[\w.\[\]| ]{1,40}?=|:=|=>|==|!=|=|:|,)\s{0,3}|(?<=\w)[ \t]+)"
+    r"(?:[bfruBFRU]{0,2}\\{0,3}(?P<quote>[\"'`])(?P<quoted>(?:\\.|(?!(?P=quote))[^\n\\]){1,4000}?)(?P=quote)"
+    r"|(?P<bare>[^\s\"'`,;(){}\[\]<>|&]+))"
+)
+_NAME: Final = re.compile(r"[\w.-]*")
+_OF_NAMES: Final = string.ascii_letters + string.digits + "_-."
+_BASE62: Final = re.compile(r"[A-Za-z0-9+]{20,}={0,2}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
+_NAME_PARTS: Final = re.compile(r"[A-Z]?[a-z]{3,}|[0-9]{4,}")
 
-def names_secret(variable: str) -> bool:
-    """Whether an environment variable of this name is better not shown."""
-    return _VARIABLE.match(variable.upper()) is not None
+
+def names_secret(name: str) -> bool:
+    """Whether a value of this name is better not shown."""
+    plain = _plain(name)
+    return _is_variable(plain) or _ANYWHERE.fullmatch(plain) is not None
 
 
 def is_secret(text: str) -> bool:
     """Whether ``text`` has the form of a secret, or holds one."""
-    return _VALUE.search(text) is not None
+    return any(True for _ in forms_in(text))
 
 
-def option_holds_secret(name: str, value: object) -> bool:
-    """Whether an option or parameter ``name`` with this value gives a secret away.
+def holds_secret(name: str, value: object, *, variable: bool = False) -> bool:
+    """Whether an option, a parameter or a variable of this name and value gives a secret away.
 
-    ``--wandb.api-key`` and ``wandb_api_key`` are the same name. Only a text can be a secret, and
-    none that is the path of a file, or left to be filled in.
+    ``--wandb.api-key``, ``wandb_api_key`` and ``wandbApiKey`` are the same name. A reference, the
+    path of a file and a placeholder are no secrets.
+
+    Args:
+        variable: an environment variable, where more names are those of secrets.
     """
-    plain = name.lstrip("-+").replace("-", "_").replace(".", "_").upper()
-    if not isinstance(value, str) or not value or value.startswith(_HARMLESS):
+    if variable and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or _is_harmless(name, value):
         return False
-    if value.lower() in _PLACEHOLDERS:
-        return False
-    return _OPTION.fullmatch(plain) is not None
+    plain, last = _plain(name), _plain(name.rpartition(".")[2])
+    if _ANYWHERE.fullmatch(plain) or _ANYWHERE.fullmatch(last) or (variable and _is_variable(last)):
+        return True
+    return _PERHAPS.fullmatch(plain) is not None and looks_random(value)
+
+
+def looks_random(text: str) -> bool:
+    """Whether ``text`` holds what could be a key: neither words, nor a digest, nor a path."""
+    for found in _BASE62.finditer(text):
+        part = _DIGEST.sub("", found[0].rstrip("="))
+        kinds = ("[a-z]", "[A-Z]", "[0-9]")
+        if len(part) < 20 or not all(re.search(kind, part) for kind in kinds):
+            continue
+        # What is left of names in CamelCase with a year behind them is little.
+        if len(_NAME_PARTS.sub("", part)) >= 0.5 * len(part) and entropy(part) >= 3.5:
+            return True
+    return False
+
+
+def secrets_in(text: str, *, bare: bool = True) -> list[Span]:
+    """Where secrets stand in ``text``: by their form, or as the literal value of a name.
+
+    Args:
+        bare: a value without quotes is a literal, as in a shell and not in a program's source.
+    """
+    found = list(forms_in(text))
+    if _NAME_WORD.search(text):
+        found.extend(_named_in(text, bare=bare))
+    return sorted(found)
+
+
+def redact(text: str) -> str:
+    """``text`` with every secret in it replaced; for messages and logs."""
+    parts, position = [], 0
+    for start, end in secrets_in(text):
+        if end > position:
+            parts += [text[position : max(start, position)], REDACTED]
+            position = end
+    return "".join((*parts, text[position:])) if parts else text
 
 
 def secret_words(words: Sequence[str]) -> Iterator[int]:
     """Positions in a command line of the words that hold a secret."""
+    found = set()
     for position, word in enumerate(words):
         name, has_value, value = word.partition("=")
         before = words[position - 1] if position else ""
         if (
-            is_secret(word)
-            or (has_value and option_holds_secret(name, value))
-            or (before.startswith("-") and "=" not in before and option_holds_secret(before, word))
+            secrets_in(word)
+            or (has_value and holds_secret(name, value))
+            or (before.startswith("-") and "=" not in before and holds_secret(before, word))
         ):
-            yield position
+            found.add(position)
+    # Some programs' options mean a secret: `mysql -pX`, `curl -u NAME:X`.
+    ends = list(accumulate(len(word) + 1 for word in words))
+    for start, _ in forms_in(" ".join(words)):
+        found.add(next(index for index, end in enumerate(ends) if start < end))
+    yield from sorted(found)
 
 
-def secret_params(params: dict[str, Any]) -> Iterator[tuple[str | int, ...]]:
-    """Keys, at any depth, of the parameters that hold a secret."""
-    yield from _secret_items(params, ())
+def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
+    """Literal values of names in ``text``."""
+    position = 0
+    while (word := _NAME_WORD.search(text, position)) is not None:
+        # The whole name; one that is longer is none.
+        before = text[max(word.start() - 100, 0) : word.start()]
+        start = word.start() - len(before) + len(before.rstrip(_OF_NAMES))
+        while start < word.start() and not (text[start].isalpha() or text[start] in "_-"):
+            start += 1
+        found = _NAMED.match(text, start)
+        rest = _NAME.match(text, word.end())
+        position = rest.end() if rest else word.end()
+        if found is None:
+            continue
+        group = "quoted" if found["quoted"] is not None else "bare"
+        if group == "bare" and not (bare and _is_literal(found)):
+            continue
+        if group == "quoted" and found["operator"].isspace() and not found["dashes"]:
+            continue
+        is_variable = found["name"].rpartition(".")[2].isupper()
+        if "," in found["operator"] and not found["close"]:
+            continue
+        if holds_secret(found["name"], found[group], variable=is_variable):
+            yield found.span(group)
+            position = found.end(group)
 
 
-def _secret_items(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+def _is_literal(found: re.Match[str]) -> bool:
+    """Whether a value without quotes is one: ``NAME=X``, ``--name X``, or ``name: X`` in a line."""
+    operator, text = found["operator"], found.string
+    if operator == "=" and not found["close"]:
+        return True
+    if operator.isspace():
+        return bool(found["dashes"])
+    if operator.strip() != ":":
+        return False
+    begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
+    before = text[begin : found.start()].strip(" \t\"'-")
+    after = text[found.end() : end if end >= 0 else len(text)].strip(" \t\r\"'")
+    return not before and (not after or after.startswith("#"))
+
+
+def _plain(name: str) -> str:
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+"))
+    return split.replace("-", "_").replace(".", "_").upper()
+
+
+def _is_variable(plain: str) -> bool:
+    return _VARIABLE.fullmatch(plain) is not None
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    lowered = value.strip().lower()
+    return (
+        not lowered
+        or _PLACEHOLDER.fullmatch(lowered) is not None
+        or _SMALL_NUMBER.fullmatch(lowered) is not None
+        or _says_the_name(_plain(name), _plain(value.strip()))
+        or _REFERENCE.match(value) is not None
+        or (_FILE.fullmatch(value) is not None and not _AWS_SECRET.fullmatch(value))
+    )
+
+
+def _says_the_name(name: str, value: str) -> bool:
+    """Whether a value is only the name again: `password=password`, `api_key=settings.api_key`."""
+    return f"_{name}".endswith(f"_{value}") or f"_{value}".endswith(f"_{name}")
+
+
+def secret_keys(data: Any) -> Iterator[tuple[str | int, ...]]:
+    """Where, in the values of a YAML file, a secret stands: the ways to them."""
+    yield from _secret_keys(data, (), "")
+
+
+#: Below these stand command lines.
+_COMMAND_LINES: Final = frozenset({"command", "args", "resume_args"})
+#: Keys of a sweep's parameter, whose values are the parameter's.
+_OF_PARAMETER: Final = frozenset({"value", "choices", "when", "low", "high"})
+
+
+def _secret_keys(
+    value: Any, path: tuple[str | int, ...], name: str
+) -> Iterator[tuple[str | int, ...]]:
     if isinstance(value, dict):
         for key, item in value.items():
-            if option_holds_secret(key, item):
-                yield (*path, key)
+            way = (*path, key)
+            if isinstance(key, str) and is_secret(key):
+                yield way
             else:
-                yield from _secret_items(item, (*path, key))
+                yield from _secret_keys(item, way, name if key in _OF_PARAMETER else str(key))
     elif isinstance(value, list):
+        words = [str(item) for item in value] if path and path[-1] in _COMMAND_LINES else []
+        found = set(secret_words(words))
         for index, item in enumerate(value):
-            yield from _secret_items(item, (*path, index))
-    elif isinstance(value, str) and is_secret(value):
+            if index in found:
+                yield (*path, index)
+            else:
+                yield from _secret_keys(item, (*path, index), name)
+    elif path[:2] == ("environment", "secrets"):
+        if isinstance(value, str) and is_secret(value):
+            yield path
+    elif holds_secret(name, value, variable=path[:2] == ("environment", "variables")) or (
+        isinstance(value, str) and secrets_in(value)
+    ):
         yield path

@@ -12,7 +12,6 @@ from pydantic_core import InitErrorDetails
 
 from hpcflow.model.kinds import Kind, WrongKey
 from hpcflow.model.scalars import shown
-from hpcflow.model.secret import is_secret, option_holds_secret
 from hpcflow.model.space import MAX_POINTS, Choice, Parameter, Range, Scalar, Space
 
 MAX_CHOICES: Final = 10_000
@@ -28,10 +27,6 @@ MAX_NAME_CHARS: Final = 100
 _LEAST_STEP: Final = 1e-12
 #: What may stand at a parameter.
 KEYS: Final = ("choices", "low", "high", "step", "log", "value", "when")
-_NO_SECRETS: Final = (
-    "looks like a secret, and the values of trials are kept for long; put it into a file that only "
-    "you can read, and name that file under environment.secrets of the base run"
-)
 
 
 def all_wrong(problems: Sequence[WrongKey], value: object) -> ValueError:
@@ -152,16 +147,7 @@ def _scalar(value: object, name: str, *place: str | int) -> Scalar:
     raise WrongKey(f"expected a single value, got {shown(value)}; {hint}", name, *place)
 
 
-def secret_complaint(name: str, value: object) -> str | None:
-    """Why ``value`` may be no value of the parameter ``name``; it is not repeated."""
-    if isinstance(value, str) and (is_secret(value) or option_holds_secret(name, value)):
-        return _NO_SECRETS
-    return None
-
-
 def _text(value: str, name: str, *place: str | int) -> str:
-    if (said := secret_complaint(name, value)) is not None:
-        raise WrongKey(said, name, *place)
     if len(value) > MAX_TEXT_CHARS or "\0" in value:
         raise WrongKey(
             f"expected a text of at most {MAX_TEXT_CHARS} characters, without NUL", name, *place

@@ -39,7 +39,7 @@ from hpcflow.model.pruner import Per, Pruner, PrunerKind
 from hpcflow.model.sampler import Sampler, SamplerKind
 from hpcflow.model.scalars import shown
 from hpcflow.model.space import MAX_POINTS, Choice, Parameter, Scalar, is_one_of
-from hpcflow.model.space_section import SpaceField, all_wrong, secret_complaint
+from hpcflow.model.space_section import SpaceField, all_wrong
 
 #: A trial's run is called after the sweep, with ``-t99999r99`` behind it, and names have an end.
 MAX_NAME_CHARS: Final = 50
@@ -327,7 +327,7 @@ def _wrong_start(
     for other, values in parameter.when.items():
         if other in params and not is_one_of(params[other], values):
             return f"is not there where {other} is {shown(params[other])}"
-    return secret_complaint(name, value) or parameter.complaint(value)
+    return parameter.complaint(value)
 
 
 def trial_params(spec: SweepSpec, chosen: dict[str, Scalar]) -> dict[str, Scalar]:

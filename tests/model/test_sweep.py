@@ -312,11 +312,37 @@ def test_too_many_first_trials() -> None:
     assert "start_from: more than 100,000" in refusal(text)
 
 
-def test_a_secret_among_the_first_trials_is_not_repeated() -> None:
-    token = "hf_" + "a1B2" * 9
-    said = refusal(HEAD + OPTIMIZER + OBJECTIVE + BUDGET + f"start_from: [{{opt: {token}}}]\n")
-    assert "start_from[0].opt: looks like a secret" in said
-    assert token not in said
+TOKEN = "hf_" + "a1B2" * 9
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (
+            HEAD + OPTIMIZER + OBJECTIVE + BUDGET + f"start_from: [{{opt: {TOKEN}}}]",
+            "start_from[0].opt",
+        ),
+        (PLAIN + f"start_from: [{{x: {TOKEN}}}]", "start_from[0].x"),
+        *(
+            (HEAD + f"space: {{{space}}}\n" + OBJECTIVE + BUDGET, key)
+            for space, key in (
+                (f"x: {{choices: [a, {TOKEN}]}}", "space.x.choices[1]"),
+                (f"x: {TOKEN}, y: {{choices: [1, 2]}}", "space.x"),
+                (f"x: {{value: {TOKEN}}}, y: {{choices: [1, 2]}}", "space.x.value"),
+                ("token: {choices: ['', hunter2]}", "space.token.choices[1]"),
+                (
+                    f"x: {{choices: [1], when: {{y: {TOKEN}}}}}, y: {{choices: [a]}}",
+                    "space.x.when.y",
+                ),
+            )
+        ),
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(text: str, key: str) -> None:
+    said = refusal(text + "\n")
+    assert f"{key}: looks like a secret" in said
+    assert TOKEN not in said
+    assert "hunter2" not in said
 
 
 # --- sweep.json ---------------------------------------------------------------------------------

@@ -1,0 +1,129 @@
+"""The difference that is recorded of a user's code, without the secrets in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from hpcflow.model.secret import REDACTED, secrets_in
+
+#: Files that hold nothing but secrets, by their names; not `.env.example` and `id_rsa.pub`.
+_SECRET_FILES: Final = re.compile(
+    r"\.env(?:rc)?|\.env\.(?!example|sample|template|dist)[\w.-]+|[\w.-]+\.env"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|[\w.-]+\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)"
+    r"|\.(?:netrc|pgpass|npmrc|pypirc|git-credentials|htpasswd|my\.cnf|s3cfg|dockercfg|boto)"
+    r"|credentials(?:\.(?:json|ya?ml|toml|ini|csv|txt|cfg))?|secrets?\.(?:json|ya?ml|toml|ini|env|txt|cfg)|kubeconfig|rclone\.conf"
+    r"|service[_-]?account[\w.-]*\.json",
+    re.IGNORECASE,
+)
+#: In these a value without quotes is an expression.
+_SOURCES: Final = re.compile(
+    r".*\.(?:py|pyi|pyx|ipynb|js|jsx|ts|tsx|c|cc|cpp|cu|cuh|h|hpp|rs|go|java|kt|scala|jl|r|rb|pl"
+    r"|lua|swift|m|md|rst|html|tex)",
+    re.IGNORECASE,
+)
+_SECTION: Final = re.compile(r"^diff --git .*$", re.MULTILINE)
+_NEW_NAME: Final = re.compile(r'diff --git .* "?b/(.*?)"?')
+_MARK: Final = re.compile(r"^[+-]", re.MULTILINE)
+_HUNK: Final = re.compile(r"@@ -[0-9,]+ \+([0-9]+)(?:,[0-9]+)? @@")
+_LEFT_OUT: Final = (
+    "# hpcflow leaves out what has changed here: the file's name is that of secrets\n"
+)
+_MAX_NAMED: Final = 5
+
+
+@dataclass(frozen=True)
+class Redacted:
+    """A difference that may be recorded.
+
+    Attributes:
+        places: file and line of what was taken out.
+    """
+
+    diff: bytes
+    places: tuple[str, ...]
+
+    @property
+    def warning(self) -> str | None:
+        """What people should know."""
+        if not self.places:
+            return None
+        named = ", ".join(self.places[:_MAX_NAMED])
+        more = len(self.places) - _MAX_NAMED
+        return (
+            "secrets in your uncommitted changes are not recorded: "
+            f"{named}{f' and {more} more' if more > 0 else ''}; "
+            "the program should read them from environment.secrets"
+        )
+
+
+def without_secrets(diff: bytes) -> Redacted:
+    """``diff`` with every secret replaced, and files of secrets left out."""
+    text = diff.decode("latin-1")  # each byte is a character, whatever the files' encodings are
+    starts = [found.start() for found in _SECTION.finditer(text)]
+    if not starts:
+        return Redacted(diff, ())
+    parts: list[str] = []
+    places: list[str] = []
+    for start, end in pairwise([*starts, len(text)]):
+        section, found = _section(text[start:end])
+        parts.append(section)
+        places.extend(found)
+    if not places:
+        return Redacted(diff, ())
+    head = f"# hpcflow has replaced or left out {len(places)} secrets in this difference.\n"
+    return Redacted((head + "".join(parts)).encode("latin-1"), tuple(places))
+
+
+def _section(text: str) -> tuple[str, list[str]]:
+    """The difference of one file, and the places in it where a secret was."""
+    head, _, _ = text.partition("\n")
+    found = _NEW_NAME.fullmatch(head)
+    name = found[1] if found else head
+    shown = name.encode("latin-1").decode("utf-8", "replace")
+    first = text.find("\n@@ ")
+    if any(_SECRET_FILES.fullmatch(part) for part in re.split(r'[/ "]', head)):
+        return (text[: first + 1] + _LEFT_OUT, [shown]) if first >= 0 else (text, [])
+    if first < 0:
+        return text, []
+    # The lines' marks are no part of them: `-hf_…` is a token that was removed.
+    spans = secrets_in(_MARK.sub(" ", text), bare=_SOURCES.fullmatch(name) is None)
+    return _replaced(text, [span for span in spans if span[0] > first], shown)
+
+
+def _replaced(text: str, spans: list[tuple[int, int]], name: str) -> tuple[str, list[str]]:
+    if not spans:
+        return text, []
+    parts, places = [], []
+    waiting = iter(spans)
+    span = next(waiting, None)
+    for line, number, start in _lines(text):
+        end = start + len(line)
+        kept, position = [], start
+        while span is not None and span[0] < end:
+            begin = max(span[0], position, start + (span[0] < start))  # after the line's mark
+            if begin < min(span[1], end):
+                kept += [text[position:begin], REDACTED]
+                position = min(span[1], end)
+            if span[1] > end:
+                break  # it goes on in the next line
+            span = next(waiting, None)
+        parts.append("".join((*kept, text[position:end])))
+        if kept:
+            places.append(f"{name}:{number}")
+    return "\n".join(parts), places
+
+
+def _lines(text: str) -> Iterator[tuple[str, int, int]]:
+    """Each line of a difference, its number in the new file, and where in ``text`` it begins."""
+    number = position = 0
+    for line in text.split("\n"):
+        if (hunk := _HUNK.match(line)) is not None:
+            number = int(hunk[1]) - 1
+        elif not line.startswith("-"):
+            number += 1
+        yield line, number + line.startswith("-"), position
+        position += len(line) + 1

@@ -1,0 +1,121 @@
+"""Secrets that are known by their form alone: tokens of services, private keys, URLs with one.
+
+Most rules are those that gitleaks keeps, as data in ``secret_rules.json``: which services give out
+what changes with the years, and they follow it. Ours stand beside them, for what researchers use.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final
+
+Span = tuple[int, int]
+
+#: Nothing shorter has one of these forms.
+_SHORTEST: Final = 8
+
+#: What begins a private key, of any kind.
+_KEY_BEGINS: Final = re.compile(r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_ENDS: Final = re.compile(r"-----END[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----")
+#: A key whose end is not there ends here at last; what begins another file ends it before.
+_LONGEST_KEY: Final = 10_000
+_NEXT_FILE: Final = "\ndiff --git "
+
+#: Keyword, regular expression; a group named ``v`` holds the secret, else the whole is it.
+_OURS: Final = (
+    ("hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}(?![A-Za-z0-9])"),
+    ("gh", r"(?<![A-Za-z0-9])gh[opsur]_[A-Za-z0-9]{30,}(?![A-Za-z0-9])"),
+    ("github_pat_", r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{30,}"),
+    # OpenAI's, Anthropic's, OpenRouter's; not sk-image-segmentation-with-a-long-name-v2.
+    ("sk-", r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,300}?[0-9])(?=[\w-]{0,300}?[A-Z])[\w-]{40,}"),
+    ("xox", r"(?<![A-Za-z0-9])xox[abeoprs]-[\w-]{10,}"),
+    ("nvapi-", r"(?<![A-Za-z0-9])nvapi-[\w-]{60,}"),
+    ("gsk_", r"(?<![A-Za-z0-9])gsk_[A-Za-z0-9]{50,}"),
+    ("r8_", r"(?<![A-Za-z0-9])r8_[A-Za-z0-9]{37,}"),
+    ("wandb_v1_", r"wandb_v1_[A-Za-z0-9_-]{40,}"),
+    ("wandb", r"(?i:wandb)[\w.\s-]{0,30}[\"']?[\s=:(,]{1,5}(?:key\s*=\s*)?[\"']?"
+     r"(?P<v>[0-9a-f]{40})\b"),
+    ("sig=", r"[?&;]sig=(?P<v>[\w%+/=-]{30,})"),
+    ("x-amz-signature=", r"(?i:x-amz-signature)=(?P<v>[0-9a-f]{64})"),
+    ("authorization", r"(?i:authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?i:bearer|basic|token)\s+"
+     r"(?P<v>[\w.~+/=-]{8,})"),
+    ("://", r"://[^/\s:@?#]*:(?P<v>(?!\$\{|\$[A-Z_]+@|[{<*])[^/\s@?#]+)@"),
+    ("mysql", r"\b(?:mysql|mysqldump|mysqladmin)\b[^\n|;&]{0,200}?\s-p(?P<v>[^\s'\"|;&$]+)"),
+    ("mariadb", r"\bmariadb(?:-\w+)?\b[^\n|;&]{0,200}?\s-p(?P<v>[^\s'\"|;&$]+)"),
+    ("sshpass", r"\bsshpass\s+-p\s*[\"']?(?P<v>[^\s'\"$]+)"),
+    ("curl", r"\bcurl\b[^\n|;&]{0,200}?\s(?:-u|--user)[= ]?\s*[\"']?[^\s:'\"$]{1,64}:"
+     r"(?P<v>[^\s'\"|;&$]+)"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form, and how it is found: only where one of the keywords, in small letters, stands."""
+
+    name: str
+    keywords: tuple[str, ...]
+    regex: str
+    entropy: float = 0.0
+    allowed: tuple[str, ...] = ()
+
+    def find(self, text: str) -> Iterator[Span]:
+        for found in re.finditer(self.regex, text, re.ASCII):
+            group = "v" if "v" in found.re.groupindex else 0
+            secret = found[group]
+            if self.entropy and entropy(secret) < self.entropy:
+                continue
+            if any(re.search(each, secret) for each in self.allowed):
+                continue
+            yield found.span(group)
+
+
+def forms_in(text: str) -> Iterator[Span]:
+    """Where in ``text`` something has the form of a secret."""
+    if len(text) >= _SHORTEST:
+        lowered = text.lower()
+        for rule in forms():
+            if any(keyword in lowered for keyword in rule.keywords):
+                yield from rule.find(text)
+        if "-----BEGIN" in text:
+            yield from _keys_in(text)
+
+
+def entropy(text: str) -> float:
+    """Shannon's, in bits a character."""
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
+
+
+def _keys_in(text: str) -> Iterator[Span]:
+    for found in _KEY_BEGINS.finditer(text):
+        limit = found.end() + _LONGEST_KEY
+        end = _KEY_ENDS.search(text, found.end(), limit)
+        next_file = text.find(_NEXT_FILE, found.end(), limit)
+        if end is not None and not 0 <= next_file < end.start():
+            yield found.start(), end.end()
+        else:
+            yield found.start(), next_file if next_file >= 0 else min(limit, len(text))
+
+
+@lru_cache(maxsize=1)
+def forms() -> tuple[Form, ...]:
+    """All of them, read once."""
+    data = json.loads(files("hpcflow.model").joinpath("secret_rules.json").read_text("utf-8"))
+    ours = [Form(keyword, (keyword,), regex) for keyword, regex in _OURS]
+    theirs = [
+        Form(
+            each["id"],
+            tuple(each["keywords"]),
+            each["regex"],
+            each.get("entropy", 0.0),
+            tuple(each.get("allowed", ())),
+        )
+        for each in data["rules"]
+    ]
+    return (*ours, *theirs)
