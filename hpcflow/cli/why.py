@@ -107,6 +107,7 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     from pathlib import Path
 
     from hpcflow.errors import StorageError
+    from hpcflow.ledger.queries import PURGED_RULE
     from hpcflow.outlook.unsent import Unsent, explain_unsent
     from hpcflow.storage import journal
     from hpcflow.storage.layout import RunDir
@@ -122,6 +123,8 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     jobs = [each for each in detail.attempts if each.job_id is not None]
     running = [each for each in jobs if each.started_at and not each.ended_at]
     last = running[-1] if running else jobs[-1] if jobs else None
+    if detail.attempts and detail.attempts[-1].rule == PURGED_RULE:
+        last = detail.attempts[-1]  # of which nobody has read that it had a job
     return explain_unsent(detail.run, last, records, session.clock.now())
 
 

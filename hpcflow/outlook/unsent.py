@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
 from hpcflow.model.state import DISTRUST_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
@@ -85,6 +86,9 @@ def _waits(
     if action == "restore":
         words = f"what it needs comes back from the mirror first ({rule}): {why}"
         return words, run.next_at, "fetch it now: hpcflow restore {run}"
+    if last is not None and last.rule == PURGED_RULE:
+        words = "its run directory is gone, and nothing is sent for it before it is back"
+        return words, None, "if it was mirrored: hpcflow restore {run}"
     if refusal := _refused_since(records, last):
         return (
             f"Slurm refused it: {refusal}",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from hpcflow.clock import to_text
 from hpcflow.ledger.derive import derive_attempt, derive_run
 from hpcflow.ledger.fold import AttemptFold, RunFold
 from hpcflow.ledger.queries import PURGED_RULE
-from hpcflow.ledger.rows import AttemptRow, Change, Known
+from hpcflow.ledger.rows import AttemptRow, Change, Known, bare_run_row
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, RunState, cause_of_end
 from hpcflow.projection.reading import MISFITS
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone
 
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
@@ -47,6 +49,42 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
     except MISFITS as error:
         raise ledger.damaged("what it has of a run cannot be gone on with") from error
     late = ledger.apply(changes) if changes else []  # the next look sees those again
+    return [change.run.run_id for change in changes if change.run.run_id not in late]
+
+
+def enter_purged(
+    ledger: Ledger, home: Home, run_dirs: Sequence[RunDir], *, user: str | None
+) -> list[str]:
+    """Enter these runs, which the ledger does not know and whose directory is gone.
+
+    They were purged before anybody looked. What became of their jobs nobody can tell; that there
+    was such a run, its link does.
+
+    Args:
+        user: whose home this is; None to enter none.
+
+    Returns:
+        Their ids.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    if user is None or not run_dirs:
+        return []
+    changes = []
+    for run_dir in run_dirs:
+        run_id = run_dir.path.name
+        try:
+            made_s = (home.runs / run_id).lstat().st_mtime
+        except OSError:
+            continue  # it was thrown away meanwhile
+        made = datetime.fromtimestamp(int(made_s), timezone.utc)
+        row = bare_run_row(run_id, str(run_dir.path), user_name=user, created_at=made)
+        ended = {"cause": cause_of_end("", None).value, "rule": PURGED_RULE}
+        attempt = derive_attempt(run_id, 1, AttemptFold({"ended": ended}, {}))
+        derive_run(row, RunFold(run_id, journal={"at": to_text(made)}), [attempt])
+        changes.append(Change(row, [attempt], [], [], bytes_before=None))
+    late = ledger.apply(changes)
     return [change.run.run_id for change in changes if change.run.run_id not in late]
 
 

@@ -10,7 +10,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
 from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent
+from hpcflow.projection.gone import counts_as_purged, end_purged, enter_purged, forget_unsent
 from hpcflow.projection.growth import grown
 from hpcflow.projection.reading import (
     JOURNAL,
@@ -104,7 +104,11 @@ def catch_up_home(
     summary.problems += misplaced
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
-    summary.purged = end_purged(ledger, purged)
+    unknown = [each for each in purged if each.path.name not in known]
+    summary.purged = [
+        *enter_purged(ledger, home, unknown, user=user),
+        *end_purged(ledger, purged),
+    ]
     forget_unsent(ledger, known - mine, user=user)
     # Of what a purge has taken nothing is ever read again.
     unread = summary.unread.difference(each.path.name for each in purged)
@@ -178,8 +182,11 @@ def _read(
     is_lenient: bool,
 ) -> tuple[Change, RunReader] | None:
     """What is new of one run; None when nothing is."""
-    if known is not None and counts_as_purged(known) and not is_gone(run_dir):
-        from_zero = True  # the directory is back, and says what really happened
+    if known is not None and (
+        (counts_as_purged(known) and not is_gone(run_dir))
+        or (not known.run.site and run_dir.run_json.exists())
+    ):
+        from_zero = True  # what was gone is back, and says what really happened
     reader = RunReader(run_dir, None if from_zero else known, is_lenient=is_lenient)
     try:
         change = reader.read()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 
+from hpcflow.clock import from_text
 from hpcflow.errors import StorageError
 from hpcflow.ledger.best import find_best, with_best
 from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal, fold_mirror
-from hpcflow.ledger.rows import BestBy, Change, Known, SourceRow
+from hpcflow.ledger.rows import BestBy, Change, Known, RunRow, SourceRow, bare_run_row
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 from hpcflow.storage.files import read_from, read_object, size_of
 from hpcflow.storage.layout import RunDir
@@ -162,14 +164,7 @@ class RunReader:
 
     def _change(self) -> Change:
         known, fold = self._known, self._fold
-        if known is None:
-            from hpcflow.storage.rundir import read_run  # pydantic: only for a run that is new
-
-            row = run_row(read_run(self._run_dir))
-            if row.run_id != fold.run_id:
-                raise StorageError(f"{self._run_dir.run_json} is of another run: {row.run_id}")
-        else:
-            row = copied(known.run)
+        row = self._frozen_row() if known is None else copied(known.run)
         attempts = {old.attempt: old for old in known.attempts} if known else {}
         is_progress = known is not None and JOURNAL not in self._moved and not fold.changed_attempts
         if is_progress:
@@ -197,6 +192,20 @@ class RunReader:
             best_by=best_by,
             mirrored=list(fold.mirrored.values()),
         )
+
+    def _frozen_row(self) -> RunRow:
+        """What ``run.json`` says; where a purge took that alone, what is known without it."""
+        from hpcflow.storage.rundir import read_run  # pydantic: only for a run that is new
+
+        run_dir, began = self._run_dir, self._fold.journal.get("at")
+        if began is not None and not os.path.lexists(run_dir.run_json):
+            owner = run_dir.journal.owner()
+            path, made = str(run_dir.path), from_text(began)
+            return bare_run_row(self._fold.run_id, path, user_name=owner, created_at=made)
+        row = run_row(read_run(run_dir))
+        if row.run_id != self._fold.run_id:
+            raise StorageError(f"{run_dir.run_json} is of another run: {row.run_id}")
+        return row
 
 
 def _best_by(run_dir: RunDir) -> BestBy | None:
