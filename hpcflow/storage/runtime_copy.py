@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -106,9 +106,11 @@ def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) ->
             write_new(Path(path), data)
 
 
+@lru_cache(maxsize=1)
 def installed_sum() -> str:
     """Return the checksum of what :func:`add_runtime` puts into a folder."""
-    return _sum_of({f"hpcflow/{name}": data for name, data in _installed()[1].items()})
+    files = _installed()[1].items()
+    return _sum_of({f"hpcflow/{name}": hashlib.sha256(data).hexdigest() for name, data in files})
 
 
 def runtime_sum(target: Path) -> str:
@@ -119,24 +121,36 @@ def runtime_sum(target: Path) -> str:
     Raises:
         OSError: it cannot be read; UnsafeFileError: it holds a link, or something of another user.
     """
-    if not target.is_dir():
-        return ""
-    files = {}
-    for root, folders, names in os.walk(target, onerror=_raise):
-        folders[:] = [name for name in folders if name != _COMPILED]
-        links = [name for name in folders if Path(root, name).is_symlink()]
-        for path in (Path(root, name) for name in [*names, *links]):
-            files[str(path.relative_to(target))] = read_file(path)
-    return _sum_of(files)
+    return _sum_of(dict(_sums_below(str(target), ""))) if target.is_dir() else ""
 
 
-def _sum_of(files: Mapping[str, bytes]) -> str:
-    lines = sorted(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if files else ""
+def _sums_below(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """Name and checksum of each file in ``folder``, but for what Python has compiled."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                yield prefix + entry.name, _sum(entry.path)
+            elif entry.name != _COMPILED:
+                yield from _sums_below(entry.path, f"{prefix}{entry.name}/")
 
 
-def _raise(error: OSError) -> None:
-    raise error
+#: Device, inode, size and time of a file -> its checksum. The files of all runs of one version are
+#: the same few inodes, and a daemon sends a thousand attempts.
+_SUMS: dict[tuple[int, int, int, int], str] = {}
+
+
+def _sum(path: str) -> str:
+    status = os.lstat(path)
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    is_known = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and key in _SUMS
+    if not is_known:
+        _SUMS[key] = hashlib.sha256(read_file(path)).hexdigest()
+    return _SUMS[key]
+
+
+def _sum_of(sums: Mapping[str, str]) -> str:
+    lines = sorted(f"{each}  {name}\n" for name, each in sums.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if sums else ""
 
 
 def is_whole(target: Path) -> bool:
