@@ -1,85 +1,47 @@
-"""A folder of any store that fsspec knows: plain folders, Google's and Microsoft's, memory, SSH."""
+"""A folder of an object store that fsspec knows, beside S3: Google's and Microsoft's."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import shlex
-import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError, MirrorError, MirrorUnavailable, MissingObjectError
+from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Remote
-from hpcflow.storage.files import fsync_folder
 
 _T = TypeVar("_T")
-#: There an object appears when all of it has come. Elsewhere it is written aside and renamed.
-_ATOMIC: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "s3", "s3a"})
-#: A crash of the machine may take back what only its memory has.
-_LOCAL: Final = frozenset({"file", "local"})
-_ASIDE: Final = ".hpcflow-tmp"
 _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 class FsspecRemote(Remote):
-    """A folder of a store that fsspec knows; without sending in parts.
+    """A folder of an object store that fsspec knows; without sending in parts.
 
-    Where that is a plain folder, it is asked whether it is there at all before and after whatever
-    is asked of it: one of a file system that is not mounted would look like an empty store.
+    Args:
+        fs: fsspec's view of it. An object of it appears when all of it has come.
+        root: the folder in it.
     """
 
-    def __init__(self, url: str, *, clock: Clock, patience_s: float) -> None:
+    def __init__(self, url: str, fs: Any, root: str, *, clock: Clock, patience_s: float) -> None:
         super().__init__(url)
         self._clock, self._patience_s = clock, patience_s
-        self._fs, root = _file_system(url)
-        self._root = root.rstrip("/")
-        self._folder = Path(self._root or "/")  # where it is a plain one
-        protocol = self._fs.protocol
-        protocols = {protocol} if isinstance(protocol, str) else set(protocol)
-        self._is_atomic = not protocols.isdisjoint(_ATOMIC)
-        self.is_folder = not protocols.isdisjoint(_LOCAL)
-
-    def lacks_root(self) -> bool:
-        return self.is_folder and not os.path.lexists(self._folder)
-
-    def make_root(self) -> None:
-        if not self.lacks_root():
-            return
-        parent, doing = self._folder.parent, f"make {self.url}"
-
-        def make() -> None:
-            self._folder.mkdir(exist_ok=True)
-            fsync_folder(parent)
-
-        try:
-            self._once(doing, make)
-        except MissingObjectError:
-            raise self._not_there(doing, parent) from None
+        self._fs, self._root = fs, root.rstrip("/")
 
     def names(self, prefix: str = "") -> dict[str, Entry]:
         folder, _, _ = prefix.rpartition("/")
 
         def look() -> dict[str, Any]:
             self._fs.invalidate_cache()
-            how = {"on_error": _require_missing} if self.is_folder else {}
-            found = self._fs.find(self._path(folder), detail=True, **how)
+            found = self._fs.find(self._path(folder), detail=True)
             return dict(found) if isinstance(found, dict) else {}
 
         entries = {
             self._name(path): _entry(info)
             for path, info in self._call("list", folder, look).items()
         }
-        return {
-            name: entries[name]
-            for name in sorted(entries)
-            if name.startswith(prefix) and not name.endswith(_ASIDE)
-        }
+        return {name: entries[name] for name in sorted(entries) if name.startswith(prefix)}
 
     def folders(self, prefix: str = "") -> list[str]:
         def look() -> list[str]:
@@ -118,66 +80,25 @@ class FsspecRemote(Remote):
         *,
         sha256: str | None = None,  # noqa: ARG002 - no store of these keeps one that we could trust
     ) -> str | None:
-        def send() -> None:
-            with self._written(name) as path:
-                self._fs.pipe_file(path, bytes(data))
-                self._require_size(path, len(data))
-
-        self._call("send", name, send)
+        self._call("send", name, lambda: self._fs.pipe_file(self._path(name), bytes(data)))
         return None
 
     def put_stream(self, pieces: Iterator[bytes], name: str) -> None:
         # Without asking again: the pieces come once. The next pass of the mirror does that.
         doing = f"send {self.url_of(name)}"
-        with self._written(name) as path:
-            file = self._once(doing, lambda: self._fs.open(path, "wb"))
-            size_bytes = 0
-            try:
-                for piece in pieces:  # what they raise is the caller's
-                    self._once(doing, partial(file.write, piece))
-                    size_bytes += len(piece)
-                self._once(doing, file.close)
-                self._once(doing, lambda: self._require_size(path, size_bytes))
-            except BaseException:
-                with suppress(Exception):
-                    file.discard()  # closing it would make an object of the half
-                raise
+        file = self._once(doing, lambda: self._fs.open(self._path(name), "wb"))
+        try:
+            for piece in pieces:  # what they raise is the caller's
+                self._once(doing, partial(file.write, piece))
+            self._once(doing, file.close)
+        except BaseException:
+            with suppress(Exception):
+                file.discard()  # closing it would make an object of the half
+            raise
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self._call("delete", name, partial(self._remove, name))
-
-    @contextmanager
-    def _written(self, name: str) -> Iterator[str]:
-        """Where ``name`` is to be written; it gets its name when the block has ended well."""
-        path, doing = self._path(name), f"send {self.url_of(name)}"
-        aside = path if self._is_atomic else f"{path}.{secrets.token_hex(4)}{_ASIDE}"
-        folder, made = path.rpartition("/")[0], []
-        if self.is_folder:
-            self._require_root(doing)
-            made = self._once(doing, lambda: _make_folders(Path(folder), self._folder))
-        elif not self._is_atomic:
-            self._once(doing, lambda: self._fs.makedirs(folder, exist_ok=True))
-        try:
-            yield aside
-            if self.is_folder:
-                self._once(doing, lambda: _publish(Path(aside), Path(path), made))
-            elif not self._is_atomic:
-                self._once(doing, lambda: self._fs.mv(aside, path))
-        except BaseException:
-            if not self._is_atomic:
-                with suppress(Exception):
-                    self._fs.rm_file(aside)
-            raise
-
-    def _require_size(self, path: str, size_bytes: int) -> None:
-        """Whether all of it is there: not every kind of store says so when it is closed."""
-        if self._is_atomic:
-            return
-        self._fs.invalidate_cache()
-        found = self._fs.info(path)["size"]
-        if found != size_bytes:
-            raise OSError(f"{size_bytes} bytes were sent, and {found} are there")
 
     def _remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -191,45 +112,8 @@ class FsspecRemote(Remote):
 
     def _call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"
-        self._require_root(what)  # without patience: nobody mounts it within a minute
-        try:
-            found = patiently(
-                lambda: self._once(what, do), clock=self._clock, patience_s=self._patience_s
-            )
-        except MissingObjectError:
-            self._require_root(what)
-            raise
-        self._require_root(what)  # else what was found may be the emptiness behind it
-        return found
-
-    def _require_root(self, doing: str) -> None:
-        """Refuse to take a folder that is not there for an empty store.
-
-        Raises:
-            MirrorUnavailable: it is not there, or is no folder.
-            MirrorError: nobody may look.
-        """
-        if not self.is_folder:
-            return
-        root = self._folder
-        try:
-            is_folder = stat.S_ISDIR(root.stat().st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            raise self._not_there(doing, root) from None
-        except OSError as error:  # a handle that is stale, a server that is gone
-            raise self._translated(error, doing) from error
-        if not is_folder:
-            raise MirrorUnavailable(
-                f"cannot {doing}: {root} is no folder",
-                next_action=f"see what it is: ls -ld {shlex.quote(str(root))}; or correct "
-                "mirror.url in the site file or the config",
-            )
-
-    def _not_there(self, doing: str, folder: Path) -> MirrorUnavailable:
-        return MirrorUnavailable(
-            f"cannot {doing}: {folder} is not there; is it mounted?",
-            next_action="have it mounted; or if it never was there, and only then, make it: "
-            f"mkdir -p {shlex.quote(str(folder))}",
+        return patiently(
+            lambda: self._once(what, do), clock=self._clock, patience_s=self._patience_s
         )
 
     def _once(self, doing: str, do: Callable[[], _T]) -> _T:
@@ -252,47 +136,6 @@ class FsspecRemote(Remote):
         return MirrorUnavailable(
             f"cannot {doing}: {said}", next_action="nothing is lost, the mirror tries again"
         )
-
-
-def _make_folders(folder: Path, root: Path) -> list[Path]:
-    """Make ``folder`` below ``root``, which itself is never made here: it may be unmounted.
-
-    Returns:
-        The folders in which that is seen, and is not on the disk yet.
-    """
-    below = [folder, *folder.parents]
-    missing = [path for path in below[: below.index(root)] if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-    return [path.parent for path in missing]
-
-
-def _require_missing(error: OSError) -> None:
-    """A folder that is not there has nothing; of one that cannot be read nobody knows."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
-def _publish(aside: Path, path: Path, made: list[Path]) -> None:
-    """Rename a file that is on the disk then, with the folders that it is in."""
-    with aside.open("rb") as file:
-        os.fsync(file.fileno())
-    aside.replace(path)
-    for folder in (path.parent, *made):
-        fsync_folder(folder)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    import fsspec
-
-    try:
-        fs, root = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise InputError(
-            f"{url} cannot be used: {error}",
-            next_action="install fsspec's package for this kind of store, or correct the URL",
-        ) from None
-    return fs, str(root)
 
 
 def _entry(info: Any) -> Entry:

@@ -1,14 +1,19 @@
-"""Which kind of store a URL names."""
+"""Which kind of store a URL names: the only place that opens one.
+
+The URL may come from a file that others wrote, such as a ``run.json`` in a bucket. So it is checked
+here again, whatever was checked before: nothing but the kinds of store that
+:func:`hpcflow.model.kinds.check_store_url` knows is ever opened, and fsspec gets no chain.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import InputError
 from hpcflow.mirror.remote import Options, Remote
-from hpcflow.model.kinds import check_store_url
+from hpcflow.model.kinds import check_endpoint_url, check_store_url
 
 _LIKE: Final = "write it like s3://bucket/prefix or /an/absolute/folder"
 _PLAIN: Final = Options()
@@ -22,7 +27,7 @@ def open_remote(
     patience_s: float = 60.0,
     beside: Remote | None = None,
 ) -> Remote:
-    """The folder that ``url`` names: ``s3://bucket/prefix``, ``/a/folder``, any URL of fsspec's.
+    """The folder that ``url`` names: ``s3://bucket/prefix``, ``/a/folder``, ``gs://bucket/prefix``.
 
     Nothing is asked of the store yet.
 
@@ -35,6 +40,8 @@ def open_remote(
     """
     try:
         check_store_url(url)
+        if options.endpoint_url is not None:
+            check_endpoint_url(options.endpoint_url)
     except ValueError as error:
         shown = re.sub("//[^/]*@", "//…@", url[:200])
         raise InputError(f"{error}: {shown!r}", next_action=_LIKE) from None
@@ -44,6 +51,24 @@ def open_remote(
 
         other = beside if isinstance(beside, S3Remote) else None
         return S3Remote(url, options, clock=clock, patience_s=patience_s, beside=other)
+    if url.startswith("/"):
+        from hpcflow.mirror.folder_remote import FolderRemote
+
+        return FolderRemote(url, shared=options.shared, clock=clock, patience_s=patience_s)
     from hpcflow.mirror.fsspec_remote import FsspecRemote
 
-    return FsspecRemote(url, clock=clock, patience_s=patience_s)
+    fs, root = _file_system(url)
+    return FsspecRemote(url, fs, root, clock=clock, patience_s=patience_s)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+    except Exception as error:  # the package of that kind of store is another's
+        raise InputError(
+            f"{url} cannot be used: {error}",
+            next_action="install fsspec's package for this kind of store, or correct the URL",
+        ) from None
+    return fs, str(root)

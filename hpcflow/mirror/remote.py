@@ -1,8 +1,9 @@
 """One folder of an object store, as the mirror and restoring use it.
 
 All that differs between stores is behind :class:`Remote`: S3 in
-:mod:`hpcflow.mirror.s3_remote`, whatever else fsspec knows in :mod:`hpcflow.mirror.fsspec_remote`;
-both pass the same tests. An object appears as a whole or not at all.
+:mod:`hpcflow.mirror.s3_remote`, plain folders in :mod:`hpcflow.mirror.folder_remote`, other clouds
+in :mod:`hpcflow.mirror.fsspec_remote`; all pass the same tests. An object appears as a whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ class Options:
         encryption: ``AES256`` or ``aws:kms``, done by the store; None for the bucket's default.
         kms_key: the key for ``aws:kms``; None for the account's default.
         storage_class: such as ``STANDARD_IA``; None for the bucket's default.
+        shared: of a plain folder: its group may read what is put there, not its owner alone.
     """
 
     endpoint_url: str | None = None
     encryption: str | None = None
     kms_key: str | None = None
     storage_class: str | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class Remote(ABC):
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        #: Names that were listed and are no objects: links, pipes and the like in a plain folder.
+        self.left_out: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"

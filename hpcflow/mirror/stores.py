@@ -36,6 +36,7 @@ def open_store(
         encryption=mirror.encryption,
         kms_key=mirror.kms_key,
         storage_class=mirror.storage_class,
+        shared=mirror.shared,
     )
     return open_remote(mirror.url, options, clock=clock, patience_s=patience_s, beside=beside)
 

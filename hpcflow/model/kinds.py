@@ -196,6 +196,14 @@ def _count_or_all(value: object) -> object:
     raise ValueError(f"expected a whole number from 1 to {MAX_KEPT:,}, or `all`")
 
 
+#: The kinds of store that anything is read from or written to. fsspec knows more, and some of those
+#: fetch from elsewhere, unpack, or execute what an object says.
+STORE_PROTOCOLS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+_STORE_URL: Final = re.compile(
+    rf"(?:{'|'.join(STORE_PROTOCOLS)})://[^\s/?#*\[\]]+(?:/[^\x00-\x20\x7f?#*\[\]]*)?|/[^\x00-\x1f\x7f]*"
+)
+
+
 def check_store_url(url: str) -> str:
     """``url`` of a folder in an object store, or of a plain folder, without credentials in it.
 
@@ -204,15 +212,22 @@ def check_store_url(url: str) -> str:
     """
     if is_secret(url) or re.search(r"://[^/]*@", url):
         raise ValueError("credentials do not belong into a URL; they come from the standard chain")
-    if not re.fullmatch(r"(?:[a-z][a-z0-9+.-]*://[^\s/?#][^\x00-\x20?#]*|/[^\x00]*)", url):
+    if "::" in url:
+        raise ValueError("not the URL of a store: '::' chains stores, which none of ours needs")
+    kind, is_url, _ = url.partition("://")
+    if is_url and not url.startswith("/") and kind not in STORE_PROTOCOLS:
+        known = ", ".join(f"{name}://" for name in STORE_PROTOCOLS)
+        raise ValueError(f"no kind of store that hpcflow opens: {known}, or an absolute folder")
+    if not _STORE_URL.fullmatch(url):
         raise ValueError("not the URL of a store, such as s3://bucket/prefix, nor an absolute path")
-    if url.startswith("s3") and ".." in url.split("/"):
+    if is_url and not {".", ".."}.isdisjoint(url.split("/")):
         raise ValueError("'..' means nothing in an object store")
     return url
 
 
 _ENDPOINT_URL: Final = Matching(
-    r"https?://[A-Za-z0-9.:_/\[\]-]+", "not a URL such as https://s3.example.org"
+    r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._:/-]*)?",
+    "not a URL such as https://s3.example.org",
 )
 
 

@@ -81,7 +81,7 @@ class RunSpec(Section):
     mirror: StoreUrlOrNever | None = Field(
         None,
         description="Where completed checkpoints and the run's small files are copied to: an "
-        "`s3://` URL, any that fsspec knows, or an absolute folder; `$USER` and other variables "
+        "`s3://`, `gs://` or `az://` URL, or an absolute folder; `$USER` and other variables "
         "are filled in; `never` for nowhere. Default: what the site says. "
         "[mirror.md](mirror.md) tells more.",
         examples=["s3://lab-checkpoints/$USER"],

@@ -58,4 +58,5 @@ def mirror_of(
         keep_last=how.retention.keep_last,
         keep_for_s=how.retention.keep_for_s,
         partition=how.partition,
+        shared=how.shared,
     )

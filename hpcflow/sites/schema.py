@@ -275,8 +275,9 @@ class SiteMirror(Section):
     """
 
     url: StoreUrl = Field(
-        description="A folder of an object store, such as `s3://bucket/$USER`, any URL that fsspec "
-        "knows, or an absolute folder on another file system. Variables as in `scratch.path`."
+        description="A folder of an object store, such as `s3://bucket/$USER`, or an absolute "
+        "folder on another file system. [mirror.md](mirror.md#set-it-up) has the kinds of store. "
+        "Variables as in `scratch.path`."
     )
     endpoint_url: EndpointUrl | None = Field(
         None,
@@ -303,6 +304,11 @@ class SiteMirror(Section):
         description="A partition for data transfer, in Slurm's words: the daemon sends the mirror "
         "as a job there. Default: it runs beside the daemon.",
     )
+    shared: bool = Field(
+        False,
+        description="Of a plain folder: its group may read what is put there (0750, 0640). "
+        "Default: its owner alone (0700, 0600).",
+    )
     price: StorePrice | None = Field(
         None,
         description="What keeping checkpoints there, and fetching them, costs. "
@@ -313,6 +319,8 @@ class SiteMirror(Section):
     def _key_has_a_use(self) -> SiteMirror:
         if self.kms_key is not None and self.encryption != "aws:kms":
             raise WrongKey("means nothing without `encryption: aws:kms`", "kms_key")
+        if self.shared and not self.url.startswith("/"):
+            raise WrongKey("means something for a plain folder alone", "shared")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Stores for the tests of the mirror: a real S3 server, a plain folder, memory."""
+"""Stores for the tests of the mirror: a real S3 server, a plain folder, a cloud's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
 from hpcflow.testing.cluster import S3
+from tests.mirror.clouds import cloud_remote
 from tests.mirror.proxy import Proxy
 
 
@@ -45,15 +46,14 @@ def proxy(s3_environ: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         yield proxy
 
 
-@pytest.fixture(params=["s3", "folder", "memory"])
+@pytest.fixture(params=["s3", "folder", "cloud"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
     """One folder in each kind of store."""
-    if request.param == "s3":
-        url = request.getfixturevalue("bucket_url")
-    elif request.param == "folder":
-        url = str(tmp_path / "store")
-    else:
-        url = f"memory://{secrets.token_hex(6)}/runs"
+    if request.param == "cloud":
+        yield cloud_remote()
+        return
+    is_s3 = request.param == "s3"
+    url = request.getfixturevalue("bucket_url") if is_s3 else str(tmp_path / "store")
     remote = open_remote(url, clock=SystemClock(), patience_s=5)
     remote.make_root()
     yield remote

@@ -20,7 +20,7 @@ from hpcflow.errors import (
     StorageError,
 )
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.fsspec_remote import FsspecRemote
+from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum
@@ -149,12 +149,12 @@ def test_a_proxy_that_knows_no_ranges(bucket_url: str, proxy: Proxy, tmp_path: P
 def test_a_store_that_refuses_what_begins_at_the_end(tmp_path: Path, size_bytes: int) -> None:
     """As Google's does."""
 
-    class Strict(FsspecRemote):
+    class Strict(FolderRemote):
         def read_range(self, name: str, begin: int, end: int) -> bytes:
             assert begin < size_bytes
             return super().read_range(name, begin, end)
 
-    remote = Strict(str(tmp_path), clock=SystemClock(), patience_s=1)
+    remote = Strict(str(tmp_path), shared=False, clock=SystemClock(), patience_s=1)
     data, wanted = put(remote, "model.pt", size_bytes, tmp_path / "new")
     download(remote, [wanted])
     assert wanted.path.read_bytes() == data

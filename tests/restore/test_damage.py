@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import MirrorError
-from hpcflow.mirror.fsspec_remote import FsspecRemote
+from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.remote import Remote
 from hpcflow.restore.local import newest_whole
 from hpcflow.restore.restore import ALL
@@ -156,16 +156,16 @@ def test_what_was_hurt_on_the_way_alone_is_fetched_again(
 ) -> None:
     run_dir = owner.mirrored(100, 200)
     purge(run_dir)
-    read_range, asked = FsspecRemote.read_range, []
+    read_range, asked = FolderRemote.read_range, []
 
-    def read(remote: FsspecRemote, name: str, begin: int, end: int) -> bytes:
+    def read(remote: FolderRemote, name: str, begin: int, end: int) -> bytes:
         data = read_range(remote, name, begin, end)
         asked.append(name.rpartition("/")[2])
         if asked[-1] == "model.pt" and asked.count("model.pt") == 1:
             return b"?" + data[1:]
         return data
 
-    monkeypatch.setattr(FsspecRemote, "read_range", read)
+    monkeypatch.setattr(FolderRemote, "read_range", read)
     outcome = owner.restore(run_dir)
     assert (outcome.checkpoints, outcome.skipped) == ([200], {})
     assert asked.count("model.pt") == 2

@@ -11,7 +11,7 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror import download
-from hpcflow.mirror.fsspec_remote import FsspecRemote
+from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.restore.moving import where_it_was
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.restore import ALL, Progress, restore
@@ -27,11 +27,11 @@ SLOW = Progress(on_bytes=lambda _: time.sleep(0.003))
 LONGEST_S = 1.5
 
 
-class Counted(FsspecRemote):
+class Counted(FolderRemote):
     """A folder that remembers what was read from it."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, clock=SystemClock(), patience_s=1)
+        super().__init__(url, shared=False, clock=SystemClock(), patience_s=1)
         self.read_names: list[str] = []
 
     def read_range(self, name: str, begin: int, end: int) -> bytes:

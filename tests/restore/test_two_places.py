@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import InputError
-from hpcflow.mirror.fsspec_remote import FsspecRemote
+from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.stores import Stores
 from hpcflow.model.journal import CheckpointRemoved, Held
@@ -123,14 +123,14 @@ def test_a_place_that_has_lost_the_run_sends_no_checkpoint_either(owner: Owner) 
     there = other.fetch(run_dir.path.name, owner.remote).run_dir
     save(there, 150)
     sent_first: list[str] = []
-    put_bytes = FsspecRemote.put_bytes
+    put_bytes = FolderRemote.put_bytes
 
-    def put(remote: FsspecRemote, data: bytes, name: str, **how: Any) -> str | None:
+    def put(remote: FolderRemote, data: bytes, name: str, **how: Any) -> str | None:
         sent_first.append(name.partition("/")[2])
         return put_bytes(remote, data, name, **how)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(FsspecRemote, "put_bytes", put)
+        patched.setattr(FolderRemote, "put_bytes", put)
         assert _said(_mirrors(other, there)) == []
     assert sent_first[0] == "run.json", "whoever looks must see whose the checkpoint is"
     save(run_dir, 200)

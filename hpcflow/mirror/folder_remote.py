@@ -1,0 +1,386 @@
+"""A plain folder, on another file system, as a store.
+
+Others may write in there. So every path is walked from the store's own folder with descriptors, and
+no link is followed on the way; what is neither a folder nor a regular file is no object, and nobody
+waits for it: a pipe would never answer. What is read may be another user's: a team may share the
+store. The folder itself is the one that the user names, and may be a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shlex
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+from hpcflow.clock import Clock
+from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError
+from hpcflow.mirror.patience import patiently
+from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.storage.files import (
+    FILE_MODE,
+    FOLDER_MODE,
+    UnsafeFileError,
+    fsync_folder,
+    open_regular,
+)
+
+_T = TypeVar("_T")
+_Data: TypeAlias = "bytes | memoryview"
+_ASIDE: Final = ".hpcflow-tmp"
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: No run has folders in folders so deep.
+_MOST_DEPTH: Final = 100
+_ROOT_USER: Final = 0
+#: What does not pass by itself.
+_LASTING: Final = (
+    UnsafeFileError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+class _NoFolderError(OSError):
+    """What should be a folder is a link, a file, or another user's; the text says which."""
+
+
+class FolderRemote(Remote):
+    """A plain folder; without sending in parts.
+
+    It is asked whether it is there at all before and after whatever is asked of it: one of a file
+    system that is not mounted would look like an empty store.
+
+    Args:
+        shared: whether the folder's group may read what is written; else only its owner.
+    """
+
+    is_folder = True
+
+    def __init__(self, url: str, *, shared: bool, clock: Clock, patience_s: float) -> None:
+        super().__init__(url)
+        self._clock, self._patience_s = clock, patience_s
+        self._folder = Path(self.url or "/")
+        self._file_mode = FILE_MODE | 0o040 if shared else FILE_MODE
+        self._folder_mode = FOLDER_MODE | 0o050 if shared else FOLDER_MODE
+
+    def lacks_root(self) -> bool:
+        return not os.path.lexists(self._folder)
+
+    def make_root(self) -> None:
+        if not self.lacks_root():
+            return
+        parent, doing = self._folder.parent, f"make {self.url}"
+
+        def make() -> None:
+            with suppress(FileExistsError):  # another mirror makes it
+                self._folder.mkdir(mode=self._folder_mode)
+                root = os.open(self._folder, _FOLDER)
+                os.fchmod(root, self._folder_mode)  # whatever the umask
+                os.close(root)
+            fsync_folder(parent)
+
+        try:
+            self._once(doing, make)
+        except MissingObjectError:
+            raise self._not_there(doing, parent) from None
+
+    def names(self, prefix: str = "") -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+
+        def look(root: int) -> None:
+            found.clear()
+            waiting = [prefix.rpartition("/")[0]]
+            while waiting:
+                for name, status in _entries(root, waiting.pop()):
+                    if stat.S_ISDIR(status.st_mode) and name.count("/") < _MOST_DEPTH:
+                        below = f"{name}/"
+                        if below.startswith(prefix) or prefix.startswith(below):
+                            waiting.append(name)
+                    elif not name.startswith(prefix) or name.endswith(_ASIDE):
+                        continue
+                    elif stat.S_ISREG(status.st_mode):
+                        found[name] = Entry(status.st_size)
+                    else:
+                        self.left_out.add(name)
+
+        self._call("list", prefix.rpartition("/")[0], look)
+        return {name: found[name] for name in sorted(found)}
+
+    def folders(self, prefix: str = "") -> list[str]:
+        def look(root: int) -> list[str]:
+            entries = _entries(root, prefix.rstrip("/"))
+            found = [name for name, status in entries if stat.S_ISDIR(status.st_mode)]
+            return sorted(name.rpartition("/")[2] for name in found)
+
+        return self._call("list", prefix, look)
+
+    def stat(self, name: str) -> Entry | None:
+        def look(root: int) -> os.stat_result:
+            with _folder_of(root, name) as (folder, last):
+                return os.stat(last, dir_fd=folder, follow_symlinks=False)
+
+        try:
+            status = self._call("look at", name, look)
+        except MissingObjectError:
+            return None
+        return Entry(status.st_size) if stat.S_ISREG(status.st_mode) else None
+
+    def read_range(self, name: str, begin: int, end: int) -> bytes:
+        def read(root: int) -> bytes:
+            with _folder_of(root, name) as (folder, last):
+                descriptor = open_regular(last, within=folder, any_owner=True)
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                size_bytes = os.fstat(descriptor).st_size
+                file.seek(begin)
+                data = bytearray(max(0, min(end, size_bytes) - begin))
+                at = memoryview(data)
+                while at and (count := file.readinto(at)):
+                    at = at[count:]
+                return bytes(data[: len(data) - len(at)])
+
+        return self._call("read", name, read) if end > begin else b""
+
+    def put_bytes(
+        self,
+        data: bytes | memoryview,
+        name: str,
+        *,
+        sha256: str | None = None,  # noqa: ARG002 - a folder keeps none
+    ) -> str | None:
+        def send(root: int) -> None:
+            with self._written(f"send {self.url_of(name)}", root, name) as write:
+                write(data)
+
+        self._call("send", name, send)
+        return None
+
+    def put_stream(self, pieces: Iterator[bytes], name: str) -> None:
+        # Without asking again: the pieces come once. The next pass of the mirror does that.
+        doing = f"send {self.url_of(name)}"
+        with self._root(doing) as root, self._written(doing, root, name) as write:
+            for piece in pieces:  # what they raise is the caller's
+                write(piece)
+
+    def delete(self, names: Iterable[str]) -> None:
+        def remove(name: str, root: int) -> None:
+            with suppress(FileNotFoundError), _folder_of(root, name) as (folder, last):
+                os.unlink(last, dir_fd=folder)
+
+        for name in names:
+            self._call("delete", name, partial(remove, name))
+
+    @contextmanager
+    def _written(self, doing: str, root: int, name: str) -> Iterator[Callable[[_Data], None]]:
+        """What takes the bytes of ``name``, which is there, on the disk, when the block has ended
+        well."""
+        with ExitStack() as stack:
+            folder, last, made = self._once(doing, lambda: self._make_way(root, name, stack))
+            aside = f"{last[:50]}.{secrets.token_hex(4)}{_ASIDE}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = self._once(doing, lambda: os.open(aside, flags, FILE_MODE, dir_fd=folder))
+
+            def settle() -> None:
+                os.fchmod(descriptor, self._file_mode)
+                os.fsync(descriptor)
+
+            def publish() -> None:
+                os.replace(aside, last, src_dir_fd=folder, dst_dir_fd=folder)
+                for each in (folder, *made):
+                    os.fsync(each)
+
+            try:
+                try:
+                    yield lambda data: self._once(doing, lambda: _write(descriptor, data))
+                    self._once(doing, settle)
+                finally:
+                    os.close(descriptor)
+                self._once(doing, publish)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(aside, dir_fd=folder)
+                raise
+
+    def _make_way(self, root: int, name: str, stack: ExitStack) -> tuple[int, str, list[int]]:
+        """The folder of an object that is to be written, made where it is missing; each on the way
+        is ours, and as private as it should be. ``OSError`` as it comes.
+
+        Returns:
+            Its descriptor, the last part of the name, and the folders in which a new one is seen.
+        """
+        above, last = _parts(name)
+        folder, made = root, []
+        for part in above:
+            try:
+                below = _open_folder(part, folder, stack)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    os.mkdir(part, self._folder_mode, dir_fd=folder)
+                made.append(folder)
+                below = _open_folder(part, folder, stack)
+            status, folder = os.fstat(below), below
+            if status.st_uid not in (_ROOT_USER, os.geteuid()):
+                raise _NoFolderError(
+                    errno.EPERM, f"the folder {part} belongs to another user (uid {status.st_uid})"
+                )
+            mode = stat.S_IMODE(status.st_mode)
+            right = (mode & ~0o777) | self._folder_mode
+            if mode != right and status.st_uid == os.geteuid():  # the umask, or an older hpcflow
+                os.fchmod(folder, right)
+        return folder, last, made
+
+    def _call(self, doing: str, name: str, do: Callable[[int], _T]) -> _T:
+        what = f"{doing} {self.url_of(name)}"
+        # Whether it is there is asked without patience: nobody mounts it within a minute.
+        with self._root(what) as root:
+            return patiently(
+                lambda: self._once(what, lambda: do(root)),
+                clock=self._clock,
+                patience_s=self._patience_s,
+            )
+
+    @contextmanager
+    def _root(self, doing: str) -> Iterator[int]:
+        """The store's own folder; it must still be there when the block has ended."""
+        try:
+            root = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            self._require_root(doing)
+            raise self._translated(error, doing) from error
+        try:
+            status = os.fstat(root)
+            yield root
+        except MissingObjectError:
+            self._require_root(doing, status)  # else it may be the emptiness behind it
+            raise
+        finally:
+            os.close(root)
+        self._require_root(doing, status)
+
+    def _require_root(self, doing: str, before: os.stat_result | None = None) -> None:
+        """Refuse to take a folder that is not there for an empty store.
+
+        Args:
+            before: which folder it was a moment ago.
+
+        Raises:
+            MirrorUnavailable: it is not there, is no folder, or another one by now.
+            MirrorError: nobody may look.
+        """
+        root = self._folder
+        try:
+            status = root.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._not_there(doing, root) from None
+        except OSError as error:  # a handle that is stale, a server that is gone
+            raise self._translated(error, doing) from error
+        if not stat.S_ISDIR(status.st_mode):
+            raise MirrorUnavailable(
+                f"cannot {doing}: {root} is no folder",
+                next_action=f"see what it is: ls -ld {shlex.quote(str(root))}; or correct "
+                "mirror.url in the site file or the config",
+            )
+        if before is not None and not os.path.samestat(before, status):
+            raise self._not_there(doing, root)
+
+    def _not_there(self, doing: str, folder: Path) -> MirrorUnavailable:
+        return MirrorUnavailable(
+            f"cannot {doing}: {folder} is not there; is it mounted?",
+            next_action="have it mounted; or if it never was there, and only then, make it: "
+            f"mkdir -p {shlex.quote(str(folder))}",
+        )
+
+    def _once(self, doing: str, do: Callable[[], _T]) -> _T:
+        try:
+            return do()
+        except OSError as error:
+            raise self._translated(error, doing) from error
+
+    def _translated(self, error: OSError, doing: str) -> MirrorError:
+        said = error.strerror or str(error)
+        if isinstance(error, FileNotFoundError):
+            return MissingObjectError(f"cannot {doing}: there is no such object")
+        if isinstance(error, (UnsafeFileError, _NoFolderError)):
+            return MirrorError(
+                f"cannot {doing}: {said}",
+                next_action="hpcflow does not write such a thing; see who did: ls -la "
+                f"{shlex.quote(str(self._folder))}",
+            )
+        if isinstance(error, _LASTING):
+            return MirrorError(
+                f"cannot {doing}: {said}", next_action="see who may read and write there"
+            )
+        return MirrorUnavailable(
+            f"cannot {doing}: {said}", next_action="nothing is lost, the mirror tries again"
+        )
+
+
+def _entries(root: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    """What lies in a folder of the store, by its name there; nothing where there is no folder.
+
+    Of one that cannot be read nobody knows. ``OSError`` as it comes.
+    """
+    with ExitStack() as stack:
+        folder = root
+        try:
+            for part in name.split("/") if name else ():
+                folder = _open_folder(part, folder, stack)
+        except FileNotFoundError:
+            return
+        begin = f"{name}/" if name else ""
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    yield begin + entry.name, entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # noqa: PERF203 - removed while we look
+                    continue
+
+
+@contextmanager
+def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
+    """The folder of an object, and the last part of its name. ``OSError`` as it comes."""
+    above, last = _parts(name)
+    with ExitStack() as stack:
+        folder = root
+        for part in above:
+            folder = _open_folder(part, folder, stack)
+        yield folder, last
+
+
+def _parts(name: str) -> tuple[list[str], str]:
+    """The folders of an object, and the last part of its name.
+
+    Raises:
+        _NoFolderError: it leads out of the store.
+    """
+    parts = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise _NoFolderError(errno.EINVAL, "its name leads out of the store")
+    return parts[:-1], parts[-1]
+
+
+def _open_folder(part: str, above: int, stack: ExitStack) -> int:
+    """A folder in the one ``above``, closed with ``stack``; never a link.
+
+    Raises:
+        _NoFolderError: it is none.
+    """
+    try:
+        descriptor = os.open(part, _FOLDER, dir_fd=above)
+    except NotADirectoryError:
+        raise _NoFolderError(errno.ENOTDIR, f"{part} is a link or a file, no folder") from None
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _write(descriptor: int, data: _Data) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

@@ -1,0 +1,302 @@
+"""A store that is a plain folder: others may have put anything into it, and may read it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hpcflow.clock import SystemClock
+from hpcflow.errors import MirrorError
+from hpcflow.mirror.folder_remote import FolderRemote
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Options, Remote
+from tests.mirror.runs import Desk, desk_in, save
+
+NAME: Final = "run-1/artifacts/model.pt"
+PRIVATE: Final = b"private"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    path.mkdir(mode=0o755)
+    return path
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder that no link in the store may lead to, laid out as the store is."""
+    path = tmp_path / "outside"
+    file = path / NAME
+    file.parent.mkdir(parents=True)
+    file.write_bytes(PRIVATE)
+    return path
+
+
+def _link(level: int) -> Callable[[Path, Path], None]:
+    """A link in place of the so many-th part of the name."""
+
+    def put(store: Path, outside: Path) -> None:
+        part = Path(*NAME.split("/")[: level + 1])
+        (store / part).parent.mkdir(parents=True, exist_ok=True)
+        (store / part).symlink_to(outside / part)
+
+    return put
+
+
+def _relative_link(store: Path, outside: Path) -> None:
+    (store / NAME).parent.mkdir(parents=True)
+    (store / NAME).symlink_to(Path("../../..") / outside.name / NAME)
+
+
+def _pipe(store: Path, _: Path) -> None:
+    (store / NAME).parent.mkdir(parents=True)
+    os.mkfifo(store / NAME)
+
+
+def _socket(store: Path, _: Path) -> None:
+    (store / NAME).parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = Path.cwd()
+        os.chdir((store / NAME).parent)  # its name may have 108 bytes only
+        try:
+            listener.bind("model.pt")
+        finally:
+            os.chdir(here)
+
+
+def _folder(store: Path, _: Path) -> None:
+    (store / NAME).mkdir(parents=True)
+
+
+def _device(store: Path, _: Path) -> None:
+    (store / NAME).parent.mkdir(parents=True)
+    (store / NAME).symlink_to("/dev/zero")
+
+
+ATTACKS: Final = {
+    "run is a link": _link(0),
+    "folder is a link": _link(1),
+    "file is a link": _link(2),
+    "relative link": _relative_link,
+    "pipe": _pipe,
+    "socket": _socket,
+    "folder": _folder,
+    "device": _device,
+}
+
+
+def within(seconds: float, do: Callable[[], object]) -> None:
+    """Fail where ``do`` takes longer: a pipe that is opened never answers."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            do()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it hangs"
+    if failed:
+        raise failed[0]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_no_file_of_ours_is_not_read(store: Path, outside: Path, attack: str) -> None:
+    ATTACKS[attack](store, outside)
+    remote = open_remote(str(store), patience_s=5)
+
+    def look() -> None:
+        for read in (remote.read, lambda name: remote.read_range(name, 0, 4)):
+            with pytest.raises(MirrorError, match=r"link|regular"):
+                read(NAME)
+        try:
+            assert NAME not in remote.names()
+            assert NAME not in remote.names("run-1/")
+            assert remote.stat(NAME) is None
+        except MirrorError as error:
+            assert "is a link" in error.message
+
+    within(20, look)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_nothing_is_written_or_deleted_elsewhere(store: Path, outside: Path, attack: str) -> None:
+    ATTACKS[attack](store, outside)
+    remote = open_remote(str(store), patience_s=5)
+
+    def write() -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: remote.put_bytes(b"new", NAME),
+            lambda: remote.put_stream(iter([b"new"]), NAME),
+            lambda: remote.delete([NAME]),
+        ]
+        for do in calls:
+            try:
+                do()
+            except MirrorError as error:  # noqa: PERF203 - either is right
+                assert error.next_action
+
+    within(20, write)
+    assert (outside / NAME).read_bytes() == PRIVATE
+    assert [path.name for path in outside.rglob("*") if path.is_file()] == ["model.pt"]
+
+
+def test_what_is_left_out_is_known(store: Path, outside: Path) -> None:
+    _link(2)(store, outside)
+    os.mkfifo(store / "run-1" / "journal.jsonl")
+    (store / "run-1" / "run.json").write_bytes(b"{}")
+    remote = open_remote(str(store))
+    assert remote.names("run-1/").keys() == {"run-1/run.json"}
+    assert remote.left_out == {NAME, "run-1/journal.jsonl"}
+
+
+@pytest.mark.parametrize("name", ["../x", "run-1/../../x", "/x", "run-1//x", "run-1/.", "", ".."])
+def test_no_name_leads_out(store: Path, name: str) -> None:
+    remote = open_remote(str(store), patience_s=0)
+    calls: list[Callable[[], object]] = [
+        lambda: remote.read(name),
+        lambda: remote.stat(name),
+        lambda: remote.put_bytes(b"x", name),
+        lambda: remote.delete([name]),
+    ]
+    for call in calls:
+        with pytest.raises(MirrorError, match="leads out of the store"):
+            call()
+    assert not (store.parent / "x").exists()
+
+
+def test_folders_in_folders_without_end_end(store: Path) -> None:
+    remote = open_remote(str(store))
+    descriptor = os.open(store, os.O_RDONLY)
+    try:
+        for _ in range(300):
+            os.mkdir("d", dir_fd=descriptor)
+            below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+    finally:
+        os.close(descriptor)
+    assert remote.names() == {}
+    assert len(remote.left_out) == 1
+
+
+def test_a_huge_file_is_not_read_at_once(store: Path) -> None:
+    path = store / "run-1" / "run.json"
+    path.parent.mkdir()
+    path.touch()
+    os.truncate(path, 1 << 40)
+    remote = open_remote(str(store))
+    with pytest.raises(MirrorError, match="too large"):
+        remote.read("run-1/run.json")
+    assert remote.read_range("run-1/run.json", (1 << 40) - 2, 1 << 41) == b"\0\0"
+
+
+def _modes(folder: Path) -> set[tuple[str, int]]:
+    return {
+        ("d" if path.is_dir() else "f", stat.S_IMODE(path.stat().st_mode))
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_put_there_is_private_unless_the_site_says_otherwise(
+    store: Path, umask: int, shared: bool
+) -> None:
+    remote = open_remote(str(store), Options(shared=shared))
+    (store / "run-1").mkdir(mode=0o755)  # as an older hpcflow has made it
+    (store / "run-1").chmod(0o755)
+    before = os.umask(umask)
+    try:
+        remote.put_bytes(b"x", NAME)
+        remote.put_stream(iter([b"x"]), "run-1/checkpoints/1/model.pt")
+        new = open_remote(str(store / "new"), Options(shared=shared))
+        new.make_root()
+    finally:
+        os.umask(before)
+    assert _modes(store) == (
+        {("d", 0o750), ("f", 0o640)} if shared else {("d", 0o700), ("f", 0o600)}
+    )
+
+
+def test_a_run_of_mode_0700_stays_private_in_its_mirror(tmp_path: Path) -> None:
+    desk = desk_in(tmp_path, str(tmp_path / "archive"))
+    run_dir = desk.make()
+    save(run_dir, 100)
+    (run_dir.path / "artifacts" / "notes.txt").write_text("mine")
+    assert desk.mirror().problems == {}
+    assert _modes(tmp_path / "archive") == {("d", 0o700), ("f", 0o600)}
+
+
+def test_another_users_folder_in_the_way_is_said(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store / "run-1").mkdir(mode=0o777)
+    remote = open_remote(str(store), patience_s=0)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if (store / "run-1").stat().st_uid == 0:
+        os.chown(store / "run-1", 4321, -1)
+    with pytest.raises(MirrorError, match=r"run-1 belongs to another user \(uid"):
+        remote.put_bytes(b"x", "run-1/run.json")
+    assert list((store / "run-1").iterdir()) == []
+
+
+def test_a_race_with_who_swaps_a_folder_for_a_link_is_not_won(store: Path, outside: Path) -> None:
+    """Five hundred tries: whatever is there at the moment, nothing goes through the link."""
+    (outside / NAME).unlink()
+    folder, stopped = store / "run-1", threading.Event()
+
+    def swap() -> None:
+        for number in itertools.count():
+            if stopped.is_set():
+                return
+            with suppress(OSError):
+                folder.rename(store / f"aside-{number}")
+            with suppress(OSError):
+                folder.symlink_to(outside / "run-1")
+            with suppress(OSError):
+                folder.unlink()
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    remote: Remote = FolderRemote(str(store), shared=False, clock=SystemClock(), patience_s=0)
+    try:
+        for _ in range(500):
+            try:
+                remote.put_bytes(b"x", NAME)
+            except MirrorError:  # noqa: PERF203 - what was there was the link, or nothing
+                continue
+    finally:
+        stopped.set()
+        thread.join()
+    assert [path for path in outside.rglob("*") if path.is_file()] == []
+
+
+def test_links_and_pipes_of_a_run_directory_are_not_sent(tmp_path: Path) -> None:
+    desk: Desk = desk_in(tmp_path, str(tmp_path / "archive"))
+    run_dir, secret = desk.make(), tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_bytes(PRIVATE)
+    artifacts = run_dir.path / "artifacts"
+    (artifacts / "link").symlink_to(secret / "key")
+    (artifacts / "folder").symlink_to(secret)
+    os.mkfifo(artifacts / "pipe")
+    (artifacts / "good").write_text("good")
+    within(60, desk.mirror)
+    there = desk.there(run_dir)
+    assert "artifacts/good" in there
+    assert not [name for name in there if name.startswith(("artifacts/link", "artifacts/folder"))]
+    assert "artifacts/pipe" not in there
