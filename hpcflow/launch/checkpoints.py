@@ -24,7 +24,7 @@ from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.state import AttemptState
 from hpcflow.projection.reading import RunReader
 from hpcflow.runtime import keeping
-from hpcflow.runtime.files import remove_tree
+from hpcflow.runtime.files import names_in, remove_tree
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
 from hpcflow.runtime.rule import COMPLETE, TORN, Found, Rule, best, judge, parse_rule
@@ -178,18 +178,20 @@ def survey(run_dir: RunDir) -> Survey:
         )
     run = read_run(run_dir)
     spec = run.spec.checkpoint
-    change = RunReader(run_dir, None, is_lenient=True).read()
-    assert change is not None  # what is read from its start is always new
-    live = [row for row in change.attempts if row.state not in _OVER]
+    attempts, removed, final_model = _read_files(run_dir)
+    live = [row for row in attempts if row.state not in _OVER]
     held = {step: f"attempt {row.attempt} resumes from it" for row in live for step in _from(row)}
-    for step in _steps_of(change.run.final_model):
+    for step in _steps_of(final_model):
         held.setdefault(step, "the final model")
+    found: list[Found] = []
+    hidden: list[Hidden] = []
     try:
-        found = keeping.find(run_dir.checkpoints, run_id) if run_dir.checkpoints.is_dir() else []
+        found = keeping.find(run_dir.checkpoints, run_id)
         hidden = _hidden(run_dir.checkpoints, run_id, is_live=bool(live))
+    except FileNotFoundError:  # there was never one
+        pass
     except OSError as error:
         raise storage_error("read", run_dir.checkpoints, error) from error
-    removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
     return Survey(
         run_dir,
         run_id,
@@ -201,8 +203,18 @@ def survey(run_dir: RunDir) -> Survey:
         held,
         keeping.mirror_of(run_dir.path, has_mirror=run.mirror is not None),
         removed,
-        max((row.attempt for row in change.attempts), default=0),
+        max((row.attempt for row in attempts), default=0),
     )
+
+
+def _read_files(
+    run_dir: RunDir,
+) -> tuple[list[AttemptRow], dict[int, CheckpointRow], str | None]:
+    """The attempts, the checkpoints that were removed, and the final model, by the run's files."""
+    change = RunReader(run_dir, None, is_lenient=True).read()
+    assert change is not None  # what is read from its start is always new
+    removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
+    return change.attempts, removed, change.run.final_model
 
 
 def _best_by(keep: KeepBest | None) -> Rule | None:
@@ -392,14 +404,14 @@ def _is_broken(hidden: Hidden) -> bool:
 
 def _hidden(folder: Path, run_id: str, *, is_live: bool) -> list[Hidden]:
     found = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if name := _HIDDEN.fullmatch(path.name):
-            state, why = LEFT_BEHIND, _WHY_HIDDEN[name[2]]
-            if is_live and name[2] == "tmp":
-                state, why = BEING_WRITTEN, ""
-            elif name[2] == "broken" and not _is_of(path, run_id):
-                state, why = SET_ASIDE, "a checkpoint came in its place; not known to be hpcflow's"
-            found.append(Hidden(path, int(name[1]), state, why, size_below(path)))
+    for name in sorted(names_in(folder, _HIDDEN)):
+        path, (_, step, _, kind) = folder / name, name.split(".")
+        state, why = LEFT_BEHIND, _WHY_HIDDEN[kind]
+        if is_live and kind == "tmp":
+            state, why = BEING_WRITTEN, ""
+        elif kind == "broken" and not _is_of(path, run_id):
+            state, why = SET_ASIDE, "a checkpoint came in its place; not known to be hpcflow's"
+        found.append(Hidden(path, int(step), state, why, size_below(path)))
     return found
 
 

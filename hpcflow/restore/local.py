@@ -39,10 +39,10 @@ def newest_whole(run_dir: RunDir) -> int | None:
         StorageError: that cannot be found out.
     """
     try:
-        paths = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
-        for path in reversed(paths):
-            if look(path, run_dir.path.name).state == COMPLETE:
-                return int(path.name)
+        steps = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
+        for train_step in reversed(steps):
+            if look(run_dir.checkpoints, train_step, run_dir.path.name).state == COMPLETE:
+                return train_step
     except OSError as error:
         raise storage_error("read", run_dir.checkpoints, error) from error
     return None
@@ -54,12 +54,12 @@ def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
     Args:
         reads_it: compare the checksums, too, not the sizes alone.
     """
-    path = run_dir.checkpoints / f"{train_step:09d}"
-    if not os.path.lexists(path) or look(path, run_dir.path.name).state != COMPLETE:
+    found = look(run_dir.checkpoints, train_step, run_dir.path.name)
+    if found.state != COMPLETE:
         return False
     if reads_it:
         try:
-            verify(path)
+            verify(found.path)
         except CheckpointError:
             return False
     return True

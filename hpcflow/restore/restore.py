@@ -261,7 +261,9 @@ class _Restoring:
             return False
         self._outcome.checkpoints.append(train_step)
         self._fetched_bytes += checkpoint.size_bytes
-        if look(folder, self._remote.run_id).state == COMPLETE:  # whoever resumes looks, too
+        if (
+            look(folder.parent, train_step, self._remote.run_id).state == COMPLETE
+        ):  # whoever resumes looks, too
             self._of_use = max(self._of_use, train_step)
         return True
 

@@ -34,6 +34,7 @@ from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, set_aside
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
 from hpcflow.runtime.notice import Notice
+from hpcflow.runtime.reading import open_file
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
@@ -166,7 +167,7 @@ def _fill(staged: Path, folder: Path) -> dict[str, Written]:
         target.parent.mkdir(parents=True, exist_ok=True)
         copy = NewFile(target)
         try:
-            with path.open("rb") as source:
+            with open_file(path, any_owner=True) as source:
                 shutil.copyfileobj(source, copy, 1 << 20)
         finally:
             files[name] = copy.close()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpcflow.runtime.background import Background
+from hpcflow.runtime.reading import open_file
 
 PIECE_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
@@ -118,8 +119,12 @@ class Hashing:
 
 
 def sha256_of(path: Path, like: object = None, each: Each = map) -> str:
-    """The checksum of a file; see :func:`sha256_of_open`."""
-    with path.open("rb", buffering=0) as file:
+    """The checksum of a file of ours; see :func:`sha256_of_open`.
+
+    Raises:
+        OSError: it cannot be read; an :class:`UnsafeFileError` where it must not be.
+    """
+    with open_file(path) as file:
         return sha256_of_open(file.fileno(), like, each)
 
 

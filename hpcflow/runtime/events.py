@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.manifest import now_text
+from hpcflow.runtime.reading import require_safe
 from hpcflow.runtime.warn import warn
 
 #: Readers skip a longer line.
@@ -49,8 +50,10 @@ class EventLog:
     def _write(self, line: bytes) -> None:
         if self._is_torn:
             line = b"\n" + line
-        descriptor = os.open(str(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(str(self._path), flags, 0o600)
         try:
+            require_safe(descriptor, str(self._path))
             written = os.write(descriptor, line)
             self._is_torn = written < len(line)
             if self._is_torn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -131,7 +132,7 @@ def sync(path: Path) -> None:
 
     Of a folder that is so as far as its file system can do it: some, on FUSE, say EINVAL.
     """
-    descriptor = os.open(str(path), os.O_RDONLY)
+    descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -147,11 +148,39 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
     Raises:
         OSError: something there is neither a plain file nor a folder, such as a link.
     """
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise OSError(f"{path} is neither a plain file nor a folder")
-        if path.is_file():
-            yield path.relative_to(folder).as_posix(), path
+    for name in sorted(sizes_below(folder)):
+        yield name, folder / name
+
+
+def sizes_below(folder: Path | str) -> dict[str, int]:
+    """The size in bytes of every file below ``folder``, by its name; none is followed or opened.
+
+    Raises:
+        OSError: something there is neither a plain file nor a folder, such as a link.
+    """
+    sizes: dict[str, int] = {}
+    todo = [""]
+    while todo:  # as deep as a path can be, which is deeper than Python's stack
+        below = todo.pop()
+        with os.scandir(f"{folder}/{below}") as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    sizes[below + entry.name] = entry.stat(follow_symlinks=False).st_size
+                elif entry.is_dir(follow_symlinks=False):
+                    todo.append(f"{below}{entry.name}/")
+                else:
+                    raise OSError(f"{entry.path} is neither a plain file nor a folder")
+    return sizes
+
+
+def names_in(folder: Path | str, pattern: re.Pattern[str]) -> list[str]:
+    """The names in ``folder`` that ``pattern`` fits, in no order.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if pattern.fullmatch(entry.name)]
 
 
 def sync_folders(folder: Path) -> None:
@@ -164,4 +193,5 @@ def sync_folders(folder: Path) -> None:
 
 def remove_tree(folder: Path) -> None:
     """Remove ``folder`` as far as that works; what stays is hidden and takes only space."""
-    shutil.rmtree(str(folder), ignore_errors=True)
+    with suppress(RecursionError):  # deeper than anything of ours
+        shutil.rmtree(str(folder), ignore_errors=True)

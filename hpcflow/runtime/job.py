@@ -7,7 +7,6 @@ try saving and resuming at a desk.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpcflow.runtime.adoption.rule import AdoptRule, parse_adopt_rule
+from hpcflow.runtime.reading import JsonError, read_object
 from hpcflow.runtime.rule import Rule, parse_rule
 
 #: "Checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
@@ -131,10 +131,10 @@ def read_params(path: Path | None) -> dict[str, Any]:
     """
     if path is None:
         return {}
-    params = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(params, dict):
-        raise ValueError(f"{path}: not a JSON object")
-    return params
+    try:
+        return read_object(path)
+    except JsonError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:

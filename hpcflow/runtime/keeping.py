@@ -17,22 +17,21 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import files_below, remove_tree, sync
+from hpcflow.runtime.files import names_in, remove_tree, sizes_below, sync
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifest
 from hpcflow.runtime.mirrored import NAME as MIRROR_NAME
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
-from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, best, judge
+from hpcflow.runtime.rule import COMPLETE, FOREIGN, NAMES, TORN, Found, Rule, best, judge, name_of
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
-#: Nine digits, or more where so many are needed: one name for each train step.
-_VISIBLE = re.compile(r"\d{9}|[1-9]\d{9,17}", re.ASCII)
 _REMOVED = re.compile(r"\.(\d{9}|[1-9]\d{9,17})\.[0-9a-f]+\.removed", re.ASCII)
 
 
@@ -45,42 +44,51 @@ def find(folder: Path, run_id: str | None) -> list[Found]:
     Raises:
         OSError: the folder cannot be read.
     """
-    return [look(path, run_id) for path in named(folder)]
+    return [look(folder, train_step, run_id) for train_step in named(folder)]
 
 
-def named(folder: Path) -> list[Path]:
-    """Whatever is called as a checkpoint is, by train step.
+def named(folder: Path) -> list[int]:
+    """The train steps of whatever is called as a checkpoint is, in order.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    paths = [path for path in folder.iterdir() if _VISIBLE.fullmatch(path.name)]
-    return sorted(paths, key=lambda path: int(path.name))
+    return sorted(map(int, names_in(folder, NAMES)))
 
 
-def look(path: Path, run_id: str | None) -> Found:
-    """The checkpoint at ``path``, as it looks from outside."""
-    train_step = int(path.name)
-    if path.is_symlink() or not path.is_dir():
-        return Found(path, train_step, FOREIGN, "it is no folder")
+def look(folder: Path, train_step: int, run_id: str | None) -> Found:
+    """The checkpoint of ``train_step`` in ``folder``, as it looks from outside.
+
+    There may be 100,000: it is one list of a folder and one small file that is opened.
+    """
+    path = f"{folder}/{name_of(train_step)}"
+
+    def foreign(why: str) -> Found:
+        return Found(folder, train_step, FOREIGN, why)
+
     try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            return foreign("it is no folder")
         manifest = read_manifest(path)
     except CheckpointError as error:
-        return Found(path, train_step, FOREIGN, str(error))
+        return foreign(str(error))
+    except OSError as error:
+        return foreign(error.strerror or str(error))
     files, epoch, metrics = (manifest.get(name) for name in ("files", "epoch", "metrics"))
     if not isinstance(files, dict):
-        return Found(path, train_step, FOREIGN, "its manifest lacks files")
+        return foreign("its manifest lacks files")
     if manifest.get("train_step") != train_step:
-        return Found(path, train_step, FOREIGN, "its manifest is of another train step")
+        return foreign("its manifest is of another train step")
     if manifest.get("run_id") != run_id:
-        return Found(path, train_step, FOREIGN, "its manifest is of another run")
+        return foreign("its manifest is of another run")
     try:
-        sizes = {name: file.stat().st_size for name, file in files_below(path) if name != NAME}
+        sizes = sizes_below(path)
     except OSError as error:
-        return Found(path, train_step, FOREIGN, str(error))
+        return foreign(str(error))
+    sizes.pop(NAME, None)
     why = _lack(files, sizes)
     return Found(
-        path,
+        folder,
         train_step,
         TORN if why else COMPLETE,
         why,
@@ -122,7 +130,7 @@ def half_removed(folder: Path) -> list[Path]:
     Raises:
         OSError: the folder cannot be read.
     """
-    return sorted(path for path in folder.iterdir() if _REMOVED.fullmatch(path.name))
+    return [folder / name for name in sorted(names_in(folder, _REMOVED))]
 
 
 def finish_removals(folder: Path, record: Callable[[Found], None]) -> None:
@@ -132,9 +140,10 @@ def finish_removals(folder: Path, record: Callable[[Found], None]) -> None:
         OSError: the folder cannot be read.
     """
     for path in half_removed(folder):
-        visible = folder / path.name.split(".")[1]
-        if not os.path.lexists(str(visible)):  # else it was made again, and that is what counts
-            record(_what_it_was(path, visible))
+        train_step = int(path.name.split(".")[1])
+        # Else it was made again, and that is what counts.
+        if not os.path.lexists(f"{folder}/{name_of(train_step)}"):
+            record(_what_it_was(path, train_step))
         remove_tree(path)
 
 
@@ -145,9 +154,9 @@ def set_aside(folder: Path, damaged: Iterable[int], job: Job) -> None:
     go. Never raises; what holds something of a person's, or is not of this run, stays as it is.
     """
     for train_step in sorted(damaged, reverse=True):
-        path = folder / f"{train_step:09d}"
+        found = look(folder, train_step, job.run_id)
+        path = found.path
         hidden = folder / f".{path.name}.{secrets.token_hex(8)}.broken"
-        found = look(path, job.run_id)
         if found.state != COMPLETE or found.stranger:
             continue
         try:
@@ -170,7 +179,7 @@ class Keeper:
     def __init__(self, job: Job, events: EventLog) -> None:
         self._job = job
         self._events = events
-        self._seen: dict[str, Found] = {}
+        self._seen: dict[int, Found] = {}
         self._said: set[str] = set()
         self._unsaid: list[str] = []
 
@@ -180,7 +189,7 @@ class Keeper:
         if job.keep is None or job.checkpoint_dir is None:
             return
         # One that took the place of another attempt's, which was looked at before.
-        self._seen.pop(f"{train_step:09d}", None)
+        self._seen.pop(train_step, None)
         try:
             self._tidy(job.keep, job.checkpoint_dir, train_step)
         except OSError as error:
@@ -193,7 +202,7 @@ class Keeper:
 
     def _tidy(self, rule: Rule, folder: Path, train_step: int) -> None:
         finish_removals(folder, self._record)
-        looks = map(self._look, named(folder))
+        looks = (self._look(folder, there) for there in named(folder))
         # A newer one than this is none that the program went on from: it was found damaged when the
         # training began, or is of an attempt that should be over. It must not count for a good one.
         found = [each for each in looks if each.state != COMPLETE or each.train_step <= train_step]
@@ -208,20 +217,22 @@ class Keeper:
         reasons = judge(found, rule, self._held(), self._mirror())
         for each in found:
             # Looked at again, for somebody may have put a note into it: see `stranger`.
-            if not reasons[each.train_step] and look(each.path, self._job.run_id) == each:
+            if reasons[each.train_step]:
+                continue
+            if look(folder, each.train_step, self._job.run_id) == each:
                 require_no_successor(self._job)  # it may go on from this one
                 mirror = self._mirror()  # read again, too: it may have begun with this one
                 if mirror is None or each.train_step not in mirror.under_way:
                     remove(each, self._record)
 
-    def _look(self, path: Path) -> Found:
+    def _look(self, folder: Path, train_step: int) -> Found:
         """What is complete is looked at once: there may be thousands, and a save must be quick."""
-        if path.name not in self._seen:
-            found = look(path, self._job.run_id)
+        if train_step not in self._seen:
+            found = look(folder, train_step, self._job.run_id)
             if found.state != COMPLETE:
                 return found
-            self._seen[path.name] = found
-        return self._seen[path.name]
+            self._seen[train_step] = found
+        return self._seen[train_step]
 
     def _mirror(self) -> MirrorState | None:
         """What the mirror has of this run; None if there is none."""
@@ -261,17 +272,16 @@ def mirror_of(run_dir: Path, *, has_mirror: bool) -> MirrorState | None:
     return None
 
 
-def _what_it_was(path: Path, visible: Path) -> Found:
+def _what_it_was(path: Path, train_step: int) -> Found:
     """What is left to be known of a checkpoint that is half removed."""
-    train_step = int(visible.name)
     try:
         manifest = read_manifest(path)
     except CheckpointError as error:
-        return Found(visible, train_step, TORN, str(error))
+        return Found(path.parent, train_step, TORN, str(error))
     files = manifest.get("files")
     entries = files.values() if isinstance(files, dict) else ()
     return Found(
-        visible,
+        path.parent,
         train_step,
         TORN,
         "half removed",

@@ -20,6 +20,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,12 +31,17 @@ from typing import Any
 
 from hpcflow.runtime.checksum import PIECE_BYTES, Each, is_of_pieces, sha256_of
 from hpcflow.runtime.files import Written, write_new
+from hpcflow.runtime.reading import (
+    MAX_JSON_BYTES,
+    JsonError,
+    UnsafeFileError,
+    parse_json,
+    read_file,
+    require_safe_status,
+)
 
 NAME = "manifest.json"
 FORMAT = 1
-
-#: A larger manifest is not one of ours. A file of each of 100,000 ranks still fits.
-_MAX_BYTES = 64 << 20
 
 #: So many files are read at once: a run starts when its newest checkpoint was read.
 _READERS = 4
@@ -72,11 +78,14 @@ def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> 
     """Describe ``files`` in a new manifest of ``folder``; returns their size in bytes.
 
     Raises:
-        OSError: the disk is full or gone.
+        OSError: the disk is full or gone, or these are too many files.
     """
     entries = {name: asdict(files[name]) for name in sorted(files)}
     manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": entries}
-    write_new(folder / NAME, manifest_bytes(manifest))
+    data = manifest_bytes(manifest)
+    if len(data) > MAX_JSON_BYTES:  # nobody could read it again
+        raise OSError(f"{len(files)} files are too many for a checkpoint: pack them into fewer")
+    write_new(folder / NAME, data)
     return sum(file.size_bytes for file in files.values())
 
 
@@ -118,6 +127,7 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
     Raises:
         CheckpointError: it is not complete, or not whole; the text says what is wrong.
     """
+    _require_folder(folder)
     manifest = read_manifest(folder)
     train_step, files = manifest.get("train_step"), manifest.get("files")
     if not isinstance(train_step, int) or train_step < 0 or not isinstance(files, dict):
@@ -141,6 +151,16 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
     )
 
 
+def _require_folder(folder: Path) -> None:
+    """Make sure that ``folder`` is no link: what it leads to is not what was published here.
+
+    Raises:
+        CheckpointError: it is one. What is not there, or no folder, has no manifest either.
+    """
+    if folder.is_symlink():
+        raise CheckpointError("it is a link")
+
+
 def finite(metrics: dict[str, Any]) -> dict[str, float]:
     """Those of ``metrics`` that are finite numbers."""
     return {str(name): float(value) for name, value in metrics.items() if _is_finite(value)}
@@ -159,20 +179,19 @@ def now_text() -> str:
     return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path | str) -> dict[str, Any]:
     """What the manifest of ``folder`` says; of the files that it names, none was looked at.
 
     Raises:
         NotThere: there is none.
         CheckpointError: it cannot be read, or see :func:`parse_manifest`.
     """
-    path = folder / NAME
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise CheckpointError(f"its {NAME} is too large to be one")
-        data = path.read_bytes()
+        data = read_file(f"{folder}/{NAME}", MAX_JSON_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise NotThere(f"it has no {NAME}, so it was never complete") from None
+    except UnsafeFileError as error:  # it answers, and is none: nothing to wait for
+        raise CheckpointError(f"its {NAME} cannot be used: {error.strerror}") from None
     except OSError as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from error
     return parse_manifest(data)
@@ -185,10 +204,10 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         CheckpointError: it is none, it is not what was written, or it has another format.
     """
     try:
-        manifest = json.loads(data)
+        manifest = parse_json(data)
         said = manifest.pop(_CHECKSUM, None) if isinstance(manifest, dict) else None
         is_as_written = said is None or said == _checksum_of(manifest)
-    except (ValueError, RecursionError) as error:
+    except (JsonError, ValueError, RecursionError) as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from None
     if not isinstance(manifest, dict):
         raise CheckpointError(f"its {NAME} is not a JSON object")
@@ -259,21 +278,23 @@ class _ByReaders:
 
 
 def _check_shape(folder: Path, name: str, entry: dict[str, Any]) -> None:
-    parts = parts_of(name)
-    path = folder
+    path = str(folder)
     try:
-        for part in parts:
-            path = path / part
-            if path.is_symlink():
+        for part in parts_of(name):
+            path = f"{path}/{part}"
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
                 raise CheckpointError(f"{name} is a link")
-        if not path.is_file():
-            raise CheckpointError(f"{name} is missing")
-        size_bytes = path.stat().st_size
+        require_safe_status(status, path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(f"{name} is missing") from None
+    except UnsafeFileError as error:
+        raise CheckpointError(f"{name} cannot be used: {error.strerror}") from None
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error
-    if size_bytes != entry.get("size_bytes"):
+    if status.st_size != entry.get("size_bytes"):
         raise CheckpointError(
-            f"{name} has {size_bytes} bytes, not {entry.get('size_bytes')}: it is torn"
+            f"{name} has {status.st_size} bytes, not {entry.get('size_bytes')}: it is torn"
         )
 
 
@@ -281,6 +302,8 @@ def _check_bytes(folder: Path, name: str, entry: dict[str, Any], each: Each = ma
     said = entry.get("sha256")
     try:
         found = sha256_of(folder / name, said, each)
+    except UnsafeFileError as error:  # it was changed since its size was compared
+        raise CheckpointError(f"{name} cannot be used: {error.strerror}") from None
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error
     if found != said:

@@ -11,11 +11,20 @@ and any other line, a torn one too, are passed over.
 from __future__ import annotations
 
 import hashlib
-import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+
+from hpcflow.runtime.reading import (
+    MAX_JSON_BYTES,
+    JsonError,
+    parse_object,
+    read_file,
+    read_lines,
+    read_object,
+)
 
 NAME = "mirror.jsonl"
 
@@ -50,32 +59,30 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
     Args:
         now: aware; the time by which an upload is old.
     """
-    try:
-        lines = (run_dir / NAME).read_bytes().splitlines()
-    except OSError:
-        return MirrorState()
     now, url = now or datetime.now(timezone.utc), _url(run_dir)
+    began: dict[int, datetime] = {}
+    ended: dict[int, tuple[str, bool, str | None]] = {}  # the last word on each
+    with suppress(OSError):
+        for line in read_lines(run_dir / NAME):
+            said = _parse(line)
+            train_step, what = said.get("train_step"), said.get("what")
+            if type(train_step) is not int or url not in (None, said.get("url", url)):
+                continue
+            if what == "began":
+                began[train_step] = _time(said.get("at"))
+            elif what in ("mirrored", "failed", "removed"):
+                began.pop(train_step, None)
+                sha256 = said.get("manifest_sha256")
+                is_final = what != "failed" or bool(said.get("is_final"))
+                ended[train_step] = (what, is_final, None if sha256 is None else str(sha256))
     there: set[int] = set()
     settled: set[int] = set()
-    began: dict[int, datetime] = {}
-    for line in lines:
-        said = _parse(line)
-        train_step, what = said.get("train_step"), said.get("what")
-        if type(train_step) is not int or url not in (None, said.get("url", url)):
+    for train_step, (what, is_final, sha256) in ended.items():
+        if not is_final or (what != "removed" and _is_of_another(sha256, run_dir, train_step)):
             continue
-        if what == "began":
-            began[train_step] = _time(said.get("at"))
-        elif what in ("mirrored", "failed", "removed"):
-            for known in (there, settled):
-                known.discard(train_step)
-            began.pop(train_step, None)
-            if what == "removed":
-                settled.add(train_step)
-            elif not _is_of_another(said, run_dir, train_step):
-                if what == "mirrored":
-                    there.add(train_step)
-                if what == "mirrored" or said.get("is_final"):
-                    settled.add(train_step)
+        settled.add(train_step)
+        if what == "mirrored":
+            there.add(train_step)
     under_way = {train_step for train_step, at in began.items() if now - at < PATIENCE}
     return MirrorState(frozenset(there), frozenset(settled), frozenset(under_way))
 
@@ -83,27 +90,27 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
 def _url(run_dir: Path) -> str | None:
     """The store that the run uses now; None where its ``run.json`` does not say."""
     try:
-        return str(json.loads((run_dir / "run.json").read_bytes())["mirror"]["url"]).rstrip("/")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return str(read_object(run_dir / "run.json")["mirror"]["url"]).rstrip("/")
+    except (OSError, JsonError, KeyError, TypeError):
         return None
 
 
-def _is_of_another(said: dict[str, Any], run_dir: Path, train_step: int) -> bool:
+def _is_of_another(sha256: str | None, run_dir: Path, train_step: int) -> bool:
     """Whether the checkpoint here was made anew since the mirror saw one of this train step."""
+    if sha256 is None:
+        return False
     manifest = run_dir / "checkpoints" / f"{train_step:09d}" / "manifest.json"
     try:
-        sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(manifest, MAX_JSON_BYTES)).hexdigest() != sha256
     except OSError:
         return False
-    return str(said.get("manifest_sha256", sha256)) != sha256
 
 
 def _parse(line: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
+        return parse_object(line)
+    except JsonError:
         return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _time(text: object) -> datetime:

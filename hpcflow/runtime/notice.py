@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
+
 #: What a rank has to say at the end of a train step; all hear the largest. Of a save under way,
 #: BUSY: this rank still writes; FAILED: it could not; NOTHING: all of it is on disk. From FLAG on,
 #: all leave.
@@ -80,7 +82,7 @@ class Notice:
         if self._cancel is None:
             return False
         try:
-            return self._cancel.read_bytes()[: len(PRUNED) + 1].strip() == PRUNED.encode()
+            return read_file(self._cancel, MAX_WORD_BYTES).strip() == PRUNED.encode()
         except OSError:
             return False
 

@@ -33,7 +33,11 @@ from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import NewFile, Written, files_below, sync
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.plain import require_plain
+from hpcflow.runtime.reading import JsonError, UnsafeFileError, open_file, parse_json
 from hpcflow.runtime.tensor_tree import split
+
+#: What a zip archive begins with, such as torch.save writes.
+ZIP = b"PK\x03\x04"
 
 #: Names of torch's older classes for sharding, whose state_dict() is a collective call.
 _UNKNOWN_SHARDS = frozenset(
@@ -194,12 +198,13 @@ def read_json(path: Path) -> Any:
     """What the file says.
 
     Raises:
-        CheckpointError: it is not JSON.
+        CheckpointError: it is not JSON, or nothing that we wrote.
     """
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
+        with open_file(path) as file:  # no limit: its size was compared with its manifest
+            return parse_json(file.read())
+    except (JsonError, UnsafeFileError) as error:
+        raise CheckpointError(f"{path}: {getattr(error, 'strerror', error)}") from error
 
 
 def read_weights(path: Path, *, is_mapped: bool = False) -> Any:
@@ -213,6 +218,14 @@ def read_weights(path: Path, *, is_mapped: bool = False) -> Any:
     """
     import torch
 
+    with open_file(path) as file:
+        if file.read(len(ZIP)) != ZIP:
+            # torch before 2.6 executes what a file in the format of its first versions says, also
+            # with weights_only (CVE-2025-32434). We never wrote that.
+            raise CheckpointError(
+                f"{path} holds more than tensors and plain values, which hpcflow does not load: it "
+                "is no zip archive"
+            )
     try:
         return torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)
     except (pickle.UnpicklingError, RuntimeError) as error:

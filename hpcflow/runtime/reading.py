@@ -24,6 +24,9 @@ MAX_JSON_BYTES = 16 << 20
 #: The default limit of :func:`read_lines`: the events of twelve days, a kilobyte a second.
 MAX_LINES_FILE_BYTES = 1 << 30
 
+#: For files that hold a word or two, such as a claim.
+MAX_WORD_BYTES = 1 << 12
+
 #: A longer line is not one of ours.
 MAX_LINE_BYTES = 1 << 20
 
@@ -83,6 +86,22 @@ def require_safe(
         UnsafeFileError: it is not such a file.
     """
     status = os.fstat(descriptor)
+    require_safe_status(status, path, max_bytes=max_bytes, any_owner=any_owner)
+    return status
+
+
+def require_safe_status(
+    status: os.stat_result,
+    path: Path | str,
+    *,
+    max_bytes: int | None = None,
+    any_owner: bool = False,
+) -> None:
+    """Check the status of a file that was not followed, as :func:`open_regular` does.
+
+    Raises:
+        UnsafeFileError: it is not such a file.
+    """
     if not stat.S_ISREG(status.st_mode):
         raise _unsafe(path, "it is no regular file")
     if not any_owner and status.st_uid not in (_ROOT, os.geteuid()):
@@ -91,7 +110,6 @@ def require_safe(
         raise _unsafe(
             path, f"it has {status.st_size} bytes, and no such file has more than {max_bytes}"
         )
-    return status
 
 
 def open_file(

@@ -6,6 +6,7 @@ What there is to judge comes from :mod:`hpcflow.runtime.keeping`, which also act
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,9 @@ BEING_MIRRORED, DUE = "it is being mirrored", "it was the best, and is not mirro
 
 #: What a checkpoint can look like without reading its files.
 COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
+
+#: What checkpoints are called, see :func:`name_of`: nine digits, or more where so many are needed.
+NAMES = re.compile(r"\d{9}|[1-9]\d{9,17}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Found:
     """A folder that has the name of a checkpoint, as it looks from outside.
 
     Attributes:
+        folder: what it lies in, under :func:`name_of` its train step.
         state: COMPLETE: it has a manifest of this run, and every file in it has its size; TORN: it
             has such a manifest, but not such files; FOREIGN: nothing proves that hpcflow made it
             for this run.
@@ -51,7 +56,7 @@ class Found:
         created_at: as its manifest says.
     """
 
-    path: Path
+    folder: Path
     train_step: int
     state: str = COMPLETE
     why: str = ""
@@ -62,6 +67,16 @@ class Found:
     attempt: int | None = None
     world_size: int | None = None
     created_at: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it is. Not kept, for there may be 100,000 of them."""
+        return self.folder / name_of(self.train_step)
+
+
+def name_of(train_step: int) -> str:
+    """What the folder of the checkpoint of ``train_step`` is called."""
+    return f"{train_step:09d}"
 
 
 def parse_rule(text: str) -> Rule:

@@ -40,11 +40,12 @@ from hpcflow.runtime.files import NewFile, Written, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import set_aside
-from hpcflow.runtime.manifest import Checkpoint, CheckpointError
+from hpcflow.runtime.manifest import Checkpoint, CheckpointError, read_manifest
 from hpcflow.runtime.notice import BUSY, FAILED, NOTHING
 from hpcflow.runtime.objects import Create, JsonPart, Part
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.reading import JsonError, read_object
 from hpcflow.runtime.restoring import Restored, choose, rank_file, read_rank_state
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
@@ -253,7 +254,7 @@ class Saving:
         if path is None:
             return None
         self._set_aside_damaged()
-        train_step = json.loads((path / "manifest.json").read_bytes())["train_step"]
+        train_step = read_manifest(path)["train_step"]
         shared = read_rank_state(path, 0) or {}
         own = read_rank_state(path, self._ranks.rank)
         saved_by = shared.get("world_size", self._ranks.world_size)
@@ -354,9 +355,9 @@ class Saving:
         for rank in range(1, self._ranks.world_size):
             path = flight.staged / _part_file(rank)
             try:
-                for name, entry in json.loads(path.read_bytes()).items():
+                for name, entry in read_object(path).items():
                     flight.files[name] = Written(**entry)
-            except (AttributeError, TypeError, ValueError) as error:
+            except (TypeError, JsonError) as error:
                 raise OSError(f"{path} is not what rank {rank} wrote: {error}") from error
             path.unlink()
         made = self._store.publish(

@@ -26,7 +26,7 @@ from typing import Any
 
 from hpcflow.runtime.files import NewFile, Written
 from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.objects import Create
+from hpcflow.runtime.objects import Create, read_json
 from hpcflow.runtime.shard_plan import ALIGNMENT_BYTES, Share, shard_file
 from hpcflow.runtime.stored import Piece, StoredTensor
 from hpcflow.runtime.tensor_tree import Place
@@ -80,7 +80,7 @@ def read_index(folder: Path) -> dict[Place, StoredTensor]:
         return {}
     files: dict[str, Any] = {}
     try:
-        index = json.loads(path.read_bytes())
+        index = read_json(path)
         if index["format"] != _FORMAT:
             raise ValueError(f"it has format {index['format']!r}, this reads {_FORMAT}")
         return {tuple(entry["place"]): _tensor(folder, entry, files) for entry in index["tensors"]}

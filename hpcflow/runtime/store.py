@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime import quota, room
-from hpcflow.runtime.files import Written, files_below, remove_tree, sync, sync_folders
+from hpcflow.runtime.files import Written, names_in, remove_tree, sizes_below, sync, sync_folders
 from hpcflow.runtime.manifest import (
     ALL,
     NAME,
@@ -33,9 +33,9 @@ from hpcflow.runtime.manifest import (
     verify,
     write_manifest,
 )
+from hpcflow.runtime.rule import NAMES, name_of
 from hpcflow.runtime.warn import warn
 
-_COMPLETE = re.compile(r"\d{9,18}", re.ASCII)
 _LEFT_BEHIND = re.compile(r"\.\d+\.[0-9a-f]+\.(tmp|old)", re.ASCII)
 
 
@@ -55,7 +55,7 @@ class CheckpointStore:
 
     def path(self, train_step: int) -> Path:
         """Where the checkpoint of ``train_step`` is, or would be."""
-        return self.folder / f"{train_step:09d}"
+        return self.folder / name_of(train_step)
 
     def staging_path(self, train_step: int, token: int) -> Path:
         """The hidden folder that all ranks write their files of this checkpoint into."""
@@ -149,10 +149,11 @@ class CheckpointStore:
             OSError: the folder is there, and cannot be read.
         """
         unreadable = None
-        for path in self._candidates():
+        for train_step in self.train_steps():
+            path = self.path(train_step)
             try:
                 return self.check(path)
-            except CheckpointError as error:  # noqa: PERF203 - one torn among a few
+            except CheckpointError as error:
                 warn(f"skipped checkpoint {path}: {error}")
                 if isinstance(error.__cause__, OSError):
                     unreadable = error
@@ -166,7 +167,7 @@ class CheckpointStore:
         Raises:
             OSError: the folder is there, and cannot be read.
         """
-        return (int(path.name) for path in self._candidates())
+        return iter(sorted(map(int, self._names(NAMES)), reverse=True))
 
     def check(self, path: Path, share: Share = ALL) -> Checkpoint:
         """The checkpoint at ``path``, once the files of ``share`` were read and found whole.
@@ -204,7 +205,7 @@ class CheckpointStore:
         Raises:
             OSError: the folder is there, and cannot be read.
         """
-        left = [path for path in self._entries() if _LEFT_BEHIND.fullmatch(path.name)]
+        left = [self.folder / name for name in self._names(_LEFT_BEHIND)]
         require_right()
         for path in left:
             doomed = self._hidden(path.name.split(".")[1], "old")
@@ -233,15 +234,11 @@ class CheckpointStore:
         sync(self.folder)
         return True
 
-    def _candidates(self) -> list[Path]:
-        names = (path for path in self._entries() if _COMPLETE.fullmatch(path.name))
-        return sorted(names, key=lambda path: int(path.name), reverse=True)
-
-    def _entries(self) -> Iterator[Path]:
+    def _names(self, pattern: re.Pattern[str]) -> list[str]:
         try:
-            yield from list(self.folder.iterdir())
+            return names_in(self.folder, pattern)
         except FileNotFoundError:  # anything else does not say that there are none
-            return
+            return []
 
     def _hidden(self, stem: str, suffix: str) -> Path:
         return self.folder / f".{stem}.{secrets.token_hex(8)}.{suffix}"
@@ -276,7 +273,8 @@ def _is_all_there(folder: Path, train_step: int) -> bool:
     files = manifest.get("files")
     if manifest.get("train_step") != train_step or not isinstance(files, dict):
         return False
-    sizes = {name: path.stat().st_size for name, path in files_below(folder) if name != NAME}
+    sizes = sizes_below(folder)
+    sizes.pop(NAME, None)
     said = {
         name: entry.get("size_bytes") for name, entry in files.items() if isinstance(entry, dict)
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcflow.runtime.job import Job
+from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
 
 #: What the login side writes into the claim of an attempt that nobody may execute any more: one
 #: that was withdrawn, such as a standby that was not needed. No scheduler calls a job so.
@@ -45,7 +46,7 @@ def require_no_successor(job: Job) -> None:
 
 def _is_claimed(attempt_dir: Path) -> bool:
     try:
-        holder = (attempt_dir / "claim").read_bytes().strip()
+        holder = read_file(attempt_dir / "claim", MAX_WORD_BYTES).strip()
     except OSError:
         return False
     return holder not in (b"", SEAL.encode())

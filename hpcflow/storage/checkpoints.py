@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from stat import S_ISREG
+
+from hpcflow.runtime.files import names_in
+from hpcflow.runtime.rule import NAMES
 from hpcflow.storage.layout import RunDir
 
 
@@ -12,17 +17,17 @@ def newest_complete(run_dir: RunDir) -> str | None:
     resumes from it.
     """
     try:
-        steps = [path for path in run_dir.checkpoints.iterdir() if path.name.isdecimal()]
+        names = names_in(run_dir.checkpoints, NAMES)
     except OSError:
         return None
-    complete = [path for path in steps if (path / "manifest.json").is_file()]
-    newest = max(complete, key=lambda path: int(path.name), default=None)
-    return None if newest is None else str(newest.relative_to(run_dir.path))
+    newest_first = sorted(names, key=int, reverse=True)
+    paths = (f"{run_dir.checkpoints.name}/{name}" for name in newest_first)
+    return next((path for path in paths if is_complete(run_dir, path)), None)
 
 
 def is_complete(run_dir: RunDir, path: str) -> bool:
     """Whether the checkpoint at ``path``, relative to the run directory, is complete at present."""
     try:
-        return (run_dir.path / path / "manifest.json").is_file()
-    except OSError:  # a folder that is closed to us
+        return S_ISREG(os.lstat(run_dir.path / path / "manifest.json").st_mode)
+    except OSError:  # also a folder that is closed to us
         return False

@@ -101,15 +101,15 @@ def test_what_could_not_be_read_is_not_removed_for_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = half_published(tmp_path)
-    read = Path.read_bytes
+    opened = os.open
 
-    def fails(path: Path) -> bytes:
-        if path.name == "manifest.json":
+    def fails(path: str, *args: int, **more: int) -> int:
+        if str(path).endswith("manifest.json"):
             raise OSError(errno.EIO, "Input/output error", str(path))
-        return read(path)
+        return opened(path, *args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", fails)
+        patch.setattr(os, "open", fails)
         CheckpointStore(tmp_path).clean()
     assert hidden.exists()
     CheckpointStore(tmp_path).clean()

@@ -21,19 +21,19 @@ ACCURACY: dict[str, Any] = {"metric": "accuracy", "is_more_better": True}
 
 
 def saved(train_step: int, **metrics: float) -> Found:
-    return Found(Path(f"{train_step:09d}"), train_step, metrics=finite(metrics))
+    return Found(Path("checkpoints"), train_step, metrics=finite(metrics))
 
 
 def torn(train_step: int) -> Found:
-    return Found(Path(f"{train_step:09d}"), train_step, TORN, "model.pt is missing")
+    return Found(Path("checkpoints"), train_step, TORN, "model.pt is missing")
 
 
 def foreign(train_step: int) -> Found:
-    return Found(Path(f"{train_step:09d}"), train_step, FOREIGN, "it has no manifest.json")
+    return Found(Path("checkpoints"), train_step, FOREIGN, "it has no manifest.json")
 
 
 def noted(train_step: int) -> Found:
-    return Found(Path(f"{train_step:09d}"), train_step, stranger="KEEP")
+    return Found(Path("checkpoints"), train_step, stranger="KEEP")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hpcflow.runtime.files import (
     sync,
     sync_folders,
 )
+from hpcflow.runtime.reading import open_file
 
 _CHUNK_BYTES = 1 << 20
 #: From linux/fs.h; POWER has another number, and refuses this one.
@@ -51,10 +52,7 @@ def copy_file(source: Path, target: Path) -> Written:
     Raises:
         OSError: as for :func:`take`.
     """
-    # Should somebody put a link in its place in this moment, it leads nowhere; a FIFO does not
-    # hold us.
-    descriptor = os.open(str(source), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as opened:
+    with open_file(source) as opened:  # it may have been replaced since it was looked at
         cloned = _clone(opened, target)
         if cloned is not None:
             return cloned

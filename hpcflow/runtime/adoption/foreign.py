@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,7 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
+from hpcflow.runtime import reading
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
+from hpcflow.runtime.reading import JsonError, require_safe_status
 
 #: Names that programs write under what they will rename.
 _UNFINISHED = re.compile(r"(^|[._-])(tmp|temp|part|partial|incomplete)([._-]|\d|$)|~$", re.I)
@@ -22,7 +23,6 @@ _WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!\d)(?!\.\d)", re.ASCII)
 #: What is behind the name: .ckpt, and the -v1 of Lightning where a name was taken.
 _SUFFIX = re.compile(r"(-v\d+)?(\.[A-Za-z][A-Za-z0-9]*)?\Z", re.ASCII)
 _MAX_DIGITS = 18
-_MAX_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,10 @@ def read_json(path: Path) -> object:
         OSError: it cannot be read.
         ValueError: it is not one, or not all of one.
     """
-    if path.stat().st_size > _MAX_JSON_BYTES:
-        raise ValueError(f"{path} is too large")
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        return reading.read_json(path, reading.MAX_FILE_BYTES)  # Hugging Face's grow
+    except JsonError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _matches(folder: Path, parts: list[str]) -> Iterator[Path]:
@@ -168,6 +166,8 @@ def _below(path: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
     status = path.lstat()
     if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
         raise OSError(f"{path} is neither a plain file nor a folder")
+    if S_ISREG(status.st_mode):  # the program would load what another user has put there
+        require_safe_status(status, path)
     yield name, status
     if S_ISDIR(status.st_mode):
         for inner in sorted(path.iterdir()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from hpcflow.runtime.adoption.copying import take
 from hpcflow.runtime.adoption.foreign import Foreign, look
 from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import Written, remove_tree
+from hpcflow.runtime.files import Written, names_in, remove_tree
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper, named
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
@@ -26,6 +27,7 @@ FOLDER = "adopted"
 _PAUSE_S = 60.0
 #: After so many copies in a row that were thrown away somebody should know.
 _MANY_CHANGES = 3
+_BROKEN = re.compile(r"\.\d{1,18}\.[0-9a-f]+\.broken", re.ASCII)
 
 
 class Maker:
@@ -121,9 +123,9 @@ class Maker:
         """One more than any checkpoint has, whole or not, or had that was set aside."""
         if not self._store.folder.exists():
             return 1
-        names = [path.name for path in named(self._store.folder)]
-        names += [path.name.split(".")[1] for path in self._store.folder.glob(".*.broken")]
-        return max((int(name) for name in names if name.isdecimal()), default=0) + 1
+        steps = named(self._store.folder)[-1:]
+        steps += [int(name.split(".")[1]) for name in names_in(self._store.folder, _BROKEN)]
+        return max(steps, default=0) + 1
 
     def _are_those_of(self, train_step: int, files: dict[str, Written]) -> bool:
         """Whether that checkpoint has these files, byte for byte."""

@@ -16,9 +16,9 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from hpcflow.runtime.files import sync, write_new
+from hpcflow.runtime.reading import JsonError, read_object
 
 NAME = "adoption.json"
 _FORMAT = 1
@@ -35,11 +35,11 @@ class Known:
 def read_memory(path: Path) -> dict[str, Known] | None:
     """Name -> what is known of it; None when nothing was ever written down."""
     try:
-        said: Any = json.loads(path.read_bytes())
+        said = read_object(path)
         if said["format"] != _FORMAT:
             return None
         return {name: Known(**entry) for name, entry in said["known"].items()}
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+    except (OSError, JsonError, LookupError, AttributeError, TypeError):
         return None
 
 

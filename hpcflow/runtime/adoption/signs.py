@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
+
 
 def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | None:
     """When the program of the attempt before ``attempt`` was certainly alive, in ns since 1970.
@@ -36,7 +38,7 @@ def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
     """
     path = attempt_dir / "program"
     try:
-        _, code = path.read_bytes().split()
+        _, code = read_file(path, MAX_WORD_BYTES).split()
         return path.stat().st_mtime_ns, int(code)
     except (OSError, ValueError):
         return 0, None

@@ -13,12 +13,13 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from hpcflow.runtime.adoption.foreign import Foreign, read_json
 from hpcflow.runtime.adoption.rule import AdoptRule
+from hpcflow.runtime.objects import ZIP
+from hpcflow.runtime.reading import open_file
 from hpcflow.runtime.warn import WarnOnce
-
-_ZIP = b"PK\x03\x04"
 
 
 class Completeness:
@@ -61,8 +62,9 @@ class Completeness:
         if self._rule.renamed or self._rule.marker is not None:
             return self._has_all(foreign)
         try:
-            proves_itself = foreign.path.is_file() and _is_zip(foreign.path)
-        except OSError:
+            with open_file(foreign.path) as opened:
+                proves_itself = _is_zip(opened)
+        except OSError:  # a folder, too
             return False
         return proves_itself and self._has_all(foreign)
 
@@ -103,14 +105,16 @@ def _torn_in(path: Path) -> Path | None:
     """The first file at or below ``path`` that begins as a zip archive, but has no end."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     for file in files:
-        if file.is_file() and _is_zip(file):
+        if not file.is_file():
+            continue
+        with open_file(file) as opened:
             try:
-                zipfile.ZipFile(str(file)).close()
+                if _is_zip(opened):
+                    zipfile.ZipFile(opened).close()
             except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, struct.error):
                 return file
     return None
 
 
-def _is_zip(file: Path) -> bool:
-    with file.open("rb") as opened:
-        return opened.read(len(_ZIP)) == _ZIP
+def _is_zip(opened: BinaryIO) -> bool:
+    return opened.read(len(ZIP)) == ZIP

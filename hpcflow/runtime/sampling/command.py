@@ -18,10 +18,12 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.reading import JsonError, read_object
 from hpcflow.runtime.sampling.cgroup import find_cgroup
 from hpcflow.runtime.sampling.gpus import find_gpus
 from hpcflow.runtime.sampling.processes import ProcessTree, began_at
@@ -36,6 +38,8 @@ from hpcflow.runtime.sampling.schedule import (
 from hpcflow.runtime.sampling.tally import Tally
 
 _MIB = 1 << 20
+#: What a node says of itself is a line.
+_MAX_NODE_BYTES = 1 << 16
 #: What the job is told with; none of it is for this process, which ends with the program.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: How often to look whether the program lives, on a system that does not tell.
@@ -155,18 +159,18 @@ class Sampler:
     def _others(self) -> list[dict[str, Any]]:
         found = []
         for path in sorted(self._folder.glob("*.json")):
-            try:
-                said = json.loads(path.read_bytes()) if path.stem != "0" else None
-            except (OSError, ValueError):
-                continue
-            if isinstance(said, dict):
-                found.append(said)
+            with suppress(OSError, JsonError):
+                if path.stem != "0":
+                    found.append(read_object(path, _MAX_NODE_BYTES))
         return found
 
     def _replace(self, name: str, text: str) -> None:
         """Whoever reads finds the old file or the new one. Not synced: it is a sample."""
         new = self._folder / f".{name}.new"
-        new.write_text(text + "\n", encoding="utf-8")
+        with suppress(FileNotFoundError):
+            new.unlink()
+        with new.open("x", encoding="utf-8") as file:  # it follows no link
+            file.write(text + "\n")
         new.replace(self._folder / name)
 
 
