@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,12 +18,16 @@ from hpcflow.cli.output import metric_text, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
 from hpcflow.model.units import format_bytes
-from hpcflow.terminal import cell, echo, make_console, progress, safe
+from hpcflow.terminal import cell, echo, echo_as_is, escaped, make_console, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
     from hpcflow.runtime.rule import Found, Rule
     from hpcflow.storage.layout import RunDir
+
+
+#: So many rows a table has, and so many lines are written at once.
+_SHOWN = 1000
 
 
 @click.group("checkpoint", short_help="Checkpoints of a run: look, verify, prune, export.")
@@ -42,7 +48,8 @@ def ls_command(run: str, as_json: bool) -> int:
     (`verify` reads them), "torn" when they are not, "foreign" when nothing proves that hpcflow made
     it for this run.
     Below them is what has no name yet or no more: "being written", "left behind" by a kill, or "set
-    aside" for a checkpoint that came in its place.
+    aside" for a checkpoint that came in its place. The table has the newest 1000 of the complete
+    ones; --json has all.
     """
     from hpcflow.launch.checkpoints import survey
 
@@ -53,17 +60,16 @@ def ls_command(run: str, as_json: bool) -> int:
     seen = survey(run_dir)
     kept = seen.kept(seen.rule)
     if as_json:
-        print_json(
+        _stream_json(
             {
                 "run_id": seen.run_id,
                 "rule": None if seen.rule is None else _plain(seen.rule),
                 "size_bytes": _sum(seen.found) + _sum(seen.hidden),
-                "checkpoints": [
-                    {**_found_json(run_dir, each), "kept": kept[each.train_step]}
-                    for each in seen.found
-                ],
-                "hidden": [_hidden_json(run_dir, each) for each in seen.hidden],
-            }
+            },
+            checkpoints=(
+                {**_found_json(run_dir, each), "kept": kept[each.train_step]} for each in seen.found
+            ),
+            hidden=(_hidden_json(run_dir, each) for each in seen.hidden),
         )
     elif not seen.found and not seen.hidden:
         echo(f"{seen.run_id} has no checkpoints")
@@ -212,7 +218,7 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
     for title in ("TRAIN STEP", "EPOCH", "WRITTEN", "ATTEMPT", "SIZE", "STATE", "KEPT", "METRICS"):
         is_wrapped = title in ("STATE", "KEPT", "METRICS")
         table.add_column(title, no_wrap=not is_wrapped, overflow="fold", min_width=len("complete"))
-    for each in seen.found:
+    for each in _shown(seen.found):
         why = "; ".join(kept[each.train_step]) or "no: the next save or prune removes it"
         table.add_row(
             str(each.train_step),
@@ -224,7 +230,7 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
             cell(why),
             cell(metric_text(dict(each.metrics))),
         )
-    for hidden in seen.hidden:
+    for hidden in seen.hidden[-_SHOWN:]:
         state = f"{hidden.state}: {hidden.why}" if hidden.why else hidden.state
         size = format_bytes(hidden.size_bytes)
         table.add_row(str(hidden.train_step), "", "", "", size, cell(state), "", "")
@@ -232,6 +238,16 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
     total = _sum(seen.found) + _sum(seen.hidden)
     words = f"{len(seen.found)} checkpoints" if len(seen.found) != 1 else "1 checkpoint"
     echo(f"{words}, {format_bytes(total)}")
+    if len(seen.found) > _SHOWN or len(seen.hidden) > _SHOWN:
+        echo(f"the newest {_SHOWN} are shown, and what is not complete; all: --json")
+
+
+def _shown(found: list[Found]) -> list[Found]:
+    """The newest, and the newest of what is not complete, in their order."""
+    from hpcflow.runtime.rule import COMPLETE
+
+    older, newest = found[:-_SHOWN], found[-_SHOWN:]
+    return [each for each in older if each.state != COMPLETE][-_SHOWN:] + newest
 
 
 def _print_files(files: dict[str, Any]) -> None:
@@ -274,7 +290,8 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
 
 def _found_json(run_dir: RunDir, found: Found) -> dict[str, Any]:
     said = _plain(found)
-    return {**said, "path": str(found.path.relative_to(run_dir.path))}
+    folder = said.pop("folder")
+    return {"path": f"{folder.relative_to(run_dir.path)}/{found.name}", **said}
 
 
 def _hidden_json(run_dir: RunDir, hidden: Hidden) -> dict[str, Any]:
@@ -283,6 +300,19 @@ def _hidden_json(run_dir: RunDir, hidden: Hidden) -> dict[str, Any]:
 
 def _plain(value: Found | Hidden | Rule) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _stream_json(head: dict[str, Any], **lists: Iterator[dict[str, Any]]) -> None:
+    """``head`` with these lists as one JSON object, an entry on a line, without all in memory."""
+    echo_as_is(escaped(json.dumps(head))[:-1])
+    for name, entries in lists.items():
+        echo_as_is(f', "{name}": [')
+        before = "\n"
+        while some := list(islice(entries, _SHOWN)):
+            echo_as_is(before + ",\n".join(escaped(json.dumps(each)) for each in some))
+            before = ",\n"
+        echo_as_is("]")
+    echo_as_is("}\n")
 
 
 def _sum(found: list[Found] | list[Hidden]) -> int:

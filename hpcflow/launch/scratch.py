@@ -141,8 +141,10 @@ def _look(run_dir: RunDir, purge_days: int | None) -> OnScratch:
 
 def _purged_at(folder: Path, purge_days: int | None) -> datetime | None:
     """When the first file below goes; None where that is not known."""
+    if purge_days is None:
+        return None
     used_at = min((_last_use(file) for file in _files(folder)), default=None)
-    if purge_days is not None and used_at is not None:
+    if used_at is not None:
         # A file may have a time that no calendar knows.
         with suppress(OverflowError, ValueError, OSError):
             return datetime.fromtimestamp(used_at, timezone.utc) + timedelta(days=purge_days)
@@ -161,9 +163,11 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
         for name in names:
             with suppress(OSError):
                 file = os.lstat(f"{root}/{name}")
-                if (file.st_dev, file.st_ino) not in seen:
+                if file.st_nlink > 1:
+                    if (file.st_dev, file.st_ino) in seen:
+                        continue
                     seen.add((file.st_dev, file.st_ino))
-                    yield file
+                yield file
 
 
 def _purge_days(run_dir: RunDir, site_of: Callable[[str], Site]) -> int | None:

@@ -69,9 +69,14 @@ class Found:
     created_at: str | None = None
 
     @property
+    def name(self) -> str:
+        """What it is called in ``folder``."""
+        return name_of(self.train_step)
+
+    @property
     def path(self) -> Path:
         """Where it is. Not kept, for there may be 100,000 of them."""
-        return self.folder / name_of(self.train_step)
+        return self.folder / self.name
 
 
 def name_of(train_step: int) -> str:
@@ -131,7 +136,8 @@ def judge(
         reasons[each.train_step].append("newest")
     for_all = why_all(whole, rule)
     if for_all is not None or rule is None:
-        return {train_step: why or [for_all or ""] for train_step, why in reasons.items()}
+        all_kept = [for_all or ""]  # one for the 100,000 that there may be
+        return {train_step: why or all_kept for train_step, why in reasons.items()}
     for each in whole[1 : rule.last]:
         reasons[each.train_step].append(f"last {rule.last}")
     for place, each in enumerate(best(whole, rule), start=1):

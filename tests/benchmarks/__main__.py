@@ -13,6 +13,7 @@ from typing import Final
 from hpcflow.testing.cluster import Cluster, Progress
 from tests.benchmarks import (
     bench_budget,
+    bench_checkpoints,
     bench_costs,
     bench_efficiency,
     bench_gpt,
@@ -41,6 +42,7 @@ _ALONE: Final[dict[str, Callable[[], list[Row]]]] = {
     "ledger": bench_ledger.rows,
     "costs": bench_costs.rows,
     "keeping": bench_keeping.rows,
+    "checkpoints": bench_checkpoints.rows,
     "tick": bench_tick.rows,
     "saving": bench_saving.rows,
     "resume": bench_resume.rows,
