@@ -256,6 +256,8 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif "due to lock timeout" in text or "due to statement timeout" in text:
         hint = "somebody else holds it up; send this again later. The files have everything"
+    elif "timestamp too" in text:  # a year that Postgres has and Python has not; it was not us
+        return damaged(url, text)
     elif url.kind == "postgresql":
         hint = "is the server up? The files have everything; the ledger catches up later"
     elif "locked" in text or "locking protocol" in text:

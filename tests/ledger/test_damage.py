@@ -17,7 +17,9 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, catch_up_home, check, rebuild
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import list_runs
+from hpcflow.testing.cluster import Postgres
 from tests.ledger import lines as say
+from tests.ledger.databases import Databases
 from tests.projection.files import grow, new_run
 
 _FILES = 150
@@ -144,3 +146,24 @@ def test_a_rebuild_over_a_damaged_file_says_what_to_type(
     (home / "ledger.sqlite").unlink()
     assert main(["ledger", "rebuild"]) == 0
     assert main(["show", run_dir.path.name, "--json"]) == 0
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("column", ["run.created_at", "attempt.submitted_at"])
+def test_a_time_that_only_postgres_has_is_damage(
+    tmp_path: Path, postgres_server: Postgres, column: str
+) -> None:
+    """Others may write it into a database that is shared."""
+    databases = Databases(tmp_path, postgres_server)
+    run_dir, url = a_life(tmp_path), databases.with_tables()
+    table, name = column.split(".")
+    for time in ("infinity", "-infinity", "294276-01-01 00:00Z", "4713-01-01 00:00Z BC"):
+        with open_ledger(url) as ledger:
+            rebuild(ledger, [run_dir])
+            ledger.connection().execute(f"UPDATE {table} SET {name} = '{time}'")
+        with pytest.raises(LedgerError, match=r"is damaged: .*\n.*an empty database") as it:
+            look_at_everything(url, Home(tmp_path / "home"))
+        assert not it.value.retryable
+        with open_ledger(url) as ledger:
+            ledger.connection().execute("DELETE FROM run")
+    databases.drop()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.soak import corruptions, kills
+from tests.soak import bucket, corruptions, kills, postgres
 from tests.soak.findings import Findings
 
 
@@ -26,6 +26,8 @@ class Part:
 PARTS: Final[dict[str, Part]] = {
     "corruptions": Part(corruptions.run, 2000),
     "kills": Part(kills.run, 500),
+    "bucket": Part(bucket.run, 300),
+    "postgres": Part(postgres.run, 300),
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import shutil
 from pathlib import Path
 
 #: The kernel sets the time of access when it is older than that of the last change.
@@ -16,14 +18,23 @@ class Outside:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.marker = f"canary-{secrets.token_hex(8)}"
-        (folder / "deep").mkdir(parents=True)
         self.secret = folder / "secret"
-        self.files = [self.secret, folder / "deep" / "manifest.json", folder / "journal.jsonl"]
+        self.reference = folder / "reference.json"
+        self.files = [self.secret, self.reference, folder / "journal.jsonl",
+                      folder / "deep" / "manifest.json", folder / "deep" / "run.json"]  # fmt: skip
+        self._make()
+        self.tells_reads = self._tells_reads()
+        self.arm()
+
+    def _make(self) -> None:
+        (self.folder / "deep").mkdir(parents=True)
         for path in self.files:
             path.write_text(f'{{"marker": "{self.marker}"}}\n')
             path.chmod(0o600)
-        self.tells_reads = self._tells_reads()
-        self.arm()
+        # What fsspec's reference file system executes, in the versions that do.
+        code = f"{{{{ cycler.__init__.__globals__.os.mkdir('{self.folder}/executed') }}}}"
+        self.reference.write_text(json.dumps({"version": 1, "templates": {"x": code},
+                                              "refs": {"run.json": ["{{x}}"]}}))  # fmt: skip
 
     def arm(self) -> None:
         """From now on it is noticed."""
@@ -32,20 +43,25 @@ class Outside:
         self._before = self._state()
 
     def complaints(self) -> list[str]:
-        """What was done to it since; it is armed again."""
+        """What was done to it since; it is put back, and armed again."""
         if self._before == (now := self._state()):
             return []
-        found = []
+        read, changed = [], []
         for path in sorted(self._before.keys() | now.keys()):
             was, is_now = self._before.get(path), now.get(path)
-            if was == is_now:
-                continue
+            name = str(path.relative_to(self.folder))
             if was is None or is_now is None or was[1:] != is_now[1:]:
-                found.append(f"outside the project: {path.relative_to(self.folder)} was changed")
-            elif self.tells_reads and path in self.files:
-                found.append(f"outside the project: {path.relative_to(self.folder)} was read")
+                changed.append(name)
+            elif was != is_now and self.tells_reads:
+                read.append(name)
+        shutil.rmtree(self.folder)
+        self._make()
         self.arm()
-        return found
+        return [
+            f"{names[0]} outside of the project {done}, and {len(names) - 1} more"
+            for names, done in ((read, "was read"), (changed, "was changed"))
+            if names
+        ]
 
     def _state(self) -> dict[Path, tuple[object, ...]]:
         state: dict[Path, tuple[object, ...]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -62,7 +63,7 @@ def import_all() -> None:
 class Project:
     """The project, in ``folder``/work; what it was like at first is beside it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self.folder = folder / "work"
         self._first = folder / "first"
         self.folder.mkdir(mode=0o700)
@@ -71,7 +72,7 @@ class Project:
         self.scratch = self.folder / "scratch"
         self.store = self.folder / "store"
         self.environ = self.slurm.environment(self.home.path, self.scratch)
-        self.environ |= {"HPCFLOW_SITE": "devcluster", "COLUMNS": "200"}
+        self.environ |= {"HPCFLOW_SITE": "devcluster", "COLUMNS": "200", **(environ or {})}
         for folder in (self.home.path.parent, self.scratch):
             folder.mkdir(mode=0o700)
         self.runs: dict[str, str] = {}
@@ -87,11 +88,13 @@ class Project:
         subprocess.run(["rm", "-rf", str(self.folder)], check=True)
         subprocess.run(["cp", "-a", str(self._first), str(self.folder)], check=True)
 
-    def say(self, *args: str, at_terminal: bool = False) -> Ended:
-        """``hpcflow …``."""
+    def say(
+        self, *args: str, at_terminal: bool = False, environ: Mapping[str, str] | None = None
+    ) -> Ended:
+        """``hpcflow …``, with ``environ`` over the usual environment."""
         return in_child(
             lambda: main(list(args)),
-            environ=self.environ,
+            environ=self.environ | dict(environ or {}),
             folder=self.folder,
             at_terminal=at_terminal,
         )
