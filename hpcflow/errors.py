@@ -29,7 +29,10 @@ An error says what is wrong, where (file, line, key), and ends with the next thi
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+
+from hpcflow.runtime.safe_text import safe
 
 
 @dataclass(frozen=True)
@@ -202,3 +205,24 @@ class SubmissionInDoubt(SchedulerError):
     """The job may or may not exist. Never send again before its name was looked up."""
 
     retryable = True
+
+
+def shell_word(name: object) -> str:
+    """A name, a path or a URL as one word of a command that a person is to type into bash or zsh.
+
+    What a terminal would obey, or would not show, is written as ``$'\\x1b'``: the word means the
+    same file, and can be copied from the screen.
+    """
+    text = str(name)
+    if safe(text) == text:
+        return shlex.quote(text)
+    shown = "".join(_shell_char(char) for char in text)
+    return f"$'{shown}'"
+
+
+def _shell_char(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if safe(char) == char:
+        return char
+    return "".join(f"\\x{byte:02x}" for byte in char.encode(errors="surrogateescape"))

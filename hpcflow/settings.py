@@ -11,7 +11,6 @@ import hashlib
 import os
 import pwd
 import re
-import shlex
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.scalars import shortened
 from hpcflow.ownership import weak_point
@@ -155,7 +154,7 @@ def _require_private(home: Path) -> None:
         raise InputError(
             f"others may write in {home}, and so change what your jobs run",
             where=where,
-            next_action=f"close it: chmod go-w {shlex.quote(str(home))}",
+            next_action=f"close it: chmod go-w {shell_word(home)}",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcflow.errors import shell_word
 from hpcflow.runtime.safe_text import safe, safe_lines
 from hpcflow.terminal import Styled, cell, echo, echo_json, echo_lines, escaped, make_console
 
@@ -225,3 +227,25 @@ def test_a_table_is_safe_and_its_columns_stand_below_each_other(bad: str) -> Non
     assert "[red]" in said
     lines = said.splitlines()
     assert len({line.index("|") for line in lines[1:] if "|" in line}) == 1
+
+
+#: Names that do something when they are typed as they are.
+NAMES = (
+    *("a b", "$(touch owned)", "`touch owned`", "x; touch owned", "it's", 'say "x"', "~root"),
+    *("a\nb", "a\n", "*", "!!", "#x", "\\", "\\'\n", "-rf", "a'\x1bb", "\x1b1f", "\udcff", ""),
+)
+
+
+@pytest.mark.parametrize(
+    "name", [*NAMES, *(f"a{bad}0" for bad in HOSTILE.values() if "\0" not in bad)]
+)
+def test_a_name_in_a_command_is_one_word_for_a_shell_and_safe_to_show(
+    name: str, tmp_path: Path
+) -> None:
+    word = shell_word(name)
+    assert safe(word) == word
+    said = subprocess.run(
+        ["bash", "-c", f"printf %s {word}"], cwd=tmp_path, capture_output=True, check=True
+    )
+    assert said.stdout == name.encode(errors="surrogateescape")
+    assert not (tmp_path / "owned").exists()

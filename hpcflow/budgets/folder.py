@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +14,7 @@ from hpcflow.budgets.scope import KINDS, Scope, parse_scope
 from hpcflow.budgets.state import Budget
 from hpcflow.budgets.story import read_budget, read_on
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError, StorageError
+from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 from hpcflow.storage.files import (
     FILE_MODE,
@@ -97,7 +96,7 @@ class BudgetFolder:
         if is_link:
             raise StorageError(
                 f"{self.path} is a symbolic link: budgets are kept in a folder itself",
-                next_action=f"see where it leads: ls -ld {shlex.quote(str(self.path))}; name that "
+                next_action=f"see where it leads: ls -ld {shell_word(self.path)}; name that "
                 "folder itself, as `budgets_dir` in the site's file",
             )
         return stat.S_ISDIR(mode)

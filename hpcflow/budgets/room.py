@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_UP, Decimal
@@ -12,7 +11,7 @@ from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.records import Terms, entry_line
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Standing
-from hpcflow.errors import BudgetError
+from hpcflow.errors import BudgetError, shell_word
 from hpcflow.model.units import format_duration
 
 _CENT: Final = Decimal("0.01")
@@ -107,7 +106,10 @@ def _over(
     scope, left = budget.scope, limit - taken
     needed = (taken + wanted).quantize(_CENT, ROUND_UP)
     where = _site_option(pledge.site)
-    steps = [f"raise it: hpcflow budget set {scope} --hard {needed}{_unit_option(unit)}{where}"]
+    steps = [
+        f"raise it: hpcflow budget set {shell_word(scope)} --hard {needed}"
+        f"{_unit_option(unit)}{where}"
+    ]
     if scope.kind == "run" and pledge.own is not None and pledge.attempt == 1:
         # Nothing stays of a run that was never sent, and it has another id the next time.
         steps = [f"raise it: --set budget.{unit}={needed}"]
@@ -127,7 +129,8 @@ def _over(
         f"{shown(used.spent, unit)} are spent, {shown(used.committed - own, unit)} committed to "
         f"jobs that are queued or run, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
         f"attempt may take {shown(wanted, unit)}{in_its}",
-        next_action=f"{'; '.join(steps)}. What takes it: hpcflow budget show {scope}{where}",
+        next_action=f"{'; '.join(steps)}. What takes it: hpcflow budget show "
+        f"{shell_word(scope)}{where}",
     )
 
 
@@ -158,7 +161,7 @@ def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
         then = "write `price` into the site file: docs/costs.md"
         if pledge.amounts.gpu_hours:
             limit = f"--hard 100 --unit gpu_hours{_site_option(pledge.site)}"
-            then = f"limit it in hours: hpcflow budget set {scope} {limit}; or {then}"
+            then = f"limit it in hours: hpcflow budget set {shell_word(scope)} {limit}; or {then}"
     return Refusal(
         short=f"nothing without a price fits budget {scope}",
         message=f"budget {scope} is limited in {names}, and this attempt cannot be held to it: "
@@ -197,8 +200,8 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
             of = f" of {shown(limit.hard, unit)}" if limit.hard is not None else ""
             found.append(
                 f"budget {budget.scope}: {shown(used.taken, unit)}{of} are spent or committed, "
-                f"more than {shown(limit.soft, unit)}: hpcflow budget show {budget.scope}"
-                f"{_site_option(site)}"
+                f"more than {shown(limit.soft, unit)}: hpcflow budget show "
+                f"{shell_word(budget.scope)}{_site_option(site)}"
             )
         if used.unknown:
             hours = budget.used("gpu_hours", now).taken
@@ -211,7 +214,7 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
 
 def _site_option(site: str | None) -> str:
     """Budgets of the same name may lie elsewhere, too: whoever raises one is to find the right."""
-    return f" --site {shlex.quote(site)}" if site is not None else ""
+    return f" --site {shell_word(site)}" if site is not None else ""
 
 
 def _unit_option(unit: str) -> str:

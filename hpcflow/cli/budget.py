@@ -9,6 +9,7 @@ import click
 from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.errors import shell_word
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def remove_command(scope: str, why: str | None, site: str | None, as_json: bool)
     if as_json:
         print_json({"scope": str(wanted), "removed": True})
     else:
-        echo(f"{wanted} is removed; its history: hpcflow budget show {wanted}")
+        echo(f"{wanted} is removed; its history: hpcflow budget show {shell_word(wanted)}")
     return 0
 
 
@@ -243,7 +244,7 @@ def _warn_of_nothing(ledger: Ledger, scope: Scope) -> None:
     if not ledger.sites(filters={COLUMNS[scope.kind]: scope.name}):
         warn(
             f"no run that is known here counts against {scope} yet; if that is not its name: "
-            f"hpcflow budget remove {scope}"
+            f"hpcflow budget remove {shell_word(scope)}"
         )
 
 
@@ -254,6 +255,6 @@ def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool 
     if budget.terms is None and not (is_history_enough and budget.changes):
         raise NotFoundError(
             f"there is no budget of {scope}",
-            next_action=f"set one: hpcflow budget set {scope} --hard 500; those that are set: "
-            "hpcflow budget ls",
+            next_action=f"set one: hpcflow budget set {shell_word(scope)} --hard 500; "
+            "those that are set: hpcflow budget ls",
         )

@@ -11,7 +11,7 @@ import click
 from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import InputError, SiteError
+from hpcflow.errors import InputError, SiteError, shell_word
 from hpcflow.terminal import echo, progress, safe
 
 
@@ -114,16 +114,18 @@ def check_command(as_json: bool) -> int:
     catch_up_home(session.ledger, home, user=user)
     run_dirs = list_runs(home, warn)
     purged = [run_dir for run_dir in run_dirs if is_gone(run_dir)]
+    links = shell_word(home.runs)
     found = {
         "make it again from the files: hpcflow ledger rebuild": check(
             session.ledger, [run_dir for run_dir in run_dirs if run_dir not in purged]
         ),
         "nothing can make these again, unless their scratch is another cluster's or away for now; "
-        f"see what is known: hpcflow show RUN. To be rid of one: rm {home.runs}/RUN": check(
+        f"see what is known: hpcflow show RUN. To be rid of one: rm {links}/RUN": check(
             session.ledger, purged
         ),
-        "where its run directory exists, link it again: "
-        f"ln -s RUN_DIRECTORY {home.runs}/": unlinked(session.ledger, home, user=user),
+        f"where its run directory exists, link it again: ln -s RUN_DIRECTORY {links}/": unlinked(
+            session.ledger, home, user=user
+        ),
     }
     differences = [text for texts in found.values() for text in texts]
     if as_json:

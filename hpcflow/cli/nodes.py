@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ import click
 from hpcflow.cli.arguments import json_option, plain_text, site_option
 from hpcflow.cli.output import print_json, site_text
 from hpcflow.cli.session import Session
-from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where
+from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where, shell_word
 from hpcflow.model.units import format_duration
 from hpcflow.terminal import cell, echo, make_console, safe
 
@@ -103,8 +102,8 @@ def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bo
         raise InputError(
             f"there is a node {node} on each of {', '.join(sorted(map(site_text, sites)))}",
             where=Where(key="--site"),
-            next_action=f"name one: hpcflow nodes forgive {shlex.quote(node)} "
-            f"--site {shlex.quote(site_text(sites[0]))}",
+            next_action=f"name one: hpcflow nodes forgive {shell_word(node)} "
+            f"--site {shell_word(site_text(sites[0]))}",
         )
     forgive(session.settings.home, sites[0], node, session.clock.now())
     if as_json:

@@ -17,7 +17,7 @@ from hpcflow.config.merge import merge
 from hpcflow.config.overrides import granted_document, parse_override
 from hpcflow.config.paths import with_absolute_paths
 from hpcflow.documents import Document, Place, validate
-from hpcflow.errors import SpecError
+from hpcflow.errors import SpecError, shell_word
 from hpcflow.model.spec import RunSpec, as_config
 
 
@@ -65,7 +65,7 @@ def load_spec(
         document = merge(document, granted_document(granted))
     for override in overrides:
         document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
-    again = f"correct it, then look at it with: hpcflow render {document.place.file}"
+    again = f"correct it, then look at it with: hpcflow render {shell_word(document.place.file)}"
     spec = validate(RunSpec, document, SpecError, next_action=again)
     check_files(spec, document)
     return LoadedSpec(spec, document, base_dir)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 
 from hpcflow.documents import Document, KeyPath
-from hpcflow.errors import SpecError
+from hpcflow.errors import SpecError, shell_word
 from hpcflow.model.scalars import printable
 from hpcflow.model.spec import RunSpec
 
@@ -27,7 +26,7 @@ def check_files(spec: RunSpec, document: Document) -> None:
             raise SpecError(
                 f"others can get at {printable(path)}",
                 where=document.where(key_path),
-                next_action=f"chmod 600 {shlex.quote(path)}",
+                next_action=f"chmod 600 {shell_word(path)}",
             )
 
 
@@ -52,6 +51,6 @@ def _check_file(path: str, document: Document, key_path: KeyPath) -> int:
         raise SpecError(
             f"{printable(path)} cannot be read",
             where=document.where(key_path),
-            next_action=f"chmod u+r {shlex.quote(path)}",
+            next_action=f"chmod u+r {shell_word(path)}",
         )
     return mode

@@ -21,7 +21,7 @@ from hpcflow.config.signature import Signature, read_signature, require_fit
 from hpcflow.config.sweep import LoadedSweep, of_the_sweep, require_base, without_section_nulls
 from hpcflow.documents import Document, Place, read_document, validate
 from hpcflow.documents.reader import parse_value
-from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import MAX_NAME_CHARS, SweepSpec
@@ -47,7 +47,7 @@ def function_in(text: str) -> tuple[Path, str] | None:
         raise InputError(
             "which function of this file? After ':' stands its name",
             where=Where(file=printable(text)),
-            next_action=f"hpcflow sweep start {printable(str(path))}:objective --space SPACE "
+            next_action=f"hpcflow sweep start {shell_word(path)}:objective --space SPACE "
             "--direction minimize",
         )
     return path, name

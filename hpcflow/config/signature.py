@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable, shortened
 from hpcflow.model.space import Space
 from hpcflow.runtime.calling import PARAMS, RUN
@@ -194,7 +193,7 @@ def _parsed(path: Path, file: str) -> ast.Module:
         raise SpecError(
             f"not Python: {said}",
             where=Where(file=file, line=getattr(error, "lineno", None)),
-            next_action=f"correct it, then: python3 -m py_compile {shlex.quote(str(path))}",
+            next_action=f"correct it, then: python3 -m py_compile {shell_word(path)}",
         ) from None
 
 

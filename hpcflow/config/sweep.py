@@ -12,7 +12,7 @@ from hpcflow.config.merge import merge, without_nulls
 from hpcflow.config.overrides import parse_override
 from hpcflow.config.paths import absolute
 from hpcflow.documents import Document, read_document, validate
-from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable
 from hpcflow.model.sweep import SweepSpec
 
@@ -41,7 +41,8 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
     document = without_section_nulls(of_the_sweep(read, absolute(".", path.parent)))
     for override in overrides:
         document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
-    again = f"correct it, then look at it with: hpcflow sweep start {document.place.file} --dry-run"
+    file = shell_word(document.place.file)
+    again = f"correct it, then look at it with: hpcflow sweep start {file} --dry-run"
     spec = validate(SweepSpec, document, SpecError, next_action=again)
     return LoadedSweep(spec, document, _base(spec, document))
 
@@ -90,6 +91,6 @@ def _base(spec: SweepSpec, document: Document) -> LoadedSpec:
     try:
         return load_spec(Path(spec.base))
     except InputError as error:
-        error.next_action = f"the base run is checked with: hpcflow render {spec.base}"
+        error.next_action = f"the base run is checked with: hpcflow render {shell_word(spec.base)}"
         error.where = error.where or Where(file=spec.base)
         raise

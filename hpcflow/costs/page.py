@@ -19,6 +19,7 @@ from hpcflow.costs.wasted import WastedRun
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.rows import BilledRow
 from hpcflow.resources import resource_dir
+from hpcflow.runtime.safe_text import safe
 from hpcflow.storage.files import write_durably
 
 
@@ -113,7 +114,7 @@ def write_page(text: str, path: Path) -> Path:
 def _printable(value: Any) -> Any:
     """A name as it can be shown; what is marked up is left as it is."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
-    return words.printable(value) if is_text else value
+    return safe(value) if is_text else value
 
 
 def _about(content: Content, said: str) -> str:

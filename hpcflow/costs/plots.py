@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcflow.costs.words import printable
 from hpcflow.errors import InputError, Where
+from hpcflow.runtime.safe_text import safe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -195,7 +195,7 @@ def _at_home(tag: str) -> str:
 
 def short(name: str, room_chars: int = _ROOM_CHARS) -> str:
     """A name as it finds room beside an axis."""
-    text = printable(name)
+    text = safe(name)
     return text if len(text) <= room_chars else f"{text[: room_chars - 1]}…"
 
 

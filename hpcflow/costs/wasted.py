@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from hpcflow.costs.report import Line, add
+from hpcflow.errors import shell_word
 from hpcflow.ledger.rows import BilledRow, Known
 from hpcflow.ledger.waste import waste_of
 from hpcflow.model.state import Cause
@@ -119,28 +120,29 @@ def _explained(rows: Sequence[BilledRow], line: Line, known: Known | None) -> Wa
 
 def _advice(part: str, causes: Counter[str], run_id: str) -> tuple[str, str]:
     """What is wrong, and what to do: by the largest part of what was wasted."""
+    run = shell_word(run_id)
     ends = ", ".join(f"{count} × {cause}" for cause, count in causes.most_common())
     if part == "unsaved" and _OWN_FAULT & causes.keys():
         return (
             f"it ended before its first checkpoint ({ends})",
-            f"see why, before it is sent again: hpcflow logs {run_id}",
+            f"see why, before it is sent again: hpcflow logs {run}",
         )
     if part == "unsaved":
         return (
             f"it ended before its first checkpoint ({ends})",
             "save earlier, with `checkpoint: {interval: auto}` in its config; see when it ended: "
-            f"hpcflow history {run_id}",
+            f"hpcflow history {run}",
         )
     if part == "lost":
         return (
             f"it worked on after its last checkpoint ({ends})",
             "save more often, or on notice, with `checkpoint: {interval: auto}` in its config; see "
-            f"what was lost: hpcflow history {run_id}",
+            f"what was lost: hpcflow history {run}",
         )
     if not part:
-        return ("the ledger does not know any more", f"look at it: hpcflow history {run_id}")
+        return ("the ledger does not know any more", f"look at it: hpcflow history {run}")
     return (
         "it took long until it trained",
         "see what it does before its first train step: imports, data, compiling; "
-        f"hpcflow history {run_id}",
+        f"hpcflow history {run}",
     )

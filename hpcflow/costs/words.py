@@ -102,8 +102,3 @@ def su(line: Line) -> str:
 def percent(part: Decimal | float, whole: Decimal | float | None) -> str:
     """``12.5 %``; nothing of nothing."""
     return f"{float(part) / float(whole):.1%}".replace("%", " %") if whole else ""
-
-
-def printable(text: str) -> str:
-    """``text`` without characters that turn the direction of others, or are no letters at all."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

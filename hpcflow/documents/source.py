@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.model.scalars import printable
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -29,7 +29,8 @@ def read_text(path: Path, error: type[InputError]) -> str:
         raise error(
             "not UTF-8 text",
             where=Where(file=file, line=line),
-            next_action=f"save it as UTF-8, or give the right file: `file {file}` says what it is",
+            next_action=f"save it as UTF-8, or give the right file; what it is says: "
+            f"file {shell_word(file)}",
         ) from None
 
 
@@ -46,7 +47,7 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
         raise error(
             f"cannot be read: {reason}",
             where=where,
-            next_action=f"look at it: ls -l {file}",
+            next_action=f"look at it: ls -l {shell_word(file)}",
         ) from None
     if len(data) > MAX_FILE_BYTES:
         raise error(

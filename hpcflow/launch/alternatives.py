@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,7 +11,7 @@ from typing import Final
 import yaml
 
 from hpcflow.documents import Document
-from hpcflow.errors import SpecError
+from hpcflow.errors import SpecError, shell_word
 from hpcflow.launch.choice import Ranked
 from hpcflow.launch.choosing import Chooser
 from hpcflow.model.kinds import AUTO
@@ -112,4 +111,4 @@ def _compared(change: _Change, best: Ranked, other: Ranked) -> Alternative | Non
 def _as_text(name: str) -> str:
     """``name`` such that ``--set`` takes it for a text, and a shell for one word."""
     is_text = yaml.safe_load(name) == name
-    return shlex.quote(name if is_text else json.dumps(name))
+    return shell_word(name if is_text else json.dumps(name))

@@ -8,11 +8,16 @@ know it; the same command again completes it.
 
 from __future__ import annotations
 
-import shlex
 from contextlib import suppress
 
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, SchedulerUnavailable, StorageError, SubmissionInDoubt
+from hpcflow.errors import (
+    HpcflowError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionInDoubt,
+    shell_word,
+)
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
@@ -149,7 +154,7 @@ def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
     advice = (error.next_action or "").replace(", then send the command again", "")
     said = StorageError(
         f"{what}: {error.message}",
-        next_action=f"{advice}; then: hpcflow cancel {shlex.quote(run_id)}",
+        next_action=f"{advice}; then: hpcflow cancel {shell_word(run_id)}",
     )
     said.retryable = error.retryable
     return said

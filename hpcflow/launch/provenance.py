@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hpcflow import __version__
+from hpcflow.errors import shell_word
 from hpcflow.launch.git import GitError, difference, find_repository
 from hpcflow.launch.redaction import without_secrets
 from hpcflow.model.run import Provenance
@@ -65,7 +65,7 @@ def _unknown_commit(folder: Path, error: GitError) -> str:
         return told
     return (
         f"the git commit of {folder} is not recorded: the repository belongs to another user; "
-        f"if you trust it: git config --global --add safe.directory {shlex.quote(str(folder))}"
+        f"if you trust it: git config --global --add safe.directory {shell_word(folder)}"
     )
 
 

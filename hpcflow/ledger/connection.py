@@ -8,13 +8,12 @@ imports no database driver.
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hpcflow.errors import LedgerError
+from hpcflow.errors import LedgerError, shell_word
 from hpcflow.filesystem import is_shared
 from hpcflow.ledger.url import DatabaseUrl
 
@@ -267,7 +266,7 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     ):
         return damaged(url, text)
     else:
-        folder = shlex.quote(str(url.path.parent))
+        folder = shell_word(url.path.parent)
         hint = f"see who owns it and whether the disk is full: ls -la {folder}"
     return LedgerError(f"the ledger {url} does not work: {text}", next_action=hint)
 
@@ -282,6 +281,6 @@ def damaged(url: DatabaseUrl, why: str) -> LedgerError:
 def how_to_make_anew(url: DatabaseUrl) -> str:
     """What to type when what the database holds is worth nothing."""
     if url.kind == "sqlite":
-        path = shlex.quote(str(url.path))
+        path = shell_word(url.path)
         return f"delete it and make it anew from the files: rm {path} && hpcflow ledger rebuild"
     return "name an empty database with HPCFLOW_LEDGER, then: hpcflow ledger rebuild"

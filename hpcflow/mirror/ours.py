@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hpcflow.errors import MirrorError, MissingObjectError, StorageError
+from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
 from hpcflow.storage.files import read_file, storage_error
@@ -44,8 +44,8 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     where = f"{_of(there, 'run_dir')} on site {_of(there, 'site')}"
     raise MirrorError(
         f"{remote.url_of(run_id)} is mirrored from another place now: {where}",
-        next_action=f"two clusters must not train it at once: hpcflow hold {run_id}; to go on "
-        f"with what is there: hpcflow restore --from {remote.url_of(run_id)}",
+        next_action=f"two clusters must not train it at once: hpcflow hold {shell_word(run_id)}; "
+        f"to go on with what is there: hpcflow restore --from {shell_word(remote.url_of(run_id))}",
     )
 
 

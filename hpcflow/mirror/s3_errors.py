@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from botocore import exceptions
 
-from hpcflow.errors import HpcflowError, InputError, MirrorError, MirrorUnavailable
+from hpcflow.errors import HpcflowError, InputError, MirrorError, MirrorUnavailable, shell_word
 from hpcflow.errors import MissingObjectError as Missing
 
 _WHO_AM_I: Final = (
@@ -131,7 +131,7 @@ def _refused(response: Any, code: str, doing: str, bucket: str, endpoint: str) -
         said = str(response.get("Error", {}).get("Message") or "").strip()
         return MirrorError(
             f"cannot {doing}: the store says {code or status}{': ' if said else ''}{said}",
-            next_action=f"look at the bucket: aws s3 ls s3://{bucket}",
+            next_action=f"look at the bucket: aws s3 ls {shell_word(f's3://{bucket}')}",
         )
     wrong, next_action = (text.format(bucket=bucket, endpoint=endpoint) for text in known)
     return MirrorError(f"cannot {doing}: {wrong} ({code})", next_action=next_action)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import DamagedError, StorageError
+from hpcflow.errors import DamagedError, StorageError, shell_word
 from hpcflow.mirror.checkpoint import GoneError, Local, NoManifestError, read_local
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.mirror.records import Records, read_records
@@ -97,7 +96,7 @@ def read_mirror(run_dir: RunDir) -> Mirror | None:
     except OSError as error:
         raise storage_error("read", run_dir.run_json, error) from error
     except (ValueError, TypeError, RecursionError) as error:
-        folder = shlex.quote(str(run_dir.path))
+        folder = shell_word(run_dir.path)
         raise StorageError(
             f"{run_dir.run_json} is damaged, so nothing of the run is mirrored: "
             f"{str(error).splitlines()[0]}",

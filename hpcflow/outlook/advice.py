@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from hpcflow.errors import shell_word
 from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account
 from hpcflow.outlook.ahead import Obstacle
@@ -71,7 +72,7 @@ def _elsewhere(
             moved = replace(job, account=account)
             if account != job.account and _would_start(moved, job, standing, partition):
                 words = f"account {account} has no such limit, or room under it"
-                return f"{words}: {_AGAIN}resources.account={account}"
+                return f"{words}: {_AGAIN}resources.account={shell_word(account)}"
         return None
     association = association_of(job, standing)
     for name in association.qos if association else ():
@@ -79,7 +80,7 @@ def _elsewhere(
         is_known = standing.qos_named(name) is not None
         if name != job.qos and is_known and _would_start(moved, job, standing, partition):
             words = f"QOS {name} has no such limit, or room under it"
-            return f"{words}: {_AGAIN}resources.qos={name}"
+            return f"{words}: {_AGAIN}resources.qos={shell_word(name)}"
     return None
 
 
@@ -104,7 +105,7 @@ def _by_fair_share(
             more = (account.points or 0) - (own.points or 0)
             points = f": {more} points more" if more > 0 else ""
             words = f"account {account.name} has the better fair share{points}"
-            return f"{words}: {_AGAIN}resources.account={account.name}"
+            return f"{words}: {_AGAIN}resources.account={shell_word(account.name)}"
     return None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from hpcflow.errors import shell_word
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
 from hpcflow.model.state import DISTRUST_EXIT_CODE, RunState
@@ -47,7 +48,9 @@ def explain_unsent(
         records: its journal; none where that is gone.
     """
     words, until, advice = _explained(run, last, records, now)
-    return Unsent(words, until, (advice.format(run=run.run_id),) if advice else ())
+    return Unsent(
+        words, until, (advice.replace("{run}", shell_word(run.run_id)),) if advice else ()
+    )
 
 
 def _explained(
@@ -118,7 +121,11 @@ def _runs(last: AttemptView, now: datetime) -> str:
 
 
 def _sweep(run: RunView) -> str:
-    return f"see it: hpcflow sweep status {run.parent_sweep}" if run.parent_sweep else _RESUME
+    return (
+        f"see it: hpcflow sweep status {shell_word(run.parent_sweep)}"
+        if run.parent_sweep
+        else _RESUME
+    )
 
 
 def _refusal(records: Sequence[JournalRecord]) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hpcflow.errors import shell_word
 from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account, accounts_of
 from hpcflow.outlook.advice import advise
@@ -66,8 +67,8 @@ def explain_wait(
     accounts = accounts_of(job, standing, cluster)
     ahead = obstacles(job, reservations, partition, now)
     names = {
-        "run": run_id,
-        "job": job.job_id,
+        "run": shell_word(run_id),
+        "job": shell_word(job.job_id),
         "partition": name or "NAME",
         "shorter": _shorter(job),
     }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 
 from hpcflow.clock import from_text
-from hpcflow.errors import StorageError
+from hpcflow.errors import StorageError, shell_word
 from hpcflow.ledger.best import find_best, with_best
 from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
@@ -136,7 +135,7 @@ class RunReader:
             raise StorageError(
                 f"cannot read {path}: it has {end} bytes, and no such file has more than "
                 f"{MAX_LINES_FILE_BYTES}",
-                next_action=f"see what is in it: less {shlex.quote(path)}",
+                next_action=f"see what is in it: less {shell_word(path)}",
             )
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0

@@ -6,8 +6,7 @@ then it would wait for those that it was not to get.
 
 from __future__ import annotations
 
-import shlex
-
+from hpcflow.errors import shell_word
 from hpcflow.ledger.rows import Known
 from hpcflow.model.state import AttemptState
 from hpcflow.requeue.surroundings import Surroundings
@@ -37,5 +36,5 @@ def kept_out(known: Known) -> str | None:
     return (
         f"{last.run_id}: job {last.job_id} waits for nodes that are not there, and is kept away "
         f"from {', '.join(excluded)}; to let it have these, too: scontrol update "
-        f"jobid={shlex.quote(last.job_id)} ExcNodeList={shlex.quote(own) if own else ''}"
+        f"jobid={shell_word(last.job_id)} ExcNodeList={shell_word(own) if own else ''}"
     ).rstrip()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcflow.config import change_spec
-from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.places import require_plain, run_dir_on, variables
 from hpcflow.launch.price import estimate_cost_usd
@@ -64,7 +63,7 @@ def where_it_was(run: Run, linked: Path, url: str, *, site: str | None) -> Place
             f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "
             f"site {run.site}",
             next_action=f"go on with it there; or take it back: hpcflow restore --from "
-            f"{shlex.quote(url)}",
+            f"{shell_word(url)}",
         )
     here = here or run
     return Place(run_dir, here, here)
@@ -101,14 +100,14 @@ def place_on(
     Raises:
         InputError: it does not fit this site, or its working directory is not here.
     """
-    again = f"hpcflow restore --from {shlex.quote(url)}"
+    again = f"hpcflow restore --from {shell_word(url)}"
     try:
         spec = change_spec(run.spec, overrides)
         placement = place(spec, site)
     except SpecError as error:
         error.next_action = (
             f"{error.next_action or 'change what it asks for'}; here by: {again} --set KEY=VALUE, "
-            f"what site {site.name} has: hpcflow site show {site.name}"
+            f"what site {site.name} has: hpcflow site show {shell_word(site.name)}"
         )
         raise
     folder = working_dir or Path(run.working_dir)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
-from hpcflow.errors import InputError, NotFoundError, Where
+from hpcflow.errors import InputError, NotFoundError, Where, shell_word
 from hpcflow.launch.places import variables
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
@@ -106,7 +105,7 @@ def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock, *, site: str | N
         raise InputError(
             f"{run_dir.path.parents[2]} is not there, and with it the run directory of {run_id}",
             next_action="say it where that scratch is mounted; to have the run on another one: "
-            f"hpcflow restore --from {shlex.quote(f'{mirror.url}/{run_id}')}",
+            f"hpcflow restore --from {shell_word(f'{mirror.url}/{run_id}')}",
         )
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
     try:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.clock import from_text
-from hpcflow.errors import InputError
+from hpcflow.errors import InputError, shell_word
 from hpcflow.launch.submission import last_attempt
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import JournalRecord
@@ -44,7 +44,7 @@ def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: dateti
             f"run {remote.run_id} may be under way on {where}: its last sign is {minutes} minutes "
             "old, and two clusters must not train it at once",
             next_action=f"{hold}; and when that was mirrored, again here. If {where} is lost: "
-            f"hpcflow restore --from {remote.url} --even-if-running",
+            f"hpcflow restore --from {shell_word(remote.url)} --even-if-running",
         )
     return f"nobody has said that it is over; should it still be sent there, {hold}"
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import secrets
-import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import hpcflow
-from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused
+from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused, shell_word
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
 from hpcflow.schedulers.base import (
@@ -71,7 +70,7 @@ class LocalScheduler:
         except OSError as error:
             raise SchedulerUnavailable(
                 f"no job can be kept in {self._folder}: {error.strerror}",
-                next_action=f"see who owns it: ls -ld {shlex.quote(str(self.home))}",
+                next_action=f"see who owns it: ls -ld {shell_word(self.home)}",
             ) from error
         process = subprocess.Popen(
             [*argv, request.job_name],

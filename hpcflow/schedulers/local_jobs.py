@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.clock import from_text, to_text
+from hpcflow.errors import shell_word
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.local_processes import Machine, carriers, this_machine
@@ -178,7 +178,7 @@ def _judge(
     if not here.sees(there):
         return "RUNNING", (
             f"it is on {job.host}, and can only be seen there; "
-            f"if that machine is no more: rm -r {shlex.quote(str(folder.path))}"
+            f"if that machine is no more: rm -r {shell_word(folder.path)}"
         )
     if alive[job.mark]:
         return ("RUNNING" if is_started else "PENDING"), None

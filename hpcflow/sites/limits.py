@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hpcflow.errors import shell_word
 from hpcflow.model.execution import Resources
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import SchedulerKind, Site
@@ -41,7 +42,7 @@ def check_nodes(resources: Resources, site: Site, name: str) -> None:
             f"has {options.gpus_per_node or 'none'}",
             f"ask for {options.gpus_per_node} or fewer"
             if options.gpus_per_node
-            else f"ask for a partition with GPUs: hpcflow site show {site.name}",
+            else f"ask for a partition with GPUs: hpcflow site show {shell_word(site.name)}",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import InputError, SiteError, Where
+from hpcflow.errors import InputError, SiteError, Where, shell_word
 from hpcflow.model.ids import check_name
 from hpcflow.resources import resource_dir
 from hpcflow.sites.machine import fill_in, this_machine
@@ -118,7 +118,7 @@ def _read_named(path: Path) -> Site:
         raise SiteError(
             f"the site is called {site.name} and its file {path.name}: they must agree",
             where=site.where("name"),
-            next_action=f"mv {path} {path.with_name(site.name + SUFFIX)}",
+            next_action=f"mv {shell_word(path)} {shell_word(path.with_name(site.name + SUFFIX))}",
         )
     return site
 
@@ -139,7 +139,7 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
         raise SiteError(
             f"cannot be read: {error.strerror}",
             where=Where(file=str(folder)),
-            next_action=f"look at it: ls -ld {folder}",
+            next_action=f"look at it: ls -ld {shell_word(folder)}",
         ) from None
     for path in entries:
         if path.suffix == SUFFIX and _is_name(path.stem):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcflow.errors import shell_word
 from hpcflow.model.execution import Launcher, Resources
 from hpcflow.model.scalars import shortened
 from hpcflow.model.spec import RunSpec
@@ -222,7 +223,7 @@ def _first_that_fits(site: Site, tried: Iterable[tuple[str, Placement | Complain
     raise Complaint(
         first.key if len(keys) == 1 else "resources.partition",
         f"no partition of site {site.name} fits this run:{reasons}",
-        f"ask for less, or see what there is: hpcflow site show {site.name}",
+        f"ask for less, or see what there is: hpcflow site show {shell_word(site.name)}",
     )
 
 

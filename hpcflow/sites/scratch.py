@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from hpcflow.errors import SiteError
+from hpcflow.errors import SiteError, shell_word
 from hpcflow.ownership import Trust
 from hpcflow.sites.schema import Site
 
@@ -44,7 +44,7 @@ def expand_scratch(
             "not an absolute path without '..' and '$'",
             where=site.where("scratch", "path"),
             next_action="check the variables in your environment, or name another path in the "
-            f"site file: hpcflow site show {site.name}",
+            f"site file: hpcflow site show {shell_word(site.name)}",
         )
     return Path(path)
 

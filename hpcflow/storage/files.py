@@ -10,12 +10,11 @@ import errno
 import fcntl
 import os
 import secrets
-import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hpcflow.errors import StorageError
+from hpcflow.errors import StorageError, shell_word
 from hpcflow.runtime.reading import (
     MAX_LINE_BYTES,
     JsonError,
@@ -75,7 +74,7 @@ _NEXT = {
 
 def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
     """``error``, met while ``doing`` (``write``, ``read``) something with ``path``, for people."""
-    folder = shlex.quote(str(existing_parent(Path(error.filename2 or error.filename or path))))
+    folder = shell_word(existing_parent(Path(error.filename2 or error.filename or path)))
     return StorageError(
         f"cannot {doing} {path}: {error.strerror or error}",
         next_action=_NEXT.get(error.errno or 0, "look at the folder: ls -la {folder}").format(

@@ -16,7 +16,6 @@ import errno
 import fcntl
 import logging
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import StorageError
+from hpcflow.errors import StorageError, shell_word
 from hpcflow.storage.files import FILE_MODE, require_safe, storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -172,7 +171,7 @@ def _acquire(
                 raise held() from None
             if waited_s >= _SILENT_S and not is_said:
                 is_said = True
-                who = f"fuser -v {shlex.quote(str(path))}"
+                who = f"fuser -v {shell_word(path)}"
                 _log.warning(
                     "%s is held by somebody else: waiting, %.0f s at most; who it is: %s",
                     path,
@@ -197,7 +196,7 @@ def _contended(run_dir: RunDir) -> StorageError:
 
 
 def _busy(path: Path) -> StorageError:
-    file = shlex.quote(str(path))
+    file = shell_word(path)
     error = StorageError(
         f"somebody else has held {path} for a while",
         next_action=f"try again; if that stays so, see who it is: fuser -v {file}",
@@ -207,7 +206,7 @@ def _busy(path: Path) -> StorageError:
 
 
 def _stuck(run_dir: RunDir) -> StorageError:
-    lock = shlex.quote(str(run_dir.submit_lock))
+    lock = shell_word(run_dir.submit_lock)
     return StorageError(
         f"{run_dir.submit_lock} is held, and nobody has sent this run for minutes",
         next_action=f"if that stays so, see who holds it, on each login node: fuser -v {lock}; if "

@@ -9,13 +9,12 @@ which runs are ours and where they are; a row that says otherwise is not acted u
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import StorageError
+from hpcflow.errors import StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import link_of
@@ -66,8 +65,8 @@ class OwnRuns:
         for run_id, path in lost[:_TOLD]:
             said.append(
                 f"{run_id}: it is yours, but {self._home.runs} has no link to it, so nothing is "
-                f"done about it; to have it back: ln -s {shlex.quote(path)} "
-                f"{shlex.quote(str(self._home.runs))}/"
+                f"done about it; to have it back: ln -s {shell_word(path)} "
+                f"{shell_word(self._home.runs)}/"
             )
         if len(lost) > _TOLD:
             said.append(
@@ -109,7 +108,7 @@ def require_own(run_dir: RunDir) -> RunDir:
     if is_others(run_dir):
         raise StorageError(
             _say_others(run_dir.path.name),
-            next_action=f"see whose: ls -ld {shlex.quote(str(run_dir.path))}; jobs of yours that "
+            next_action=f"see whose: ls -ld {shell_word(run_dir.path)}; jobs of yours that "
             "still run: squeue --me",
         )
     return run_dir

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from hpcflow.errors import ScratchError, StorageError, Where
+from hpcflow.errors import ScratchError, StorageError, Where, shell_word
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.ownership import NOBODY_ELSE, Trust
 from hpcflow.runtime.reading import MAX_JSON_BYTES
@@ -120,7 +119,7 @@ def require_room(run: Run, home: Home, trust: Trust = NOBODY_ELSE) -> None:
             raise ScratchError(
                 f"cannot make {folder}: {nearest} is no folder that you may write in",
                 where=Where(key=key) if key else None,
-                next_action=f"see what it is, and whose: ls -ld {shlex.quote(str(nearest))}",
+                next_action=f"see what it is, and whose: ls -ld {shell_word(nearest)}",
             )
 
 
@@ -273,7 +272,7 @@ def _require_private(folder: Path) -> None:
     if status.st_mode & 0o022:
         raise ScratchError(
             f"others may write in {folder}, and so change what your jobs run",
-            next_action=f"close it: chmod go-w {folder}",
+            next_action=f"close it: chmod go-w {shell_word(folder)}",
         )
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hpcflow.errors import NotFoundError, StorageError
+from hpcflow.errors import NotFoundError, StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
@@ -55,7 +54,7 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
     except MisplacedError as error:
         raise NotFoundError(
             f"no run {run_id}: {error.strerror}",
-            next_action=f"remove that link: rm {shlex.quote(f'{home.runs}/{run_id}')}",
+            next_action=f"remove that link: rm {shell_word(f'{home.runs}/{run_id}')}",
         ) from None
     except OSError:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
@@ -79,7 +78,7 @@ def misplaced(home: Home, run_id: str, error: MisplacedError) -> str:
     """What people are told of a link that was skipped."""
     return (
         f"{run_id}: {error.strerror}: it is skipped; to be rid of it: "
-        f"rm {shlex.quote(f'{home.runs}/{run_id}')}"
+        f"rm {shell_word(f'{home.runs}/{run_id}')}"
     )
 
 

@@ -17,14 +17,13 @@ import json
 import os
 import re
 import secrets
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import NotFoundError, StorageError
+from hpcflow.errors import NotFoundError, StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.sweep_records import (
     FORMAT,
@@ -148,8 +147,8 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
         raise DamagedSweepError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
             next_action="start the sweep anew: hpcflow sweep start SWEEP.yaml; and take this one "
-            f"out of the way: mv {shlex.quote(str(sweep_dir.path))} "
-            f"{shlex.quote(f'{sweep_dir.path}.damaged')}",
+            f"out of the way: mv {shell_word(sweep_dir.path)} "
+            f"{shell_word(f'{sweep_dir.path}.damaged')}",
         ) from None
 
 
@@ -201,7 +200,7 @@ def lost_journal(sweep_dir: SweepDir, runs: Sequence[str]) -> StorageError:
     return StorageError(
         f"the journal of sweep {sweep_dir.sweep_id} {what}, and with it what became of its trials: "
         f"it does not know {some}",
-        next_action=f"put {shlex.quote(str(sweep_dir.journal))} back from a backup; else {_ANEW}",
+        next_action=f"put {shell_word(sweep_dir.journal)} back from a backup; else {_ANEW}",
     )
 
 
@@ -230,8 +229,8 @@ def _require_private(path: Path) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageError(
             f"{path} belongs to somebody else, or others may write in it",
-            next_action=f"see whose it is: ls -ld {shlex.quote(str(path))}; if it is yours: chmod "
-            f"go-w {shlex.quote(str(path))}",
+            next_action=f"see whose it is: ls -ld {shell_word(path)}; if it is yours: chmod "
+            f"go-w {shell_word(path)}",
         )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
-from hpcflow.errors import ScratchError, StorageError
+from hpcflow.errors import ScratchError, StorageError, shell_word
 from hpcflow.ownership import NOBODY_ELSE, Trust, WeakPoint, weak_point
 from hpcflow.storage.files import UnsafeFileError, storage_error
 from hpcflow.storage.layout import RunDir
@@ -46,14 +45,15 @@ def sum_of_safe_runtime(run_dir: RunDir, trust: Trust = NOBODY_ELSE) -> str:
     except UnsafeFileError as error:
         raise StorageError(
             f"{error.filename} is in the folder that jobs import from, and {error.strerror}",
-            next_action=f"see how it got there, and take it away: ls -la {error.filename}",
+            next_action=f"see how it got there, and take it away: ls -la "
+            f"{shell_word(error.filename)}",
         ) from error
     except OSError as error:
         raise storage_error("read", run_dir.runtime, error) from error
 
 
 def _way_out(weak: WeakPoint) -> str:
-    folder = shlex.quote(str(weak.folder))
+    folder = shell_word(weak.folder)
     if weak.is_own:
         return f"close it: chmod go-w {folder}"
     kind, _, name = weak.who.partition(" ")

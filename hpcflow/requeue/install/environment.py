@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.secret import is_secret
 from hpcflow.requeue.install.place import require_one_line
@@ -113,8 +113,8 @@ def _require_no_secret(found: Mapping[str, str], settings: Settings) -> None:
             raise InputError(
                 "holds a password, and what a daemon is started with can be seen by others",
                 where=Where(key=name),
-                next_action=f"write it as `ledger: …` in {config}, chmod 600 {config}, and "
-                f"unset {name}",
+                next_action=f"write it as `ledger: …` in {config}, chmod 600 {shell_word(config)}, "
+                f"and unset {shell_word(name)}",
             )
 
 

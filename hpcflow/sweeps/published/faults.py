@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Final
 
+from hpcflow.errors import shell_word
 from hpcflow.ledger.url import DatabaseUrl, redact
 from hpcflow.settings import Settings
 from hpcflow.sweeps.published.place import SCHEMA, database_of, shown_study_url
@@ -57,13 +57,13 @@ def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> t
 
 def _version(settings: Settings, said: str) -> tuple[str, str]:
     if "storage upgrade" in said:
-        url = shlex.quote(shown_study_url(settings))
+        url = shell_word(shown_study_url(settings))
         return "its tables are of an older Optuna", f"optuna storage upgrade --storage {url}"
     return "its tables are of a newer Optuna than this one", "pip install --upgrade optuna"
 
 
 def _of_file(database: DatabaseUrl, error: BaseException, said: str) -> tuple[str, str]:
-    path, folder = shlex.quote(str(database.path)), shlex.quote(str(database.path.parent))
+    path, folder = shell_word(database.path), shell_word(database.path.parent)
     if any(word in said for word in _HELD):
         return said, f"see who has it open: fuser -v {path}; the next round tries again"
     if any(word in said for word in _DAMAGED):
@@ -87,7 +87,7 @@ def _grants(settings: Settings, database: DatabaseUrl) -> str:
         f"GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}; "
         f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {role}"
     )
-    return f"psql {shlex.quote(name)} -c {shlex.quote(sql)}"
+    return f"psql {shell_word(name)} -c {shell_word(sql)}"
 
 
 def _without_password(database: DatabaseUrl, said: str) -> str:
