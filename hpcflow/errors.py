@@ -30,6 +30,7 @@ An error says what is wrong, where (file, line, key), and ends with the next thi
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hpcflow.runtime.safe_text import safe
@@ -55,20 +56,36 @@ class HpcflowError(Exception):
     retryable = False
 
     def __init__(
-        self, message: str, *, where: Where | None = None, next_action: str | None = None
+        self,
+        message: str,
+        *,
+        where: Where | None = None,
+        next_action: str | None = None,
+        lines: Sequence[str] = (),
     ) -> None:
+        """``lines`` are a list below the message, such as the problems of a file."""
         super().__init__(message)
-        self.message = message
+        self.message = listed(message, lines) if lines else message
+        self.has_lines = bool(lines)
         self.where = where
         self.next_action = next_action
         #: More that a script wants to know: `problems`, `run_id`, `run_dir`.
         self.details: dict[str, object] = {}
 
     def __str__(self) -> str:
-        """One text: ``file:line, key: message`` and, on a line of its own, what to do next."""
-        head = f"{self.where}: " if self.where and str(self.where) else ""
-        tail = f"\n  → {self.next_action}" if self.next_action else ""
-        return f"{head}{self.message}{tail}"
+        """One text: ``file:line, key: message`` and, on a line of its own, what to do next.
+
+        A line end within one of these is somebody's name, and makes no line.
+        """
+        head = f"{safe(str(self.where))}: " if self.where and str(self.where) else ""
+        message = self.message if self.has_lines else safe(self.message)
+        tail = f"\n  → {safe(self.next_action)}" if self.next_action else ""
+        return f"{head}{message}{tail}"
+
+
+def listed(message: str, lines: Iterable[str]) -> str:
+    """``message`` with a list below it: the one way to make a text of several lines."""
+    return "\n  ".join(map(safe, (message, *lines)))
 
 
 def words_for(error: Exception) -> str | None:

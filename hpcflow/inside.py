@@ -38,7 +38,7 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runs import list_runs
 from hpcflow.storage.way import require_safe_way
-from hpcflow.terminal import echo_lines
+from hpcflow.terminal import echo_message
 
 
 def prepare(
@@ -200,7 +200,7 @@ def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
         step = enclosing_step(os.getppid())
         script = prepare(config, list(overrides), site, os.environ, step=step)
     except HpcflowError as error:
-        echo_lines(f"error: {error}", err=True)
+        echo_message(f"error: {error}", err=True)
         sys.exit(error.exit_code)
     os.chdir(script.parent)
     with (script.parent / "out.log").open("ab") as log:

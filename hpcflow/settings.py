@@ -170,7 +170,7 @@ def _require_safe_way(home: Path) -> None:
         return  # a message when it is used
     if weak is None:
         return
-    folder = shlex.quote(str(weak.folder))
+    folder = shell_word(weak.folder)
     away = 'name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"'
     raise InputError(
         f"{weak}, on the way to {home}, and so could change what your jobs run",

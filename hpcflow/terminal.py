@@ -38,6 +38,7 @@ __all__ = [
     "echo_as_is",
     "echo_json",
     "echo_lines",
+    "echo_message",
     "escaped",
     "live_lines",
     "make_console",
@@ -88,6 +89,11 @@ def echo(
 def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
     """Print text of several lines; its line ends and tabs are meant."""
     _print(safe_lines(text), nl=nl, err=err)
+
+
+def echo_message(text: str, *, err: bool = False) -> None:
+    """Print a message, maybe with a list or a next step below it, which is set in by two spaces."""
+    _print("\n  ".join(map(safe, text.split("\n  "))), nl=True, err=err)
 
 
 def echo_as_is(text: str) -> None:

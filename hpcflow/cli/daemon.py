@@ -18,7 +18,7 @@ from hpcflow.cli.output import error_json, jsonable, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import HpcflowError, InputError
-from hpcflow.terminal import echo, echo_json, safe, safe_lines
+from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
     from hpcflow.ledger.lease import Lease
@@ -249,7 +249,7 @@ class _Log:
         problems = [*report.problems, *report.warnings]
         for problem in problems:
             if problem not in said:
-                warn(f"{report.sweep_id}: {safe_lines(problem)}")
+                warn(f"{report.sweep_id}: {problem}")
         self._of_sweeps[report.sweep_id] = problems
         now = self._session.clock.now()
         if not report.has_news:
@@ -257,7 +257,7 @@ class _Log:
         if self._as_json:
             echo_json(jsonable({"at": now, "sweep": report}))
         for line in () if self._as_json else report_lines(report, now):
-            echo(line)
+            echo_message(line)
 
     def _say_decisions(self, report: Report) -> None:
         now = self._session.clock.now()

@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from hpcflow.errors import HpcflowError
-from hpcflow.terminal import echo, echo_json, echo_lines
+from hpcflow.terminal import echo, echo_json, echo_lines, safe
 
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -126,6 +126,8 @@ def main(argv: list[str] | None = None) -> int:
             wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
             _print_json(wrong)
         shown = StringIO()
+        # What was typed makes no line of its own; a list of choices, which click adds, does.
+        error.message = safe(error.message)  # type: ignore[misc]
         error.show(shown)
         echo_lines(shown.getvalue(), nl=False, err=True)
         return 2

@@ -12,7 +12,7 @@ from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
-from hpcflow.terminal import echo, echo_json, echo_lines, safe
+from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunDetail
@@ -69,7 +69,7 @@ def error_json(error: HpcflowError) -> dict[str, Any]:
 def say_error(error: HpcflowError) -> None:
     """An error as people get it, on stderr."""
     echo("error: ", fg="red", bold=True, nl=False, err=True)
-    echo_lines(str(error), err=True)
+    echo_message(str(error), err=True)
 
 
 def detail_json(detail: RunDetail) -> dict[str, Any]:

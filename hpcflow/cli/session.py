@@ -13,7 +13,7 @@ from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
 from hpcflow.ledger.url import parse_url
 from hpcflow.settings import Settings, load_settings
-from hpcflow.terminal import echo, echo_lines
+from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.launch.choosing import Chooser
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def warn(message: str) -> None:
     """Tell a person something that is no error, apart from the output that scripts read."""
     echo("warning: ", fg="yellow", nl=False, err=True)
-    echo_lines(message, err=True)
+    echo_message(message, err=True)
 
 
 @dataclass

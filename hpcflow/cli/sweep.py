@@ -19,7 +19,7 @@ from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_fun
 from hpcflow.cli.sweep_plot import plot_command
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import InputError, Where
-from hpcflow.terminal import echo, safe, safe_lines
+from hpcflow.terminal import echo, echo_message, safe
 
 if TYPE_CHECKING:
     from hpcflow.requeue.surroundings import Surroundings
@@ -249,12 +249,12 @@ def _around(session: Session) -> Surroundings:
 
 def _say(session: Session, report: TickReport) -> None:
     for line in report_lines(report, session.clock.now()):
-        echo(line)
+        echo_message(line)
 
 
 def _warn(report: TickReport) -> None:
     for problem in (*report.problems, *report.warnings):
-        warn(f"{report.sweep_id}: {safe_lines(problem)}")
+        warn(f"{report.sweep_id}: {problem}")
 
 
 def _show_plan(plan: SweepPlan, *, as_json: bool) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hpcflow.terminal import safe_lines
-
 if TYPE_CHECKING:
     from hpcflow.sweeps.round import TickReport
 
@@ -25,7 +23,7 @@ def report_lines(report: TickReport, now: datetime) -> list[str]:
     if report.sent:
         parts.append(f"sent {len(report.sent)}")
     return [
-        f"{now:%Y-%m-%d %H:%M:%S}  {report.sweep_id}  {safe_lines(text)}"
+        f"{now:%Y-%m-%d %H:%M:%S}  {report.sweep_id}  {text}"
         for text in ["; ".join(parts), *report.said]
         if text
     ]

@@ -102,11 +102,12 @@ def _one_text(
     if number == 1:
         where, message = told[0]
         return error(message, where=where, next_action=next_action)
-    lines = [f"\n  {where}: {message}" for where, message in told]
+    lines = [f"{where}: {message}" for where, message in told]
     if number > MAX_LISTED:
-        lines.append(f"\n  and {number - MAX_LISTED} more")
+        lines.append(f"and {number - MAX_LISTED} more")
     return error(
-        f"{number} things are wrong:" + "".join(lines),
+        f"{number} things are wrong:",
+        lines=lines,
         where=Where(file=file),
         next_action=next_action,
     )

@@ -28,7 +28,7 @@ from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import load_settings
-from hpcflow.terminal import echo_lines, safe
+from hpcflow.terminal import echo_message, safe
 
 #: Tells a successor which job it follows.
 AFTER: Final = "HPCFLOW_DAEMON_AFTER"
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         require_ledger_for_jobs(load_settings())
     except HpcflowError as error:
-        echo_lines(f"error: {error}", err=True)
+        echo_message(f"error: {error}", err=True)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):

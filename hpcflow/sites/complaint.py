@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpcflow.errors import SpecError, Where
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
 class Complaint(Exception):
     """Why a run cannot go somewhere: which key, what is wrong with it, what to do next."""
 
-    def __init__(self, key: str, message: str, action: str) -> None:
+    def __init__(self, key: str, message: str, action: str, *, lines: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.key = key
         self.message = message
         self.action = action
+        self.lines = lines
 
     def as_error(self, document: Document | None) -> SpecError:
         """The error for people, with the place in ``document`` when there is one."""
@@ -26,4 +28,5 @@ class Complaint(Exception):
             self.message,
             where=document.located(where) if document else where,
             next_action=self.action,
+            lines=self.lines,
         )

@@ -219,11 +219,11 @@ def _first_that_fits(site: Site, tried: Iterable[tuple[str, Placement | Complain
     if len(complaints) == 1:
         raise first
     keys = {complaint.key for complaint in complaints.values()}
-    reasons = "".join(f"\n  {name}: {each.message}" for name, each in complaints.items())
     raise Complaint(
         first.key if len(keys) == 1 else "resources.partition",
-        f"no partition of site {site.name} fits this run:{reasons}",
+        f"no partition of site {site.name} fits this run:",
         f"ask for less, or see what there is: hpcflow site show {shell_word(site.name)}",
+        lines=[f"{name}: {each.message}" for name, each in complaints.items()],
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from hpcflow.errors import InputError, StorageError
+from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.files import NewFile, Written, remove_tree, sync_folders, write_new
 from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
 from hpcflow.storage.files import fsync_folder, open_file, read_file, storage_error
@@ -87,7 +87,7 @@ def export(
     if not target.parent.is_dir():
         raise InputError(
             f"there is no folder {target.parent} to make {target.name} in",
-            next_action=f"make it: mkdir -p {target.parent}",
+            next_action=f"make it: mkdir -p {shell_word(target.parent)}",
         )
     half = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
     umask = os.umask(0o077)  # as in the run directory: for its owner alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hpcflow.errors import shell_word
+from hpcflow.errors import listed, shell_word
 from hpcflow.ledger.url import DatabaseUrl, redact
 from hpcflow.settings import Settings
 from hpcflow.sweeps.published.place import SCHEMA, database_of, shown_study_url
@@ -20,7 +20,7 @@ def warning_for(settings: Settings, error: Exception) -> str:
     database = database_of(settings)
     text, hint = _words(settings, database, _innermost(error))
     place = str(database)
-    return f"the study in {place} is not up to date: {text}\n  → {hint}"
+    return listed(f"the study in {place} is not up to date: {text}", [f"→ {hint}"])
 
 
 def sqlstate_of(error: BaseException) -> str | None:
