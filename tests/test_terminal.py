@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import subprocess
 import sys
 import unicodedata
@@ -249,3 +250,15 @@ def test_a_name_in_a_command_is_one_word_for_a_shell_and_safe_to_show(
     )
     assert said.stdout == name.encode(errors="surrogateescape")
     assert not (tmp_path / "owned").exists()
+
+
+def test_names_in_commands_are_quoted_in_one_way() -> None:
+    """What is written for sh, and for bash in a job, has quoting of its own."""
+    for_programs = ("errors.py", "requeue/install/", "rendering/", "testing/")
+    found = [
+        name
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if re.search(r"\bshlex\b", path.read_text())
+        and not (name := path.relative_to(PACKAGE).as_posix()).startswith(for_programs)
+    ]
+    assert found == []

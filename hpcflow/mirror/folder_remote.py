@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from hpcflow.clock import Clock
-from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError
+from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, shell_word
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.storage.files import (
@@ -284,7 +283,7 @@ class FolderRemote(Remote):
         if not stat.S_ISDIR(status.st_mode):
             raise MirrorUnavailable(
                 f"cannot {doing}: {root} is no folder",
-                next_action=f"see what it is: ls -ld {shlex.quote(str(root))}; or correct "
+                next_action=f"see what it is: ls -ld {shell_word(root)}; or correct "
                 "mirror.url in the site file or the config",
             )
         if before is not None and not os.path.samestat(before, status):
@@ -294,7 +293,7 @@ class FolderRemote(Remote):
         return MirrorUnavailable(
             f"cannot {doing}: {folder} is not there; is it mounted?",
             next_action="have it mounted; or if it never was there, and only then, make it: "
-            f"mkdir -p {shlex.quote(str(folder))}",
+            f"mkdir -p {shell_word(folder)}",
         )
 
     def _once(self, doing: str, do: Callable[[], _T]) -> _T:
@@ -311,7 +310,7 @@ class FolderRemote(Remote):
             return MirrorError(
                 f"cannot {doing}: {said}",
                 next_action="hpcflow does not write such a thing; see who did: ls -la "
-                f"{shlex.quote(str(self._folder))}",
+                f"{shell_word(str(self._folder))}",
             )
         if isinstance(error, _LASTING):
             return MirrorError(

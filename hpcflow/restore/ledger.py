@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError, Where
+from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError, Where, shell_word
 from hpcflow.launch.places import run_dir_on
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
@@ -100,7 +99,9 @@ def rebuild_from(
 def _no_runs(url: str) -> InputError:
     folder, _, name = url.rstrip("/").rpartition("/")
     if is_run_id(name):
-        next_action = "name the folder of all runs: hpcflow ledger rebuild --from " + quote(folder)
+        next_action = "name the folder of all runs: hpcflow ledger rebuild --from " + shell_word(
+            folder
+        )
     else:
         next_action = (
             "name the folder of all runs, where mirror.url of your site says; see it: hpcflow site "
