@@ -81,7 +81,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
     _require_private(home.path)
-    _require_safe_way(home.path)
+    _require_safe_way(home.config)
     document = _read_choices(home.config)
     choices: dict[str, str] = document.data if document else {}
     site, site_named_in = choices.get("site"), None
@@ -158,14 +158,14 @@ def _require_private(home: Path) -> None:
         )
 
 
-def _require_safe_way(home: Path) -> None:
-    """Refuse a home that others could replace as a whole.
+def _require_safe_way(path: Path) -> None:
+    """Refuse a home that others could replace as a whole, and a config.yaml that they may write.
 
     Raises:
-        InputError: others own, or may write in, a folder that leads to it.
+        InputError: others own, or may write in, a folder that leads to ``path``, or itself.
     """
     try:
-        weak = weak_point(home)
+        weak = weak_point(path)
     except OSError:
         return  # a message when it is used
     if weak is None:
@@ -173,7 +173,7 @@ def _require_safe_way(home: Path) -> None:
     folder = shell_word(weak.folder)
     away = 'name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"'
     raise InputError(
-        f"{weak}, on the way to {home}, and so could change what your jobs run",
+        f"{weak}, on the way to {path}, and so could change what your jobs run",
         where=Where(key="HPCFLOW_HOME"),
         next_action=f"close it: chmod go-w {folder}" if weak.is_own else away,
     )

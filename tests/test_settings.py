@@ -96,3 +96,14 @@ def test_a_home_that_others_could_replace_is_refused(tmp_path: Path) -> None:
         load_settings({"HPCFLOW_HOME": str(home)})
     home.parent.chmod(0o1777)
     assert load_settings({"HPCFLOW_HOME": str(home)}).home.path == home
+
+
+def test_a_config_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    """It names the site, and the site's file a script that jobs source."""
+    config = tmp_path / "config.yaml"
+    config.write_text("site: devcluster\n")
+    config.chmod(0o666)
+    with pytest.raises(InputError, match=r"every user may write in .*config\.yaml"):
+        load_settings({"HPCFLOW_HOME": str(tmp_path)})
+    config.chmod(0o644)
+    assert load_settings({"HPCFLOW_HOME": str(tmp_path)}).site == "devcluster"

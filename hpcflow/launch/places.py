@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from hpcflow.errors import InputError
-from hpcflow.ownership import Trust
+from hpcflow.ownership import Trust, weak_point
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
@@ -70,6 +70,20 @@ def runs_folder(scratch: Path, user: str) -> Path:
 
 
 def template_dirs(settings: Settings) -> list[Path]:
-    """Where templates are looked for before the shipped ones."""
+    """Where templates are looked for before the shipped ones.
+
+    Raises:
+        InputError: others may write in there, and so shell into the jobs.
+    """
     own = settings.home.templates
-    return [own] if own.is_dir() else []
+    if not own.is_dir():
+        return []
+    for path in (own, *own.rglob("*")):
+        weak = weak_point(path)
+        if weak is not None:
+            raise InputError(
+                f"{weak}, and so could change what your jobs run: {path} becomes shell in them",
+                next_action=f"see whose it is: ls -ld {weak.folder}; if it is yours: chmod go-w "
+                f"{weak.folder}",
+            )
+    return [own]

@@ -9,6 +9,7 @@ from typing import Final
 
 from hpcflow.errors import InputError, SiteError, Where, shell_word
 from hpcflow.model.ids import check_name
+from hpcflow.ownership import weak_point
 from hpcflow.resources import resource_dir
 from hpcflow.sites.machine import fill_in, this_machine
 from hpcflow.sites.names import suggestion
@@ -111,8 +112,18 @@ def _read_named(path: Path) -> Site:
     """The site that is known by the name of its file, which must be its own.
 
     Raises:
-        SiteError: it is not, or the file is wrong.
+        SiteError: it is not, or the file is wrong; or others may write it, who could name a script
+            that jobs execute.
     """
+    if path.parent != resource_dir("site_configs"):  # that came with this very code
+        weak = weak_point(path)
+        if weak is not None:
+            raise SiteError(
+                f"{weak}, and so could change what your jobs run",
+                where=Where(file=str(path)),
+                next_action=f"see whose it is: ls -ld {weak.folder}; if it is yours: chmod go-w "
+                f"{weak.folder}",
+            )
     site = read_site(path)
     if path.name != site.name + SUFFIX:
         raise SiteError(

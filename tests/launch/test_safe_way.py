@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import ScratchError, SiteError, StorageError
+from hpcflow.errors import InputError, ScratchError, SiteError, StorageError
+from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
+from hpcflow.resources import resource_dir
+from hpcflow.sites.loader import list_sites, load_site, search_path
 from hpcflow.storage import runtime_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import make_place
@@ -149,3 +152,30 @@ def test_what_is_made_for_an_array_is_for_its_owner_only(desk: Desk) -> None:
         os.umask(before)
     modes = [(desk.folder / each).stat().st_mode & 0o777 for each in ("a", "a/b", "a/b/c")]
     assert modes == [0o700] * 3
+
+
+@pytest.mark.parametrize("name", ["templates", "templates/parts", "templates/parts/started.j2"])
+def test_a_template_that_others_may_write_is_refused(desk: Desk, name: str) -> None:
+    """The home is closed to writing, and not to entering."""
+    home = desk.settings.home
+    (home.templates / "parts").mkdir(parents=True, mode=0o755)
+    (home.templates / "parts/started.j2").write_text("echo mine\n")
+    home.path.chmod(0o755)
+    assert template_dirs(desk.settings) == [home.templates]
+    (home.path / name).chmod(0o777)
+    with pytest.raises(InputError, match=r"every user may write in .*becomes shell"):
+        desk.launch()
+
+
+@pytest.mark.parametrize("name", ["sites", "sites/mine.yaml"])
+def test_a_site_file_that_others_may_write_is_refused(desk: Desk, name: str) -> None:
+    home = desk.settings.home.path
+    (home / "sites").mkdir(parents=True, mode=0o755)
+    text = (resource_dir("site_configs") / "devcluster.yaml").read_text()
+    (home / "sites/mine.yaml").write_text(text.replace("name: devcluster", "name: mine"))
+    assert load_site("mine", search=search_path(home)).name == "mine"
+    (home / name).chmod(0o777)
+    with pytest.raises(SiteError, match="every user may write in"):
+        load_site("mine", search=search_path(home))
+    (entry,) = [each for each in list_sites(search_path(home)) if each.name == "mine"]
+    assert entry.problem is not None
