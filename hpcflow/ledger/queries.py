@@ -32,6 +32,12 @@ Owner = TypeVar("Owner")
 #: being cleared away, and file systems that show another machine's writes late.
 SETTLING = timedelta(minutes=10)
 
+#: A time that lies further ahead may have been written by a clock that was wrong: what waits for it
+#: is looked at again.
+_TOO_FAR: Final = timedelta(days=1)
+#: The same of a bill, which is asked for again for a week.
+_BILLS_WAIT: Final = timedelta(days=30)
+
 #: Why an attempt counts as ended whose run directory is gone.
 PURGED_RULE: Final = "its run directory is gone"
 
@@ -282,14 +288,18 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     sql = (
         f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        "AND (next_at IS NULL OR next_at <= ? OR next_action LIKE ?) "
+        "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action LIKE ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
     return [
         run_id
         for (run_id,) in connection.rows(
-            sql, [user, *states, PURGED_RULE, to_text(now), "resubmit:%", "held", "stop:%"]
+            sql,
+            [
+                *(user, *states, PURGED_RULE, to_text(now), to_text(now + _TOO_FAR)),
+                *("resubmit:%", "held", "stop:%"),
+            ],
         )
     ]
 
@@ -344,7 +354,8 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     The newest first: there may be old ones of which nobody can write a bill any more.
     """
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
-    is_due, values = "bill_due_at <= ?", [to_text(now)]
+    is_due = "(bill_due_at <= ? OR bill_due_at > ?)"
+    values = [to_text(now), to_text(now + _BILLS_WAIT)]
     where = f"{is_due} AND {_OF_USER} ORDER BY bill_due_at DESC LIMIT ?"
     with connection.transaction(write=False):
         rows = _select(connection, "attempt", names, where, [*values, user, limit])

@@ -15,6 +15,8 @@ from hpcflow.requeue.policy import AttemptFacts, Facts, Stage
 _DELAY_S: Final = 30.0
 _DELAY_MAX_S: Final = 600.0
 _MOST_DOUBLINGS: Final = 10
+#: What a daemon has decided that waits for a second look at the clock.
+_TIMED_OUT: Final = frozenset({("wait", "forgotten"), ("wait", "deadline")})
 
 
 def facts_of(
@@ -41,6 +43,7 @@ def facts_of(
     executed = [each.number for each in attempts if each.stage is not Stage.VOID]
     decided = wishes.get("decided", {})
     is_decided = decided.get("after") == (executed[-1] if executed else 0)
+    is_timed_out = is_decided and (decided["action"], decided["rule"]) in _TIMED_OUT
     return Facts(
         run_id=known.run.run_id,
         created_at=known.run.created_at,
@@ -50,7 +53,8 @@ def facts_of(
         is_held="held_at" in wishes,
         is_cancelled="cancel_requested_at" in wishes,
         was_stopped=is_decided and decided["action"] == "stop",
-        is_attended=is_decided or "resumed_at" in wishes,
+        is_attended=(is_decided and not is_timed_out) or "resumed_at" in wishes,
+        timed_out_at=from_text(decided["at"]) if is_timed_out else None,
         put_off_at=_put_off_at(rows[-1]) if rows else None,
         delayed_until=_delayed_until(rows[-1] if rows else None, wishes),
         mem_max_mb=mem_max_mb,

@@ -23,6 +23,11 @@ NEW_FOR: Final = timedelta(minutes=5)
 #: A daemon that was down for a holiday goes on; one that is started for the first time leaves the
 #: past alone.
 FORGOTTEN_AFTER: Final = timedelta(days=14)
+#: A clock that is years ahead for a while must stop nothing for good: what only the time says is
+#: said twice, so far apart, before it counts.
+CONFIRMED_AFTER: Final = timedelta(hours=1)
+#: What lies further ahead was written by a clock that was wrong, and keeps nobody waiting.
+CLOCKS_DIFFER: Final = timedelta(hours=2)
 #: More would be longer than any `backoff_max`, and at some point than any number.
 _MOST_DOUBLINGS: Final = 40
 #: What more memory means after running out of it.
@@ -81,6 +86,8 @@ class Facts:
         is_cancelled: somebody said `hpcflow cancel`.
         was_stopped: a rule has stopped it, and nobody has wished otherwise since.
         is_attended: a daemon has decided about its last end before, or a person has since.
+        timed_out_at: when a daemon first found that its time is up, by the clock alone, if nothing
+            was sent or wished for since.
         put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
@@ -99,6 +106,7 @@ class Facts:
     is_cancelled: bool = False
     was_stopped: bool = False
     is_attended: bool = False
+    timed_out_at: datetime | None = None
     put_off_at: datetime | None = None
     delayed_until: datetime | None = None
     mem_max_mb: int | None = None
@@ -193,7 +201,8 @@ def _completed(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 def _new(facts: Facts, _: Retry, now: datetime) -> Decision | None:
     """Whoever made it is sending it, or was killed before."""
-    if facts.attempts or now >= (until := facts.created_at + NEW_FOR):
+    until = facts.created_at + NEW_FOR
+    if facts.attempts or now >= until or until - now > CLOCKS_DIFFER:
         return None
     return Decision(Action.WAIT, "new", "it was made just now", until)
 
@@ -205,11 +214,13 @@ def _forgotten(facts: Facts, _: Retry, now: datetime) -> Decision | None:
         return None
     if last is not None and (last.number < facts.counted_from or last.ended_at is None):
         return None
-    since = facts.put_off_at or (last.ended_at if last else None) or facts.created_at
+    # The latest of them: one that a clock far behind has written is no sign of anything.
+    moments = (facts.put_off_at, last.ended_at if last else None, facts.created_at)
+    since = max(moment for moment in moments if moment is not None)
     if now - since < FORGOTTEN_AFTER:
         return None
     what = "Slurm last refused it" if facts.put_off_at else "it ended" if last else "it was made"
-    return Decision(Action.STOP, "forgotten", f"{what} on {since:%Y-%m-%d}")
+    return _time_is_up(facts, "forgotten", f"{what} on {since:%Y-%m-%d}", now)
 
 
 def _cancelled(facts: Facts, _: Retry, __: datetime) -> Decision | None:
@@ -253,7 +264,7 @@ def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     deadline = facts.created_at + timedelta(seconds=policy.deadline_s)
     if now < deadline:
         return None
-    return Decision(Action.STOP, "deadline", f"its deadline was {deadline:%Y-%m-%d %H:%M} UTC")
+    return _time_is_up(facts, "deadline", f"its deadline was {deadline:%Y-%m-%d %H:%M} UTC", now)
 
 
 def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
@@ -305,6 +316,8 @@ def _memory(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 def _delayed(facts: Facts, _: Retry, now: datetime) -> Decision | None:
     if facts.delayed_until is None or now >= facts.delayed_until:
         return None
+    if facts.delayed_until - now > CLOCKS_DIFFER:
+        return None
     return Decision(Action.WAIT, "delayed", "Slurm did not take it", facts.delayed_until)
 
 
@@ -315,8 +328,9 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     row = _failures_in_a_row(facts)
     wait_s = min(policy.backoff_s * 2.0 ** min(row - 1, _MOST_DOUBLINGS), policy.backoff_max_s)
     wait_s *= 1 + _chance(facts.run_id, last.number) / 4
-    until = (last.ended_at or now) + timedelta(seconds=math.ceil(wait_s))
-    if now >= until:
+    ended_at = last.ended_at or now
+    until = ended_at + timedelta(seconds=math.ceil(wait_s))
+    if now >= until or ended_at - now > CLOCKS_DIFFER:
         return None
     why = "1 failure" if row == 1 else f"{row} failures in a row"
     return Decision(Action.WAIT, "backoff", why, until)
@@ -367,6 +381,16 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _only_mirrored,
     _resubmit,
 )
+
+
+def _time_is_up(facts: Facts, rule: str, why: str, now: datetime) -> Decision:
+    """Stop a run for good, if an earlier round has found the same."""
+    since = facts.timed_out_at
+    if since is None or since > now:  # a round before had a clock that was ahead
+        since = now
+    if now - since < CONFIRMED_AFTER:
+        return Decision(Action.WAIT, rule, why, since + CONFIRMED_AFTER)
+    return Decision(Action.STOP, rule, why)
 
 
 def _best(attempts: Iterable[AttemptFacts]) -> int:

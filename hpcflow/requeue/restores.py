@@ -120,7 +120,7 @@ class Restores:
         if run_id in self.begun or is_restored_now(home, run_id):
             return
         mark = read_mark(home, run_id)
-        is_due = mark is None or now >= mark.again_at
+        is_due = mark is None or not mark.waits(now)
         if mark is not None and (is_due or mark.outcome != STARTED):
             self.troubles.of_runs[run_id] = f"it cannot be restored: {mark.why}"
         if not is_due:
@@ -138,7 +138,7 @@ class Restores:
         home = self.around.settings.home
         mark = read_mark(home, run_id)
         if mark is not None and mark.outcome == STARTED:
-            return self.around.clock.now() < mark.again_at or is_restored_now(home, run_id)
+            return mark.waits(self.around.clock.now()) or is_restored_now(home, run_id)
         return is_restored_now(home, run_id)
 
     def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
@@ -147,7 +147,7 @@ class Restores:
         mark, now = read_mark(home, run_id), around.clock.now()
         if is_cancelled(home, run_id):
             return
-        if mark is not None and mark.outcome == NOTHING and now < mark.again_at:
+        if mark is not None and mark.outcome == NOTHING and mark.waits(now):
             return
         site = self.find_site(known.run.site)
         if other_cluster(site, around.connect(known.run.site)):

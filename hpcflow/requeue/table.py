@@ -18,6 +18,7 @@ from hpcflow.requeue.policy import Action, AttemptFacts, Facts, Stage
 NOW: Final = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 _MADE: Final = NOW - timedelta(days=1)
 _ENDED: Final = NOW - timedelta(seconds=60)
+_HOUR_AGO: Final = NOW - timedelta(hours=1)
 _REQUEUED_ONCE: Final = (Cause.PREEMPTED, Cause.REQUEUED, Cause.PREEMPTED, Cause.PREEMPTED)
 
 
@@ -57,6 +58,10 @@ def _made(*checkpoints: int | None, causes: Sequence[Cause]) -> tuple[AttemptFac
 
 def _run(attempts: tuple[AttemptFacts, ...] = (), **changes: Any) -> Facts:
     return Facts("digits-20260228-abcdefgh", _MADE, attempts, **changes)
+
+
+def _old(attempts: tuple[AttemptFacts, ...], **changes: Any) -> Facts:
+    return replace(_run(attempts, **changes), created_at=NOW - timedelta(days=22))
 
 
 def _open() -> tuple[AttemptFacts, ...]:
@@ -108,7 +113,13 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     Example(
         "preempted three weeks ago",
-        _run(_ended(Cause.PREEMPTED, ended_at=NOW - timedelta(days=21))),
+        _old(_ended(Cause.PREEMPTED, ended_at=NOW - timedelta(days=21))),
+        Action.WAIT,
+        "forgotten",
+    ),
+    Example(
+        "preempted three weeks ago, as an hour ago, too",
+        _old(_ended(Cause.PREEMPTED, ended_at=NOW - timedelta(days=21)), timed_out_at=_HOUR_AGO),
         Action.STOP,
         "forgotten",
     ),
@@ -300,6 +311,13 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     Example(
         "preempted after its deadline",
         _run(_ended(Cause.PREEMPTED)),
+        Action.WAIT,
+        "deadline",
+        {"deadline": "12h"},
+    ),
+    Example(
+        "preempted after its deadline, which had passed an hour ago, too",
+        _run(_ended(Cause.PREEMPTED), timed_out_at=_HOUR_AGO),
         Action.STOP,
         "deadline",
         {"deadline": "12h"},

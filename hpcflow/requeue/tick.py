@@ -58,6 +58,8 @@ from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.unread import mark_unread
 
 _BATCH: Final = 200
+#: Rules that stop a run for good because of the time alone.
+_BY_CLOCK: Final = frozenset({"forgotten", "deadline"})
 
 
 @dataclass
@@ -217,6 +219,8 @@ class _Round:
         if decision.action is Action.RESUBMIT:
             facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
             decision = decide(facts, run.spec.retry, around.clock.now())
+        if decision.action is Action.STOP and decision.rule in _BY_CLOCK:
+            self._queue(run.site)  # Slurm hears nobody whose clock is minutes off
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action is Action.RESUBMIT:

@@ -39,6 +39,7 @@ _FIRST_WAIT_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 600.0
 #: What was not in the store yesterday may be there today: another cluster has mirrored it since.
 _LOOK_AGAIN: Final = timedelta(days=1)
+_CLOCKS_DIFFER: Final = timedelta(hours=2)
 _MOST_TRIES: Final = 1_000_000
 
 
@@ -65,6 +66,10 @@ class Mark:
             return self.at + _LOOK_AGAIN
         wait_s = _FIRST_WAIT_S * 2.0 ** min(max(0, self.tries - 1), 10)
         return self.at + timedelta(seconds=min(wait_s, _LONGEST_WAIT_S))
+
+    def waits(self, now: datetime) -> bool:
+        """Whether it is too early to try again; not for a mark of a clock that was far ahead."""
+        return self.at - _CLOCKS_DIFFER <= now < self.again_at
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -14,8 +15,10 @@ from tempfile import NamedTemporaryFile
 import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.errors import SubmissionDelayed
+from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.model.journal import Ended
+from hpcflow.model.journal import Decided, Ended
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
 from hpcflow.requeue.daemon import Daemon, Told
@@ -23,6 +26,7 @@ from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.restoring import Mark
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
@@ -327,3 +331,148 @@ def test_the_lease_of_a_dead_daemon_with_a_wrong_clock_is_free_in_time(
     with open_ledger(desk.settings.ledger_url) as one, open_ledger(desk.settings.ledger_url) as two:
         _round(daemon(desk, one, wrong))  # and is killed
         assert _round(daemon(desk, two, desk.clock)) is not None
+
+
+TEN_YEARS_S = 10 * 365 * 24 * HOUR_S
+far_jumps = pytest.mark.parametrize("jump_s", [-TEN_YEARS_S, TEN_YEARS_S], ids=["back", "ahead"])
+
+
+def one_round_elsewhen(desk: Watched, jump_s: float, rounds: int = 1) -> None:
+    """The daemon's clock alone is wrong, for so many rounds."""
+    desk.clock.advance(jump_s)
+    for _ in range(rounds):
+        desk.tick()
+        desk.clock.advance(10)
+    desk.clock.advance(-jump_s)
+
+
+def never_sent(desk: Watched) -> Launched:
+    desk.slurm.faults.append(Fault.DELAYED)
+    with pytest.raises(SubmissionDelayed) as caught:
+        desk.launch()
+    run_id, path = caught.value.details["run_id"], caught.value.details["run_dir"]
+    return Launched(str(run_id), 0, "", Path(str(path)), "devcluster")
+
+
+def preempted(desk: Watched) -> Launched:
+    launched = desk.launch()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+    return launched
+
+
+def failed(desk: Watched) -> Launched:
+    launched = desk.launch()
+    desk.end(launched.job_id, "FAILED", exit_code=1, checkpoint=100)
+    return launched
+
+
+def refused_while_wrong(desk: Watched) -> Launched:
+    """What that round sends, Slurm puts off."""
+    launched = preempted(desk)
+    desk.slurm.faults += [Fault.DELAYED] * 3
+    return launched
+
+
+def lost_while_wrong(desk: Watched) -> Launched:
+    launched = desk.launch()
+    desk.slurm._jobs.pop(launched.job_id)
+    return launched
+
+
+@far_jumps
+@pytest.mark.parametrize("rounds", [1, 5])
+@pytest.mark.parametrize(
+    "begin",
+    [never_sent, preempted, failed, refused_while_wrong, lost_while_wrong],
+    ids=lambda each: each.__name__,
+)
+def test_a_clock_that_is_years_off_for_some_rounds_stops_and_delays_nothing_for_good(
+    desk: Watched, begin: Callable[[Watched], Launched], rounds: int, jump_s: float
+) -> None:
+    """It ends in the same hour as with a clock that is right."""
+    desk.config.write_text(desk.config.read_text() + "retry: {deadline: 30d}\n")
+    launched = begin(desk)
+    one_round_elsewhen(desk, jump_s, rounds)
+    assert not any(
+        isinstance(record, Decided) and record.action == "stop"
+        for record in journal.read(RunDir(launched.run_dir))
+    )
+    if not desk.alive():
+        sent_after_s(desk, HOUR_S)
+    (job_id,) = desk.alive()
+    desk.end(job_id, "COMPLETED", exit_code=0)
+    assert desk.seen(launched.run_id).run.state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize("rule", ["forgotten", "deadline"])
+def test_what_the_time_alone_says_counts_when_two_looks_agree(desk: Watched, rule: str) -> None:
+    if rule == "deadline":
+        desk.config.write_text(desk.config.read_text() + "retry: {deadline: 1d}\n")
+    launched = preempted(desk)
+    desk.look()
+    pass_s(desk, (2 if rule == "deadline" else 15) * 24 * HOUR_S)
+    first = desk.tick().decisions[launched.run_id]
+    assert (first.action.value, first.rule) == ("wait", rule)
+    assert first.not_before == desk.clock.now() + timedelta(hours=1)
+    pass_s(desk, HOUR_S / 2)
+    assert desk.tick().decisions == {}, "it is said once"
+    pass_s(desk, HOUR_S / 2)
+    assert desk.tick().decisions[launched.run_id].action.value == "stop"
+    assert desk.alive() == []
+
+
+def test_a_first_look_by_a_clock_that_was_ahead_is_none(desk: Watched) -> None:
+    launched = preempted(desk)
+    desk.look()
+    desk.clock.advance(TEN_YEARS_S)
+    assert desk.tick().decisions[launched.run_id].rule == "forgotten"
+    desk.clock.advance(-TEN_YEARS_S)
+    pass_s(desk, 15 * 24 * HOUR_S)
+    again = desk.tick().decisions[launched.run_id]
+    assert again.not_before == desk.clock.now() + timedelta(hours=1)
+    pass_s(desk, HOUR_S)
+    assert desk.tick().decisions[launched.run_id].action.value == "stop"
+
+
+def test_nothing_is_stopped_by_the_time_while_slurm_hears_nobody(desk: Watched) -> None:
+    """munge, by which Slurm knows who asks, refuses whoever's clock is minutes off."""
+    launched = preempted(desk)
+    desk.look()
+    pass_s(desk, 15 * 24 * HOUR_S)
+    desk.tick()
+    pass_s(desk, 2 * HOUR_S)
+    desk.slurm.is_controller_down = True
+    for _ in range(3):
+        assert desk.tick().decisions == {}
+        pass_s(desk, 600)
+    desk.slurm.is_controller_down = False
+    pass_s(desk, 600)
+    assert desk.tick().decisions[launched.run_id].action.value == "stop"
+
+
+def test_a_run_that_was_made_by_a_clock_that_was_ahead_is_sent(desk: Watched) -> None:
+    desk.clock.advance(TEN_YEARS_S)
+    launched = never_sent(desk)
+    desk.clock.advance(-TEN_YEARS_S)
+    sent_after_s(desk, HOUR_S)
+    assert desk.seen(launched.run_id).run.state is RunState.RUNNING
+
+
+def test_the_bill_of_an_end_that_was_seen_by_a_clock_that_was_ahead_is_written(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    one_round_elsewhen(desk, TEN_YEARS_S)
+    for _ in range(3):
+        pass_s(desk, 60)
+        desk.tick()
+    assert desk.seen(launched.run_id).attempts[0].billed_by == "accounting"
+
+
+def test_a_restore_that_failed_by_a_clock_that_was_ahead_is_tried_again() -> None:
+    now = FakeClock().now()
+    mark = Mark(now + timedelta(seconds=TEN_YEARS_S), "nothing", "the store does not have it")
+    assert not mark.waits(now)
+    assert Mark(now, "nothing", "the store does not have it").waits(now)

@@ -324,6 +324,8 @@ def test_what_was_never_sent_and_is_old_is_left_alone(desk: Watched) -> None:
     (run_id,) = (link.name for link in desk.settings.home.runs.iterdir())
     desk.clock.advance(300 * 24 * 3600)
     assert desk.tick().decisions[run_id].rule == "forgotten"
+    desk.clock.advance(3600)
+    assert desk.tick().decisions[run_id].action is Action.STOP
     assert desk.alive() == []
     run_dir = (desk.settings.home.runs / run_id).readlink()
     *_, told = _story(desk, run_id).entries
