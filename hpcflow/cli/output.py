@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
+from hpcflow.model.secret import redact
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
@@ -56,11 +57,11 @@ def error_json(error: HpcflowError) -> dict[str, Any]:
     place = error.where or Where()
     return {
         "kind": type(error).__name__,
-        "message": error.message,
+        "message": redact(error.message),
         "file": place.file,
         "line": place.line,
         "key": place.key,
-        "next_action": error.next_action,
+        "next_action": redact(error.next_action) if error.next_action else None,
         "retryable": error.retryable,
         **error.details,
     }
@@ -69,7 +70,7 @@ def error_json(error: HpcflowError) -> dict[str, Any]:
 def say_error(error: HpcflowError) -> None:
     """An error as people get it, on stderr."""
     echo("error: ", fg="red", bold=True, nl=False, err=True)
-    echo_message(str(error), err=True)
+    echo_message(redact(str(error)), err=True)
 
 
 def detail_json(detail: RunDetail) -> dict[str, Any]:

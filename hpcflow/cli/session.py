@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 def warn(message: str) -> None:
     """Tell a person something that is no error, apart from the output that scripts read."""
+    from hpcflow.model.secret import redact
+
     echo("warning: ", fg="yellow", nl=False, err=True)
-    echo_message(message, err=True)
+    echo_message(redact(message), err=True)
 
 
 @dataclass

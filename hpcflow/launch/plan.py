@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from hpcflow.launch.provenance import code_state, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
+from hpcflow.model.secret import random_keys
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import NOBODY_ELSE, Trust
 from hpcflow.rendering.guard import make_guard
@@ -50,7 +51,7 @@ class Plan:
         code: file name -> content, kept in the run directory's ``code/``.
         script: the job script of attempt 1.
         start: a checkpoint of another run that it goes on from.
-        warnings: what people should know of what is not recorded.
+        warnings: what people should know of what is recorded, and what is not.
         trust: who may replace folders that lead to its directory.
     """
 
@@ -204,8 +205,18 @@ def plan_spec(
     except SpecError as error:
         error.where = document.located(error.where)
         raise
+    warnings = (*state.warnings, *_perhaps_secrets(document))
     code = {"uncommitted.diff": state.diff} if state.diff else {}
-    return Plan(run, site, placement, script, document, code, start, state.warnings, trust)
+    return Plan(run, site, placement, script, document, code, start, warnings, trust)
+
+
+def _perhaps_secrets(document: Document) -> Iterator[str]:
+    """What to say of texts that look random, which is no certain knowledge."""
+    for path in random_keys(document.data):
+        yield (
+            f"{document.where(path)}: looks random, as a key does, and is recorded; if it is "
+            "secret, put it into a file, and name that file under environment.secrets"
+        )
 
 
 def own_umask() -> str:

@@ -279,3 +279,15 @@ def _secret_keys(
         isinstance(value, str) and secrets_in(value)
     ):
         yield path
+
+
+def random_keys(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where, in the values of a YAML file, a text stands that could be a secret."""
+    if isinstance(data, dict):
+        for key, item in data.items():
+            yield from random_keys(item, (*path, key))
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from random_keys(item, (*path, index))
+    elif isinstance(data, str) and looks_random(data):
+        yield path
