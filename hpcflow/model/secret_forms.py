@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 Span = tuple[int, int]
@@ -80,9 +80,11 @@ def forms_in(text: str) -> Iterator[Span]:
     """Where in ``text`` something has the form of a secret."""
     if len(text) >= _SHORTEST:
         lowered = text.lower()
-        for rule in forms():
-            if any(keyword in lowered for keyword in rule.keywords):
-                yield from rule.find(text)
+        # Most texts have none of them: one look for all, then one for each.
+        if any(map(lowered.__contains__, _keywords())):
+            for form in forms():
+                if any(map(lowered.__contains__, form.keywords)):
+                    yield from form.find(text)
         if "-----BEGIN" in text:
             yield from _keys_in(text)
 
@@ -106,7 +108,7 @@ def _keys_in(text: str) -> Iterator[Span]:
 @lru_cache(maxsize=1)
 def forms() -> tuple[Form, ...]:
     """All of them, read once."""
-    data = json.loads(files("hpcflow.model").joinpath("secret_rules.json").read_text("utf-8"))
+    data = json.loads(Path(__file__).with_name("secret_rules.json").read_text("utf-8"))
     ours = [Form(keyword, (keyword,), regex) for keyword, regex in _OURS]
     theirs = [
         Form(
@@ -119,3 +121,8 @@ def forms() -> tuple[Form, ...]:
         for each in data["rules"]
     ]
     return (*ours, *theirs)
+
+
+@lru_cache(maxsize=1)
+def _keywords() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(keyword for form in forms() for keyword in form.keywords))
