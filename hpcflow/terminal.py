@@ -24,6 +24,9 @@ import click
 from hpcflow.runtime.safe_text import safe, safe_lines
 
 if TYPE_CHECKING:
+    import threading
+    from types import TracebackType
+
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
     from rich.text import Text
@@ -40,6 +43,7 @@ __all__ = [
     "echo_lines",
     "echo_message",
     "escaped",
+    "guard_stderr",
     "live_lines",
     "make_console",
     "progress",
@@ -194,6 +198,45 @@ class LiveLines:
             for line in lines
         ]
         self._live.update(Text("\n").join(shown), refresh=True)
+
+
+def guard_stderr() -> None:
+    """Let what Python and its libraries say by themselves go through here, too.
+
+    These are log records that no handler takes, warnings, and the tracebacks of bugs: their texts
+    hold the names and answers that the code was at work with.
+    """
+    import logging
+    import threading
+    import warnings
+
+    class SafeHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            echo_message(self.format(record), err=True)
+
+    logging.lastResort = SafeHandler(logging.WARNING)
+    warnings.showwarning = _show_warning
+    sys.excepthook = _show_traceback
+    threading.excepthook = _show_of_thread
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_where: object, **_more: object
+) -> None:
+    echo_message(f"{category.__name__}: {message}", err=True)
+
+
+def _show_of_thread(of: threading.ExceptHookArgs) -> None:
+    if of.exc_type is not SystemExit:  # as Python does
+        _show_traceback(of.exc_type, of.exc_value, of.exc_traceback)
+
+
+def _show_traceback(
+    kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
+) -> None:
+    import traceback
+
+    echo_lines("".join(traceback.format_exception(kind, error, trace)), nl=False, err=True)
 
 
 #: A whole control sequence, as colours and cursor movements are.

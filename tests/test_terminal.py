@@ -230,6 +230,33 @@ def test_a_table_is_safe_and_its_columns_stand_below_each_other(bad: str) -> Non
     assert len({line.index("|") for line in lines[1:] if "|" in line}) == 1
 
 
+SPEAKING = """
+import logging, sys, threading, warnings
+from hpcflow.terminal import guard_stderr
+guard_stderr()
+evil = sys.argv[1]
+logging.getLogger("x").warning("%s", evil)
+logging.getLogger("x").error("%s", evil, exc_info=ValueError(evil))
+warnings.warn(evil, stacklevel=1)
+def fail():
+    raise ValueError(evil)
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+fail()
+"""
+
+
+def test_what_python_says_by_itself_is_safe_too() -> None:
+    evil = "".join(bad for name, bad in HOSTILE.items() if name not in ("null", "lone surrogate"))
+    done = subprocess.run(
+        [sys.executable, "-c", SPEAKING, f"said {evil}"], capture_output=True, check=False
+    )
+    said = done.stderr.decode()
+    assert said.count("said \N{REPLACEMENT CHARACTER}") == 6
+    assert not any(map(is_obeyed, said.replace("\n", "")))
+
+
 #: Names that do something when they are typed as they are.
 NAMES = (
     *("a b", "$(touch owned)", "`touch owned`", "x; touch owned", "it's", 'say "x"', "~root"),
