@@ -27,7 +27,11 @@ _POLLS_PER_REFRESH = 10
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the paths of the logs as JSON.")
 def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
-    """Print what RUN printed: the log of its last attempt."""
+    """Print what RUN printed: the log of its last attempt.
+
+    A terminal gets the text without colours and control characters; a pipe or a file gets every
+    byte.
+    """
     session = Session()
     run_dir = session.run_dir(run, newest=True)
     numbers = run_dir.attempt_numbers()
