@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from hpcflow.documents import Document, parse_document, read_document, validate
 from hpcflow.documents import reader as reader_module
-from hpcflow.documents.source import _open_without_waiting
 from hpcflow.errors import InputError, SiteError, SpecError
 from hpcflow.model.spec import RunSpec
 
@@ -194,9 +193,14 @@ def test_a_fifo_or_a_device_is_not_waited_for(tmp_path: Path) -> None:
                 read_document(path, SpecError)
 
 
-def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for_either(tmp_path: Path) -> None:
+def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(tmp_path / "fifo")
-    os.close(_open_without_waiting(str(tmp_path / "fifo"), os.O_RDONLY))
+    before = Path(__file__).stat()
+    monkeypatch.setattr(Path, "stat", lambda _: before)
+    with pytest.raises(SpecError, match="cannot be read: it is no regular file"):
+        read_document(tmp_path / "fifo", SpecError)
 
 
 def test_a_file_that_this_user_may_not_read(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
 from hpcflow.model.state import AttemptState
+from hpcflow.storage.files import open_file, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import Passage, echo
 
@@ -47,14 +48,28 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
     log = run_dir.attempt(number).log
     if follow:
         _follow(session, run_dir.path.name, number, log)
-    elif log.exists():
-        with log.open("rb") as file:
+    elif (file := _opened(log)) is not None:
+        with file:
             passage = Passage()
             _copy(file, passage)
             passage.close()
     else:
         _say_nothing(number)
     return 0
+
+
+def _opened(log: Path) -> BinaryIO | None:
+    """The log; None while there is none.
+
+    Raises:
+        StorageError: it cannot be read, or is anything but a log of this user.
+    """
+    try:
+        return open_file(log)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error("read", log, error) from error
 
 
 def _last(run_dir: RunDir, numbers: list[int]) -> int:
@@ -77,8 +92,7 @@ def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
             if polls % _POLLS_PER_REFRESH == 0:
                 session.refresh()
             over = _is_over(session, run_id, number)
-            if file is None and log.exists():
-                file = log.open("rb")
+            file = file or _opened(log)
             if file is not None:
                 _copy(file, passage)
             if over:

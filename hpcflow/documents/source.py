@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.model.scalars import printable
+from hpcflow.runtime.reading import open_file
 
 MAX_FILE_BYTES: Final = 1 << 20
 
@@ -40,7 +40,7 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
         if not stat.S_ISREG(path.stat().st_mode):
             kind = "a folder" if path.is_dir() else "neither a file nor a folder"
             raise error(f"this is {kind}", where=where, next_action="give a YAML file")
-        with open(path, "rb", opener=_open_without_waiting) as stream:
+        with open_file(path, follow=True, any_owner=True) as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         reason = getattr(problem, "strerror", None) or "not a path"
@@ -56,8 +56,3 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
             next_action="give the YAML file; data belongs into files of its own",
         )
     return data
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Were the file exchanged for a FIFO since it was looked at, opening it must not hang."""
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -26,6 +26,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text, to_text
 from hpcflow.errors import shell_word
 from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.local_processes import Machine, carriers, this_machine
 
@@ -194,7 +195,7 @@ def _names(kind: type[LocalJob]) -> list[str]:
 def _read(path: Path, *keys: str) -> dict[str, Any] | None:
     """The values of ``keys``; None when the file does not hold them all."""
     try:
-        said = json.loads(path.read_text())
+        said = read_object(path)
         return {key: said[key] for key in keys}
     except (OSError, ValueError, TypeError, LookupError):
         return None

@@ -19,6 +19,7 @@ from typing import Final
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import StorageError
+from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.local_jobs import JOB_ID_VARIABLE, JobFolder
 from hpcflow.schedulers.local_processes import carriers
 from hpcflow.schedulers.slurm.times import parse_length_s
@@ -104,7 +105,7 @@ class Supervisor:
             self._end("CANCELLED", None)
             return
         self._folder.write_started(pid=os.getpid(), started_at=self._clock.now())
-        directives = read_directives(Path(self._job.script).read_text(errors="replace"))
+        directives = read_directives(read_file(self._job.script).decode(errors="replace"))
         script = self._start(directives)
         timed_out = self._watch(script, directives)
         self._signal_others(signal.SIGKILL)  # what the script left behind, as Slurm does

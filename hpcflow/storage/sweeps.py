@@ -37,8 +37,8 @@ from hpcflow.storage.files import (
     append_line_durably,
     fsync_folder,
     make_folders,
-    read_file,
     read_lines,
+    read_object,
     size_of,
     storage_error,
     write_durably,
@@ -130,8 +130,8 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     """
     path = sweep_dir.sweep_json
     try:
-        content = json.loads(read_file(path))
-        if isinstance(content, dict) and content.get("format", FORMAT) > FORMAT:
+        content = read_object(path)
+        if content.get("format", FORMAT) > FORMAT:
             raise StorageError(
                 f"{path} was written by a newer hpcflow",
                 next_action="update this one: pip install --upgrade hpcflow",

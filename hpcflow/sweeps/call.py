@@ -11,10 +11,10 @@ import os
 import pickle
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from hpcflow.runtime.calling import call
 from hpcflow.runtime.job import job_from
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, read_file
 from hpcflow.runtime.warn import warn
 
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     """Call it; the exit code: 1 where it is gone or another one."""
     path, checksum, *metrics = arguments
     try:
-        content = Path(path).read_bytes()
+        content = read_file(path, MAX_LINES_FILE_BYTES)
     except OSError as error:
         warn(f"cannot read the function of this sweep: {error}; start the sweep anew")
         return 1

@@ -7,6 +7,8 @@ import shutil
 import stat
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,7 @@ class Private:
     def require_untouched(self) -> None:
         assert stat.S_IMODE(self.path.stat().st_mode) == 0o700
         assert stat.S_IMODE(self.file.stat().st_mode) == 0o600
-        assert sorted(os.listdir(self.path)) == ["key", "lock", "vision.jsonl"]
+        assert sorted(path.name for path in self.path.iterdir()) == ["key", "lock", "vision.jsonl"]
         assert {path.read_text() for path in self.path.iterdir()} == {SECRET}
 
 
@@ -80,45 +82,44 @@ def exchange_the_folder(team: Path, private: Path) -> None:
         team.symlink_to(private)
 
 
+class Exchanged:
+    """Attacks once: before the call of this number that looks up, makes or changes a name."""
+
+    NAMES = ("open", "mkdir", "rename", "link", "unlink", "chmod", "lstat", "stat", "fchmod")
+
+    def __init__(self, moment: int, attack: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+        self.is_done = False
+        self._left, self._attack, self._patch = moment, attack, patch
+        for name in self.NAMES:
+            patch.setattr(os, name, partial(self._call, getattr(os, name)))
+
+    def _call(self, real: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if self._left == 0 and not self.is_done:
+            self.is_done = True
+            self._patch.undo()
+            self._attack()
+        self._left -= 1
+        return real(*args, **options)
+
+
 @pytest.mark.parametrize("attack", [exchange_folders, exchange_files, exchange_the_folder])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_no_exchange_at_any_moment_reaches_a_private_folder(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    attack: Callable[[Path, Path], None],
-    is_new: bool,
+    tmp_path: Path, attack: Callable[[Path, Path], None], is_new: bool
 ) -> None:
-    """Before the first, the second … call that looks up, makes or changes a name."""
-    names = ("open", "mkdir", "rename", "link", "unlink", "chmod", "lstat", "stat", "fchmod")
-    real = {name: getattr(os, name) for name in names}
     for moment in count():
         place = tmp_path / str(moment)
         place.mkdir()
         budgets, private = shared(place), Private(place)
         if not is_new:
             spend(budgets)
-        calls = count()
-        is_done = False
-
-        def attacked(name: str, *args: Any, **options: Any) -> Any:
-            nonlocal is_done
-            if next(calls) == moment and not is_done:
-                is_done = True
-                with monkeypatch.context() as patch:
-                    for each, call in real.items():
-                        patch.setattr(os, each, call)
-                    attack(budgets.path, private.path)
-            return real[name](*args, **options)
-
-        with monkeypatch.context() as patch:
-            for name in names:
-                patch.setattr(os, name, lambda *a, _n=name, **o: attacked(_n, *a, **o))
-            try:
+        with pytest.MonkeyPatch.context() as patch:
+            exchange = partial(attack, budgets.path, private.path)
+            exchanged = Exchanged(moment, exchange, patch)
+            with suppress(StorageError):
                 spend(budgets)
-            except StorageError:
-                pass
         private.require_untouched()
-        if not is_done:
+        if not exchanged.is_done:
             assert moment > 10
             return
 
@@ -158,7 +159,7 @@ def test_whatever_is_in_a_place_of_ours_is_refused_or_says_nothing(
         for act in (budgets.scopes, lambda: budgets.look(SCOPE), lambda: budgets.read(SCOPE)):
             try:
                 act()
-            except StorageError:
+            except StorageError:  # noqa: PERF203 - three of them
                 assert not is_harmless
         try:
             spend(budgets)
