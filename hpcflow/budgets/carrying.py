@@ -20,6 +20,7 @@ from hpcflow.budgets.records import Opening, change_from, entry_line, line_of, o
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import from_text, to_text
+from hpcflow.runtime.reading import parse_object
 
 #: So many lines are read in some milliseconds.
 AFTER_LINES: Final = 2000
@@ -61,7 +62,7 @@ def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
     Raises:
         ValueError, KeyError, TypeError: it is torn or damaged, or not where it was to be.
     """
-    said = json.loads(line)
+    said = parse_object(line)
     if said["at_byte"] != at_byte:
         raise ValueError("something is before it that it does not know")
     terms = said["terms"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +14,7 @@ from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import from_text
 from hpcflow.model.ids import is_run_id
+from hpcflow.runtime.reading import parse_object
 
 #: Sums are kept for so many units and moments: a daemon looks at the same budget for weeks.
 _MOST_MOMENTS: Final = 16
@@ -274,7 +274,7 @@ def fold(budget: Budget, lines: Iterable[bytes | str]) -> Budget:
 
 def _is_applied(budget: Budget, line: bytes | str) -> bool:
     try:
-        budget.apply(json.loads(line))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        budget.apply(parse_object(line))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return False
     return True

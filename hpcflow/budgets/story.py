@@ -13,7 +13,7 @@ from hpcflow.budgets.state import Budget, fold
 _PORTION_BYTES: Final = 1 << 20
 #: A line that says all that came before has every attempt that is open; none is longer.
 _LINE_BYTES: Final = 16 << 20
-_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 def read_budget(scope: Scope, file: int, *, whole: bool) -> tuple[Budget, int]:

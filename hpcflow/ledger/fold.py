@@ -11,7 +11,6 @@ Accumulators hold JSON values only, for they are stored in the rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -22,6 +21,7 @@ from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow, MirroredRow
 from hpcflow.model.events import finite, finite_metrics, parse_event
 from hpcflow.model.measured import kept_of
+from hpcflow.runtime.reading import parse_object
 
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
 MAX_METRICS: Final = 500
@@ -182,7 +182,7 @@ def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
     skipped = 0
     for line in lines:
         try:
-            said = json.loads(line)
+            said = parse_object(line)
             if (state := said["what"]) not in _IN_STORE:
                 continue
             train_step = _count(said["train_step"])
@@ -198,7 +198,7 @@ def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
                 size_bytes=_count(said.get("size_bytes")) or 0,
                 at=from_text(_time(said["at"])),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             skipped += 1
     return skipped
 

@@ -21,7 +21,7 @@ from tests.storage.runs import make_run
 
 #: Stands in a file that no command may show.
 SECRET: Final = "hunter2"
-_DEADLINE_S: Final = 4
+_DEADLINE_S: Final = 60
 #: More than any command here needs on top of what Python and its libraries have by then.
 _MORE_BYTES: Final = 700 << 20
 _OTHER_USER: Final = 4711

@@ -20,6 +20,7 @@ from optuna.trial import TrialState as State
 from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.orm import Session
 
+from hpcflow.runtime.reading import parse_json
 from hpcflow.sweeps.distributions import distribution_of
 from hpcflow.sweeps.published.marks import has_same_runs, mark_of
 from hpcflow.sweeps.state import SweepProgress, Trial
@@ -74,7 +75,7 @@ def written(session: Session, study_id: int, most: int) -> list[Written]:
 
 def _mark(said: str | None) -> str | None:
     try:
-        found = json.loads(said or "null")
+        found = parse_json(said or "null")
     except ValueError:
         return None
     return found if isinstance(found, str) else None

@@ -1,0 +1,125 @@
+"""Whatever lies in the place of a file of one run, or of its link: no command hangs, takes much
+memory, shows what is somebody's own, or hides another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hpcflow.cli.main import main
+from hpcflow.storage.layout import Home, RunDir
+from tests.cli.hostile import KINDS, SECRET, bounded, held_run, put
+
+#: File of a run -> the commands of that run that read it; those of all runs read it anyway.
+LISTED: Final = ("checkpoint ls",)
+FILES: Final[dict[str, tuple[str, ...]]] = {
+    "run.json": ("show", "why", *LISTED),
+    "params.json": (),
+    "journal.jsonl": ("show", "history", "why", "logs"),
+    "mirror.jsonl": ("mirror status", *LISTED),
+    ".mirror-sent.json": ("mirror status",),
+    ".mirror-progress.json": ("mirror status",),
+    "submit.lock": ("hold",),
+    "mirror.lock": (),
+    "cancel": ("show",),
+    "attempts": ("show", "logs"),
+    "attempts/0001": ("show", "history", "logs"),
+    "attempts/0001/events.jsonl": ("show", "history", "logs"),
+    "attempts/0001/out.log": ("logs",),
+    "attempts/0001/claim": ("show",),
+    "attempts/0001/notice": ("show",),
+    "checkpoints": LISTED,
+    "checkpoints/000000020": (*LISTED, "checkpoint verify"),
+    "checkpoints/000000020/manifest.json": (*LISTED, "checkpoint verify", "checkpoint prune"),
+    "checkpoints/000000020/model.pt": (*LISTED, "checkpoint verify"),
+    "checkpoints/000000010/manifest.json": LISTED,
+}
+OF_ALL: Final = (
+    "ls",
+    "daemon --once",
+    "scratch",
+    "mirror --once",
+    "mirror status",
+    "cost report",
+    "cost wasted",
+    "cost audit",
+    "efficiency --by project",
+    "nodes",
+    "budget ls",
+    "sweep ls",
+    "ledger check",
+    "ledger rebuild",
+)
+#: They list runs: the good one must be there, whatever the others are.
+LISTING: Final = ("ls", "scratch")
+
+
+@pytest.fixture
+def place(quick_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home in memory, where there is memory for one: it has twenty runs."""
+    here = Home(quick_path / "home")
+    here.path.mkdir(mode=0o700)
+    monkeypatch.setenv("HPCFLOW_HOME", str(here.path))
+    monkeypatch.setenv("HPCFLOW_SITE", "local")
+    assert here.path != home
+    return here
+
+
+class Person:
+    """Types commands, and gets all that they print."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[bytes]) -> None:
+        self._capfd = capfd
+
+    def says(self, command: str, run: RunDir | None = None) -> str:
+        """Exit codes of a person's own mistakes, 2, are not among those of bad files."""
+        words = command.split() + ([] if run is None else [run.path.name])
+        self._capfd.readouterr()
+        with bounded():
+            code = main(words)
+        captured = self._capfd.readouterr()
+        said = (captured.out + captured.err).decode(errors="replace")
+        assert code in ((0, 1) if run is None else (0, 1, 2)), (words, code, said)
+        assert SECRET not in said, (words, said)
+        return said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_bad_run_hides_no_other(
+    place: Home, capfdbinary: pytest.CaptureFixture[bytes], kind: str
+) -> None:
+    person = Person(capfdbinary)
+    good = held_run(place, name="good").path.name
+    bad = {}
+    for number, name in enumerate(FILES):
+        # Every other one is under way: those are looked at in another way.
+        run_dir = bad[name] = held_run(place, name=f"bad{number}", is_over=number % 2 == 0)
+        put(kind, run_dir.path / name)
+    link = place.runs / held_run(place, name="link").path.name
+    put(kind, link)
+
+    for command in OF_ALL:
+        said = person.says(command)
+        assert command not in LISTING or good in said, (command, said)
+    for name, commands in FILES.items():
+        for command in commands:
+            if (kind, command) != ("three gigabytes", "logs"):  # a log may be as long as it likes
+                person.says(command, bad[name])
+    person.says("show", RunDir(link))
+    assert good in person.says("ls --all")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_link_is_followed_to_a_run_directory_alone(
+    place: Home, capfdbinary: pytest.CaptureFixture[bytes], kind: str
+) -> None:
+    person = Person(capfdbinary)
+    good = held_run(place, name="good").path.name
+    bad = place.runs / good.replace("good", "bad")
+    put(kind, bad)
+    for command in LISTING:
+        said = person.says(command)
+        assert good in said
+        assert (bad.name in said) == kind.startswith("link"), said  # no link is no run
