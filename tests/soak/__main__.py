@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.soak import bucket, corruptions, kills, postgres
+from tests.soak import bucket, corruptions, kills, postgres, strangers
 from tests.soak.findings import Findings
 
 
@@ -28,6 +28,8 @@ PARTS: Final[dict[str, Part]] = {
     "kills": Part(kills.run, 500),
     "bucket": Part(bucket.run, 300),
     "postgres": Part(postgres.run, 300),
+    "user": Part(strangers.run_user, 100),
+    "project": Part(strangers.run_project, 50),
 }
 
 

@@ -89,13 +89,17 @@ class Project:
         subprocess.run(["cp", "-a", str(self._first), str(self.folder)], check=True)
 
     def say(
-        self, *args: str, at_terminal: bool = False, environ: Mapping[str, str] | None = None
+        self,
+        *args: str,
+        at_terminal: bool = False,
+        environ: Mapping[str, str] | None = None,
+        working_dir: Path | None = None,
     ) -> Ended:
         """``hpcflow …``, with ``environ`` over the usual environment."""
         return in_child(
             lambda: main(list(args)),
             environ=self.environ | dict(environ or {}),
-            folder=self.folder,
+            folder=working_dir or self.folder,
             at_terminal=at_terminal,
         )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -81,7 +81,13 @@ class Try:
                 self.found("ls hides a run that is not damaged", f"{role}\n{ended.text[-800:]}")
 
     def type(
-        self, command: str, *, role: str | None = None, at_terminal: bool | None = None
+        self,
+        command: str,
+        *,
+        role: str | None = None,
+        at_terminal: bool | None = None,
+        environ: Mapping[str, str] | None = None,
+        working_dir: Path | None = None,
     ) -> Ended:
         """``hpcflow``, with this command; about a run that is damaged, as a rule."""
         roles = [role for path in self.hurt if (role := self.project.touches(path))]
@@ -99,12 +105,15 @@ class Try:
             ended = self._resume_path(role)
         elif command == "purge and restore RUN":
             self._quietly(lambda: shutil.rmtree(self.project.run_dir(role).path))
-            ended = self.project.say("restore", run_id, at_terminal=at_terminal)
+            ended = self.project.say("restore", run_id, at_terminal=at_terminal, environ=environ)
             if ended.code == 0:
                 self.whole(self._checkpoints(role), "restored")
         else:
             args = command.replace("RUN", run_id).replace("SWEEP", self.project.sweep).split()
-            ended = self.project.say(*args, at_terminal=at_terminal)
+            args += [str(self.project.folder / "new.yaml")] if args == ["run"] else []
+            ended = self.project.say(
+                *args, at_terminal=at_terminal, environ=environ, working_dir=working_dir
+            )
             if args[:2] == ["checkpoint", "verify"] and ended.code == 0:
                 self.whole(self._checkpoints(role), "verified")
         self.judge(command, ended, at_terminal=at_terminal)
