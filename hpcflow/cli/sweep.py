@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,7 +18,7 @@ from hpcflow.cli.sweep_look import best_command, ls_command, status_command, tri
 from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_function
 from hpcflow.cli.sweep_plot import plot_command
 from hpcflow.cli.sweep_words import report_lines
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, StorageError, Where
 from hpcflow.terminal import echo, echo_message, safe
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.starting import SweepPlan
+    from hpcflow.sweeps.state import SweepProgress
 
 
 @click.group("sweep", short_help="Many runs of one program: hyperparameter search.")
@@ -165,7 +166,12 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
             next_action=f"see what it came to: hpcflow sweep best {sweep_dir.sweep_id}",
         )
     record = StopRequested(at=session.clock.now(), by=session.settings.user, cancel=cancel)
-    append(sweep_dir, [record])
+    try:
+        append(sweep_dir, [record])
+    except StorageError as error:
+        if cancel:
+            _end_unrecorded(session, sweep_dir, progress, error)
+        raise
     reports = _rounds(session, sweep_dir) if cancel else []
     if as_json:
         print_json({"sweep_id": sweep_dir.sweep_id, "rounds": jsonable(reports)})
@@ -174,6 +180,27 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
     for report in reports:
         _warn(report)
     return 1 if any(report.problems for report in reports) else 0
+
+
+def _end_unrecorded(
+    session: Session, sweep_dir: SweepDir, progress: SweepProgress, error: StorageError
+) -> NoReturn:
+    """End the jobs of all trials though a full disk takes no word of it.
+
+    Raises:
+        StorageError: in any case: the sweep goes on.
+    """
+    from hpcflow.storage.sweeps import read_sweep
+    from hpcflow.sweeps.trials import cancel_jobs
+
+    scheduler = session.scheduler(read_sweep(sweep_dir).site)
+    run_ids = [run_id for trial in progress.open for run_id in trial.all_runs]
+    ended = cancel_jobs(run_ids, scheduler.queue(), scheduler)
+    raise StorageError(
+        f"the sweep is not recorded as stopped, and its next round goes on: {error.message}; jobs "
+        f"that are being ended all the same: {', '.join(ended) or 'none was alive'}",
+        next_action=f"{error.next_action}: hpcflow sweep stop --cancel {sweep_dir.sweep_id}",
+    ) from error
 
 
 @command.command("resume")

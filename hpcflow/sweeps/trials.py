@@ -314,15 +314,7 @@ class TrialRuns:
         Raises:
             SchedulerError: not now.
         """
-        wanted = set(run_ids)
-        named = ((parse_job_name(job.job_name), job) for job in queue)
-        jobs = [
-            job.job_id
-            for name, job in named
-            if name is not None and name[0] in wanted and job.state is not AttemptState.ENDED
-        ]
-        if jobs:
-            self._scheduler.cancel(jobs)
+        cancel_jobs(run_ids, queue, self._scheduler)
 
     @cached_property
     def _placement(self) -> Placement:
@@ -372,6 +364,26 @@ def rate_of(sweep: Sweep, placed: Placement, at: datetime) -> Rate:
     hourly = hourly_usd(placed, at)
     gpus = placed.nodes * placed.gpus_per_node
     return Rate(hours * gpus, None if hourly is None else hourly * Decimal(str(hours)))
+
+
+def cancel_jobs(
+    run_ids: Sequence[str], queue: Sequence[JobInfo], scheduler: Scheduler
+) -> list[str]:
+    """End all jobs in ``queue`` that are of these runs, with one call; returns their ids.
+
+    Raises:
+        SchedulerError: not now.
+    """
+    wanted = set(run_ids)
+    named = ((parse_job_name(job.job_name), job) for job in queue)
+    jobs = [
+        job.job_id
+        for name, job in named
+        if name is not None and name[0] in wanted and job.state is not AttemptState.ENDED
+    ]
+    if jobs:
+        scheduler.cancel(jobs)
+    return jobs
 
 
 def is_over(known: Known | None) -> bool:

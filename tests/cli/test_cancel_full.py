@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 from hpcflow.model.state import AttemptState
 from hpcflow.model.wishes import is_cancelled
 from hpcflow.settings import load_settings
-from hpcflow.storage import journal
+from hpcflow.storage import journal, sweeps
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.runs import run_dir_of
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
@@ -39,6 +42,39 @@ def fill(folder: Path) -> Path:
         for number in range(100_000):
             (folder / f"ballast-{number}").touch()
     return path
+
+
+SWEEP = """
+name: search
+base: base.yaml
+space: {lr: {low: 1.0e-4, high: 1.0, log: true}}
+objective: {metric: accuracy, direction: maximize}
+parallel: 3
+budget: {trials: 6}
+"""
+
+
+def test_a_full_disk_keeps_no_trial_alive(
+    there: ClusterDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Path(there.config("base", "true"))
+    resources = "resources: {account: physics, time_limit: 8h}\n"
+    base.write_text(base.read_text() + resources)
+    (there.folder / "sweep.yaml").write_text(SWEEP)
+    sweep_id = there.json("sweep", "start", str(there.folder / "sweep.yaml"))["sweep_id"]
+    assert len(alive(there)) == 3
+
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise storage_error("append to", path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeps, "append_line_durably", full)
+        said = there.error("sweep", "stop", "--cancel", sweep_id, code=1)
+    assert alive(there) == []
+    assert "the sweep is not recorded as stopped" in said
+    assert f"hpcflow sweep stop --cancel {sweep_id}" in said
+    there.say("sweep", "stop", "--cancel", sweep_id)
+    assert there.json("sweep", "status", sweep_id)["state"] == "stopped"
 
 
 def alive(there: ClusterDesk) -> list[str]:
