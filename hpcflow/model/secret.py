@@ -84,6 +84,8 @@ _NAMED: Final = re.compile(
     r"(?:[bfruBFRU]{0,2}\\{0,3}(?P<quote>[\"'`])(?P<quoted>(?:\\.|(?!(?P=quote))[^\n\\]){1,4000}?)(?P=quote)"
     r"|(?P<bare>[^\s\"'`,;(){}\[\]<>|&]+))"
 )
+#: Before a name and its value, in csh, fish, and a Dockerfile.
+_SETS: Final = re.compile(r"(?:\bsetenv|\bset -[gxU]+|(?<![\w-])ENV)\s+$")
 _NAME: Final = re.compile(r"[\w.-]*")
 _OF_NAMES: Final = string.ascii_letters + string.digits + "_-."
 _BASE62: Final = re.compile(r"[A-Za-z0-9+]{20,}={0,2}")
@@ -208,7 +210,8 @@ def _is_literal(found: re.Match[str]) -> bool:
     if operator == "=" and not found["close"]:
         return True
     if operator.isspace():
-        return bool(found["dashes"])
+        before = text[max(found.start() - 12, 0) : found.start()]
+        return bool(found["dashes"] or _SETS.search(before))
     if operator.strip() != ":":
         return False
     begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())

@@ -35,6 +35,7 @@ _OURS: Final = (
     ("github_pat_", r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{30,}"),
     # OpenAI's, Anthropic's, OpenRouter's; not sk-image-segmentation-with-a-long-name-v2.
     ("sk-", r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,300}?[0-9])(?=[\w-]{0,300}?[A-Z])[\w-]{40,}"),
+    ("sk-or-v1-", r"sk-or-v1-[0-9a-f]{60,}"),
     ("xox", r"(?<![A-Za-z0-9])xox[abeoprs]-[\w-]{10,}"),
     ("nvapi-", r"(?<![A-Za-z0-9])nvapi-[\w-]{60,}"),
     ("gsk_", r"(?<![A-Za-z0-9])gsk_[A-Za-z0-9]{50,}"),
@@ -46,10 +47,14 @@ _OURS: Final = (
     ("x-amz-signature=", r"(?i:x-amz-signature)=(?P<v>[0-9a-f]{64})"),
     ("authorization", r"(?i:authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?i:bearer|basic|token)\s+"
      r"(?P<v>[\w.~+/=-]{8,})"),
+    ("bearer", r"(?i:bearer)\s+(?P<v>(?=[\w.~+/=-]{0,100}?[0-9])[\w.~+/=-]{20,})"),
+    (";pwd=", r"(?i:;\s?pwd)=(?P<v>[^;\s]+)"),
     ("://", r"://[^/\s:@?#]*:(?P<v>(?!\$\{|\$[A-Z_]+@|[{<*])[^/\s@?#]+)@"),
     ("mysql", r"\b(?:mysql|mysqldump|mysqladmin)\b[^\n|;&]{0,200}?\s-p(?P<v>[^\s'\"|;&$]+)"),
     ("mariadb", r"\bmariadb(?:-\w+)?\b[^\n|;&]{0,200}?\s-p(?P<v>[^\s'\"|;&$]+)"),
     ("sshpass", r"\bsshpass\s+-p\s*[\"']?(?P<v>[^\s'\"$]+)"),
+    ("docker", r"\b(?:docker|podman|helm registry|oras) login\b[^\n|;&]{0,200}?\s-p[= ]?"
+     r"(?P<v>[^\s'\"|;&$]+)"),
     ("curl", r"\bcurl\b[^\n|;&]{0,200}?\s(?:-u|--user)[= ]?\s*[\"']?[^\s:'\"$]{1,64}:"
      r"(?P<v>[^\s'\"|;&$]+)"),
 )  # fmt: skip

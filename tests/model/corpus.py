@@ -87,6 +87,9 @@ FORMS: dict[str, str] = {
     "Replicate": "r8_" + some(37),
     "OpenShift": "sha256~" + some(43),
     "Postman": "PMAK-" + some(24, _HEX) + "-" + some(34, _HEX),
+    "OpenRouter": "sk-or-v1-" + some(64, _HEX),
+    "bearer": "Bearer " + some(30),
+    "ODBC": f"Server=db;Uid=ada;Pwd={some(10)};",
     "W&B, new": "wandb_v1_" + some(77),
     "URL of a database": f"postgresql://ada:{some(10)}@db.example.org/x",
     "URL, encoded": f"https://ada:{some(6)}%40{some(3)}@example.org/x.git",
@@ -139,6 +142,9 @@ COMMAND_LINES: list[tuple[list[str], int]] = [
     (["curl", "-u", "ada:hunter2", "https://example.org"], 2),
     (["curl", "-H", f"Authorization: Bearer {some(20)}", "https://example.org"], 2),
     (["curl", "--header", f"X-Api-Key: {some(20)}"], 2),
+    (["docker", "login", "-u", "ada", "-p", "hunter2", "example.org"], 5),
+    (["bash", "-c", "setenv DB_PASS hunter2; python train.py"], 2),
+    (["fish", "-c", "set -gx DB_PASS hunter2; python train.py"], 2),
     (["x", f"https://example.org/?api_key={some(12)}&x=1"], 1),
 ]
 
@@ -160,6 +166,7 @@ LINES: list[tuple[str, str]] = [
         ("export DB_PASS=@", "hunter2"),
         ("DB_PASS=@", "hunter2"),
         ("password: @", "hunter2"),
+        ("ENV DB_PASS @", "hunter2"),
         ("password: @  # of the database", "hunter2"),
         ('cmd = ["x", "--token", "@"]', some(20)),
         ('headers = {"Authorization": "Bearer @"}', some(30)),
@@ -197,6 +204,7 @@ LOOK_ALIKES = [
     ),
     "registry.example.org/team/image@sha256:" + _DIGEST,
     "nvcr.io/nvidia/pytorch:24.05-py3",
+    "bearer of the-very-long-standing-tradition",
     "the quick brown fox jumps over the lazy dog, and asks it for its password",
     base64.b64encode(b'{"lr": 0.1}').decode(),
     "AKIAIOSFODNN7" + "EXAMPLE",
@@ -219,6 +227,7 @@ PLAIN_LINES = [
     ["--api-key", "EMPTY", "--password=changeme", "--token", "<your token>", "--num-pass", "2"],
     ["--first-pass", "coarse", "--compass", "north", "--bypass=layer3", "--secret_ratio=0.5"],
     ["secret", "token", "password", "key"],
+    ["docker", "run", "-p", "8080:8080", "x"],
     ["--token-type-embeddings", "2", "--keyframes", "a,b", "--monkey", "see", "--author", "ada"],
 ]
 
