@@ -15,8 +15,9 @@ PACKAGE = ROOT / "hpcflow"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 (HOUSE,) = re.findall(r"^```\n(hpcflow/\n.*?)^```$", PAGE, re.S | re.M)
 
-#: What the page says of a run directory and not of this tree.
-OF_A_RUN = {"manifest.json", "events.jsonl", "__init__.py"}
+#: What the page says of a run directory, or of git, and not of this tree.
+OF_A_RUN = {"manifest.json", "events.jsonl", "__init__.py", "code/", "uncommitted.diff"}
+OF_A_RUN |= {"safe.directory"}
 
 QUOTED = set(re.findall(r"`([^`\n]+)`", PAGE))
 PATHS = sorted(

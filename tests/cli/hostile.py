@@ -100,6 +100,7 @@ def _secret(path: Path) -> Path:
 
 def _pipe(path: Path) -> Path:
     pipe = path.parent.parent / f".pipe-{path.name}"
+    pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
     return pipe
 

@@ -123,3 +123,41 @@ def test_a_link_is_followed_to_a_run_directory_alone(
         said = person.says(command)
         assert good in said
         assert (bad.name in said) == kind.startswith("link"), said  # no link is no run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_bad_sweep_hides_no_run_and_no_other_sweep(
+    place: Home, capfdbinary: pytest.CaptureFixture[bytes], kind: str
+) -> None:
+    person = Person(capfdbinary)
+    good = held_run(place, name="good").path.name
+    ids = [f"{name}-20260301-aaaaaaaa" for name in ("whole", "frozen", "journal", "arrays")]
+    for sweep_id in ids[1:]:
+        (place.sweeps / sweep_id).mkdir(parents=True)
+    put(kind, place.sweeps / ids[0])
+    put(kind, place.sweeps / ids[1] / "sweep.json")
+    put(kind, place.sweeps / ids[2] / "journal.jsonl")
+    put(kind, place.sweeps / ids[3] / "arrays" / "0001.json")
+
+    for command in ("sweep ls", "sweep ls --all", "sweep tick", "daemon --once", "budget ls"):
+        person.says(command)
+    for sweep_id in ids:
+        for command in ("sweep status", "sweep trials", "sweep stop"):
+            person.says(command, RunDir(place.sweeps / sweep_id))
+    assert good in person.says("ls")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_remembered_in_the_home_is_no_condition(
+    place: Home, capfdbinary: pytest.CaptureFixture[bytes], kind: str
+) -> None:
+    person = Person(capfdbinary)
+    good = held_run(place, name="good").path.name
+    for name in ("forgiven.jsonl", f"restoring/{good}", f"unread/{good}"):
+        put(kind, place.path / name)
+    for name in ("folders.jsonl", "problems.json"):
+        put(kind, place.mirror / name)
+
+    for command in ("nodes", "daemon --once", "mirror --once", "mirror status", "scratch"):
+        person.says(command)
+    assert good in person.says("ls")
