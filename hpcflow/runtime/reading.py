@@ -31,6 +31,7 @@ MAX_WORD_BYTES = 1 << 12
 MAX_LINE_BYTES = 1 << 20
 
 _ROOT = 0
+_MORE_BYTES = 1 << 16
 
 
 class UnsafeFileError(OSError):
@@ -132,8 +133,17 @@ def read_file(
     any_owner: bool = False,
 ) -> bytes:
     """Return the content of a regular file, with the checks of :func:`open_regular`."""
-    with open_file(path, max_bytes=max_bytes, follow=follow, any_owner=any_owner) as file:
-        data = file.read(max_bytes + 1)
+    # Not by a file object, whose buffer would be as large as the limit: 100,000 manifests may be
+    # read in a row.
+    descriptor = open_regular(path, max_bytes=max_bytes, follow=follow, any_owner=any_owner)
+    try:
+        pieces, left, at_once = [], max_bytes + 1, os.fstat(descriptor).st_size + 1
+        while left and (piece := os.read(descriptor, min(left, at_once))):
+            pieces.append(piece)
+            left, at_once = left - len(piece), _MORE_BYTES
+    finally:
+        os.close(descriptor)
+    data = b"".join(pieces)
     if len(data) > max_bytes:  # it has grown since it was opened
         raise _unsafe(path, f"it has more than {max_bytes} bytes")
     return data

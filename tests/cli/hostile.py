@@ -141,7 +141,8 @@ def held_run(home: Home, *, name: str, is_over: bool = True) -> RunDir:
     _write(run_dir.mirror, [{"what": "mirrored", "train_step": 10}])
     attempt.log.write_text("it is trained\n")
     for train_step in (10, 20):
-        publish(run_dir.checkpoints, train_step, {"model.pt": b"weights"}, metrics={"loss": 0.5})
+        facts = {"metrics": {"loss": 0.5}, "run_id": run.run_id, "attempt": 1}
+        publish(run_dir.checkpoints, train_step, {"model.pt": b"weights of it"}, **facts)
     return run_dir
 
 

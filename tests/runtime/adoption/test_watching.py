@@ -167,6 +167,21 @@ def test_links_are_passed_over(bench: Bench, capsys: pytest.CaptureFixture[str])
     assert "neither a plain file nor a folder" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_what_another_user_put_there_is_not_adopted(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program would load it, and with it whatever code it brings along."""
+    bench.rule = {"pattern": "*.ckpt"}
+    adopter = bench.watching()
+    bench.write("step=20.ckpt", b"weights")
+    os.chown(bench.write("step=21.ckpt", b"code"), 4711, 4711)
+    os.chown(bench.write("step=22.ckpt", {"a": b"x", "b": b"code"}) / "b", 4711, 4711)
+    bench.pass_by(adopter, 10)
+    assert bench.adopted() == {20: b"weights"}
+    assert "belongs to another user" in capsys.readouterr().err
+
+
 def test_the_train_step_of_a_file_in_it(bench: Bench) -> None:
     bench.rule = {"pattern": "last", "train_step": "state.json:step"}
     adopter = bench.watching()
