@@ -127,6 +127,16 @@ def write_new(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def leave_word(path: Path) -> None:
+    """Create an empty file whose name says it all; not through a link.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    os.close(os.open(str(path), flags, 0o600))
+
+
 def sync(path: Path) -> None:
     """Return when ``path``, a file or a folder, is on disk.
 

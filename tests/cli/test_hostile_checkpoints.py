@@ -20,6 +20,7 @@ _PLACES: Final = (f"{_NEWEST}/manifest.json", f"{_NEWEST}/model.pt", _NEWEST)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_bad_checkpoint_hides_no_other(desk: Desk, kind: str, place: str) -> None:
     run_dir = held_run(load_settings().home, name="digits")
+    assert "2 checkpoints" in desk.say("checkpoint", "ls", "digits")  # all is imported by now
     put("pipe", run_dir.mirror)
     put(kind, run_dir.path / place)
     with bounded():
