@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hpcflow.runtime.keeping import find
-from hpcflow.runtime.manifest import MAX_JSON_BYTES, CheckpointError, read_manifest, write_manifest
+from hpcflow.runtime.manifest import CheckpointError, read_manifest, write_manifest
+from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
