@@ -95,9 +95,10 @@ def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
     _print(safe_lines(text), nl=nl, err=err)
 
 
-def echo_message(text: str, *, err: bool = False) -> None:
+def echo_message(text: str, *, fg: str | None = None, err: bool = False) -> None:
     """Print a message, maybe with a list or a next step below it, which is set in by two spaces."""
-    _print("\n  ".join(map(safe, text.split("\n  "))), nl=True, err=err)
+    said = "\n  ".join(map(safe, text.split("\n  ")))
+    _print(said if fg is None else _style(said, fg, None, None), nl=True, err=err)
 
 
 def echo_as_is(text: str) -> None:

@@ -15,7 +15,7 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError
 from hpcflow.sites.loader import list_sites, search_path
-from hpcflow.terminal import Styled, echo, echo_as_is
+from hpcflow.terminal import Styled, echo, echo_as_is, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.sites.live import ClusterInfo
@@ -52,7 +52,7 @@ def list_command(as_json: bool) -> int:
         if entry.site is not None:
             echo(entry.site.description)
         else:
-            echo(f"broken: {entry.problem}", fg="red")
+            echo_message(f"broken: {entry.problem}", fg="red")
     return 0
 
 

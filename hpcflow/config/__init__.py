@@ -65,7 +65,7 @@ def load_spec(
         document = merge(document, granted_document(granted))
     for override in overrides:
         document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
-    again = f"correct it, then look at it with: hpcflow render {shell_word(document.place.file)}"
+    again = f"correct it, then look at it with: hpcflow render {shell_word(path)}"
     spec = validate(RunSpec, document, SpecError, next_action=again)
     check_files(spec, document)
     return LoadedSpec(spec, document, base_dir)

@@ -41,7 +41,7 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
     document = without_section_nulls(of_the_sweep(read, absolute(".", path.parent)))
     for override in overrides:
         document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
-    file = shell_word(document.place.file)
+    file = shell_word(path)
     again = f"correct it, then look at it with: hpcflow sweep start {file} --dry-run"
     spec = validate(SweepSpec, document, SpecError, next_action=again)
     return LoadedSweep(spec, document, _base(spec, document))

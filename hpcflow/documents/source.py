@@ -29,8 +29,8 @@ def read_text(path: Path, error: type[InputError]) -> str:
         raise error(
             "not UTF-8 text",
             where=Where(file=file, line=line),
-            next_action=f"save it as UTF-8, or give the right file; what it is says: "
-            f"file {shell_word(file)}",
+            next_action="save it as UTF-8, or give the right file; see what it is: "
+            f"file {shell_word(path)}",
         ) from None
 
 
@@ -47,7 +47,7 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
         raise error(
             f"cannot be read: {reason}",
             where=where,
-            next_action=f"look at it: ls -l {shell_word(file)}",
+            next_action=f"look at it: ls -l {shell_word(path)}",
         ) from None
     if len(data) > MAX_FILE_BYTES:
         raise error(

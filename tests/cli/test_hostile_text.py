@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from hpcflow.cli.main import COMMANDS, main
+from hpcflow.terminal import escaped
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
 from tests.test_terminal import is_obeyed
@@ -33,6 +34,8 @@ EVIL = (
     "E\x1b]0;owned\x07\x1b[2J\x1b[38;5;199m\x9b1m\x85\x7f\b\t\u202e\u2066\u061c\u200b\u200d\ufeff"
     "\u2028\u2029\U000e0041\ufe0f\r\nFORGED: type this\n[red]markup[/red]"
 )
+
+IN_YAML = escaped(json.dumps(EVIL, ensure_ascii=False))
 
 #: Columns that hold words of ours, of which no other can be read.
 OURS = {"state", "cause", "framework", "removed", "path"}
@@ -188,20 +191,20 @@ def run_id(desk: Desk, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     with trained.dir.journal.open("a") as journal:
         journal.writelines(json.dumps({"at": at, **record}) + "\n" for record in records)
     (desk.folder / "hostile.yaml").write_text(
-        f"name: hostile\ncommand: [echo, {json.dumps(EVIL)}]\nproject: tests\n"
-        f"params: {{a: {json.dumps(EVIL)}}}\ntags: [{json.dumps(EVIL)}]\n"
+        f"name: hostile\ncommand: [echo, {IN_YAML}]\nproject: tests\n"
+        f"params: {{a: {IN_YAML}}}\n"
         "launch: {framework: none, launcher: none}\n"
     )
     sites = home / "sites"
     sites.mkdir(mode=0o700, parents=True, exist_ok=True)
     (sites / "hostile.yaml").write_text(
-        f"name: hostile\ndescription: {json.dumps(EVIL)}\nscheduler: local\n"
-        f"has_accounting: false\nhosts: [{json.dumps(EVIL)}]\nscratch: {{path: /tmp/x}}\n"
-        f"variables: {{A: {json.dumps(EVIL)}}}\n"
+        f"name: hostile\ndescription: {IN_YAML}\nscheduler: local\n"
+        f"has_accounting: false\nscratch: {{path: /tmp/x}}\n"
+        f"variables: {{A: {IN_YAML}}}\n"
         "partitions: {local: {cpus_per_node: machine, nodes_max: 1, description: "
-        f"{json.dumps(EVIL)}}}}}\n"
+        f"{IN_YAML}}}}}\n"
     )
-    (sites / "broken.yaml").write_text(f"{json.dumps(EVIL)}: 1\n")
+    (sites / "broken.yaml").write_text(f"{IN_YAML}: 1\n")
     (sites / f"{EVIL.replace('/', '')}.yaml").write_text("name: x\n")
     desk.say("ledger", "rebuild")
     _write_stranger(home / "ledger.sqlite", trained.run_id)
@@ -214,10 +217,19 @@ def _write_stranger(ledger: Path, run_id: str) -> None:
         for table in ("run", "attempt", "checkpoint"):
             cursor = database.execute(f"select * from {table} where run_id = ?", (run_id,))
             names = [column[0] for column in cursor.description]
+            marks = ", ".join("?" * len(names))
             for row in cursor.fetchall():
-                values = [_hostile(name, value) for name, value in zip(names, row, strict=True)]
-                marks = ", ".join("?" * len(values))
-                database.execute(f"insert into {table} values ({marks})", values)
+                named = dict(zip(names, row, strict=True))
+                other = {name: _hostile(name, value) for name, value in named.items()}
+                # And one that is said to be an own one.
+                mine = {**other, "run_id": f"mine{EVIL}"}
+                if "user_name" in named:
+                    mine["user_name"] = named["user_name"]
+                for values in (other, mine):
+                    database.execute(
+                        f"insert into {table} values ({marks})",
+                        list(values.values()),
+                    )
 
 
 def _hostile(name: str, value: Any) -> Any:
@@ -238,12 +250,17 @@ def _hostile(name: str, value: Any) -> Any:
 
 def test_no_command_shows_what_a_terminal_obeys(run_id: str) -> None:
     terminal = Terminal()
-    seen = 0
+    shows: set[str] = set()
     for line in LINES:
         shown = terminal.type(*(run_id if word == RUN else word for word in line))
         require_harmless(shown, has_lines=line[0] in PASSED_ON)
-        seen += "owned" in shown
-    assert seen > 30, "the hostile text was not shown at all"
+        if "owned" in shown:
+            shows |= {line[0], " ".join(line[:2])}
+    # Else this would prove nothing.
+    assert shows >= {
+        *("ls", "show", "history", "logs", "render", "run", "ledger check", "site list"),
+        *("site show", "cost report", "cost showback", "efficiency --by", "budget show"),
+    }
 
 
 def test_every_command_is_tried() -> None:
