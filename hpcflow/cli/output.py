@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
-from hpcflow.model.secret import redact
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
@@ -54,6 +53,8 @@ def print_json(value: Any) -> None:
 
 def error_json(error: HpcflowError) -> dict[str, Any]:
     """An error as scripts get it."""
+    from hpcflow.model.secret import redact
+
     place = error.where or Where()
     return {
         "kind": type(error).__name__,
@@ -69,6 +70,8 @@ def error_json(error: HpcflowError) -> dict[str, Any]:
 
 def say_error(error: HpcflowError) -> None:
     """An error as people get it, on stderr."""
+    from hpcflow.model.secret import redact
+
     echo("error: ", fg="red", bold=True, nl=False, err=True)
     echo_message(redact(str(error)), err=True)
 
