@@ -39,6 +39,8 @@ def command(run: str, as_json: bool) -> int:
     session.refresh()
     detail = session.detail(run_id)
     queued = _queued(detail.attempts)
+    if (detail.run.next_action or "").startswith("cancelled"):
+        queued = None  # it is not to run any more
     wait = _wait(session, detail, queued) if queued is not None else None
     unsent = None if wait is not None else _unsent(session, detail, queued)
     if as_json:

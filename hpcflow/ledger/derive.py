@@ -255,6 +255,8 @@ def _next(
     """What is to come of a run that waits, and not before when."""
     if _is_standby_due(wishes, state, executed):
         return STANDBY_DUE, None
+    if "cancel_requested_at" in wishes and state in _LIVE.values():
+        return "cancelled: its job has not ended yet", None
     if "held_at" in wishes and not state.is_final:
         return "held", None
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):

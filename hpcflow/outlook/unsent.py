@@ -15,6 +15,7 @@ from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
 from hpcflow.model.state import DISTRUST_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
+from hpcflow.model.wishes import is_cancelled
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
@@ -56,6 +57,9 @@ def explain_unsent(
 def _explained(
     run: RunView, last: AttemptView | None, records: Sequence[JournalRecord], now: datetime
 ) -> tuple[str, datetime | None, str]:
+    if run.state in (RunState.QUEUED, RunState.RUNNING) and last and is_cancelled(records):
+        words = f"it was cancelled, and its job {last.job_id} has not ended yet"
+        return words, None, "if it does not end soon: hpcflow cancel {run}"
     if run.state is RunState.RUNNING and last is not None:
         return _runs(last, now), None, "follow it: hpcflow logs --follow {run}"
     if run.state is RunState.SUBMITTING:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import SchedulerError, SubmissionDelayed, SubmissionRefused
+from hpcflow.launch.cancel import wish_to_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Held, Released
 from hpcflow.outlook.unsent import Unsent, explain_unsent
@@ -50,6 +51,17 @@ def test_a_run_that_runs_says_since_when_and_where(desk: Watched) -> None:
         f"it runs since 2026-03-01 00:00:00 UTC, for 1m 30s, as job {launched.job_id} on n1"
     )
     assert told.to_try == (f"follow it: hpcflow logs --follow {launched.run_id}",)
+
+
+def test_a_cancel_that_was_killed_before_the_job_ended_is_told(desk: Watched) -> None:
+    launched = desk.launch()
+    run_dir = RunDir(launched.run_dir)
+    wish_to_cancel(run_dir, settings=desk.settings, clock=desk.clock)
+    desk.look()
+    told = why(desk, launched.run_id)
+    assert told.words == f"it was cancelled, and its job {launched.job_id} has not ended yet"
+    assert told.to_try == (f"if it does not end soon: hpcflow cancel {launched.run_id}",)
+    assert desk.seen(launched.run_id).run.next_action == "cancelled: its job has not ended yet"
 
 
 def test_a_job_that_did_not_trust_its_run_directory_is_explained(desk: Watched) -> None:

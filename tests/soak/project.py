@@ -16,6 +16,7 @@ from typing import Final
 from hpcflow.cli.main import COMMANDS, main
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import list_runs
+from hpcflow.testing.cluster import poll
 from hpcflow.testing.stand_in import Job, StandIn, pass_five_minutes
 from tests.runtime.published import publish
 from tests.soak.worker import Ended, in_child
@@ -84,9 +85,13 @@ class Project:
 
     def reset(self) -> None:
         """Put it back as it was."""
-        subprocess.run(["chmod", "-R", "u+rwX", str(self.folder)], check=False, capture_output=True)
-        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+        poll(self._remove, 60, "what a daemon has started lets the project go")
         subprocess.run(["cp", "-a", str(self._first), str(self.folder)], check=True)
+
+    def _remove(self) -> bool:
+        subprocess.run(["chmod", "-R", "u+rwX", str(self.folder)], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", str(self.folder)], check=False, capture_output=True)
+        return not self.folder.exists()
 
     def say(
         self,

@@ -84,11 +84,12 @@ def _is(role: str, *wanted: tuple[str, int]) -> Complaints:
 
 
 def _not_half_cancelled(role: str, *unchanged: tuple[str, int]) -> Complaints:
-    """Cancelled, with its file and without a job; or as it was, without its file."""
+    """Cancelled and without a job; or it says that its job has not ended; or as it was."""
 
     def complaints(project: Project) -> list[str]:
         seen, has_file = _seen(project, role), project.run_dir(role).cancel.exists()
-        if seen == ("cancelled", 0) or (seen in unchanged and not has_file):
+        says_so = "was cancelled, and its job" in project.say("why", project.runs[role]).text
+        if seen == ("cancelled", 0) or says_so or (seen in unchanged and not has_file):
             return []
         return [f"{role} is {seen[0]} with {seen[1]} jobs, its file `cancel` {has_file}"]
 
