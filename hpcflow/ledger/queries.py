@@ -354,7 +354,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     The newest first: there may be old ones of which nobody can write a bill any more.
     """
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
-    is_due = "(bill_due_at <= ? OR bill_due_at > ?)"
+    is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
     where = f"{is_due} AND {_OF_USER} ORDER BY bill_due_at DESC LIMIT ?"
     with connection.transaction(write=False):
