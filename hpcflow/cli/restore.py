@@ -230,8 +230,34 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     files = f"{outcome.files} small file{'' if outcome.files == 1 else 's'}"
     echo(f"{outcome.run_id}: {what} and {files} from {outcome.url}")
     echo(f"  {outcome.run_dir.path}")
-    if is_move:
-        echo(f"  → go on with it here: hpcflow resume {outcome.run_id}", err=True)
+    if is_move or outcome.is_unknown:
+        _say_what_would_run(outcome)
+        next_action = f"see that this is what you want, then: hpcflow resume {outcome.run_id}"
+        echo(f"  → {next_action}", err=True)
+
+
+def _say_what_would_run(outcome: Outcome) -> None:
+    """It comes from the store, and whoever may write there may have changed it."""
+    import shlex
+
+    from hpcflow.storage.rundir import read_run
+
+    run = read_run(outcome.run_dir)
+    environment = run.spec.environment
+    container = environment.container
+    echo("  it is held, for what it runs comes from the store:")
+    for what, value in (
+        ("command", shlex.join([*run.spec.program, *run.spec.args])),
+        ("working dir", run.working_dir),
+        ("modules", " ".join(environment.modules)),
+        ("venv", environment.venv),
+        ("conda", environment.conda),
+        ("container", container.image if container is not None else None),
+        ("variables", " ".join(f"{k}={v}" for k, v in sorted(environment.variables.items()))),
+        ("secrets", " ".join(f"{k}={v}" for k, v in sorted(environment.secrets.items()))),
+    ):
+        if value:
+            echo(f"    {what}: {safe(value)}")
 
 
 def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:
@@ -241,6 +267,7 @@ def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:
         "url": outcome.url,
         "is_new": outcome.is_new,
         "is_from_elsewhere": is_move,
+        "is_unknown": outcome.is_unknown,
         "checkpoints": sorted(outcome.checkpoints),
         "skipped": {str(step): why for step, why in outcome.skipped.items()},
         "files": outcome.files,

@@ -58,6 +58,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage import journal
+    from hpcflow.storage.frozen import keep_frozen
     from hpcflow.storage.locks import submit_lock
     from hpcflow.storage.unread import mark_unread
 
@@ -72,6 +73,8 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         mark_unread(session.settings.home, run_dir)
         if record is Held:
             _end_standby(session, run_dir, lock)
+        else:  # whoever says it has seen what it executes
+            keep_frozen(session.settings.home, run_dir)
         journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
 
 

@@ -23,6 +23,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error
+from hpcflow.storage.frozen import keep_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
@@ -135,6 +136,7 @@ def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
     and each of its jobs would leave at once.
     """
     mark_unread(settings.home, run_dir)
+    keep_frozen(settings.home, run_dir)  # whoever says it has seen what it executes
     try:
         run_dir.cancel.unlink(missing_ok=True)
     except OSError as error:

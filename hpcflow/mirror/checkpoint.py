@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -89,7 +89,7 @@ def read_local(path: Path) -> Local:
         raise DamagedError(f"{path / MANIFEST} cannot be read: {error}") from error
     try:
         manifest = parse_manifest(data)
-        files = {name: (_size(said), _sha256(said)) for name, said in manifest["files"].items()}
+        files = files_of(manifest)
         if manifest["train_step"] != int(path.name) or not all(map(_is_plain, files)):
             raise ValueError("of another checkpoint")
     except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -311,6 +311,15 @@ class _Sending:
             train_step=self._local.train_step,
             **facts,
         )
+
+
+def files_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
+    """The files of a manifest: name -> size in bytes and SHA-256.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is none of ours.
+    """
+    return {name: (_size(said), _sha256(said)) for name, said in manifest["files"].items()}
 
 
 def _size(said: Any) -> int:

@@ -10,13 +10,13 @@ it was taken from, and may follow that one there. So of all places that a run ev
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
-from hpcflow.storage.files import read_file, storage_error
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
+from hpcflow.storage.files import JsonError, parse_json, read_file, read_object, storage_error
 from hpcflow.storage.layout import RunDir
 
 
@@ -35,8 +35,8 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
         return False
     try:
-        there = json.loads(remote.read(name))
-    except (MissingObjectError, ValueError, RecursionError):
+        there = parse_json(remote.read(name))
+    except (MissingObjectError, JsonError):
         return False
     here = _frozen(run_dir)
     if _place(there) in (_place(here), here.get("place_before")):
@@ -61,7 +61,7 @@ def require_no_less(run_dir: RunDir, remote: Remote) -> None:
     if name not in remote.names(name):
         return
     try:
-        said = remote.read(name)
+        said = remote.read(name, MAX_LINES_FILE_BYTES)
     except MissingObjectError:
         return
     if not _journal(run_dir).startswith(said[: said.rfind(b"\n") + 1]):
@@ -82,10 +82,10 @@ def _journal(run_dir: RunDir) -> bytes:
 
 def _frozen(run_dir: RunDir) -> dict[str, Any]:
     try:
-        return dict(json.loads(read_file(run_dir.run_json)))
+        return read_object(run_dir.run_json)
     except OSError as error:
         raise storage_error("read", run_dir.run_json, error) from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except JsonError as error:
         raise StorageError(f"{run_dir.run_json} is damaged: {error}") from error
 
 

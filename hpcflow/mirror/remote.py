@@ -17,8 +17,8 @@ from typing import Final
 from hpcflow.errors import MirrorError
 from hpcflow.storage.files import write_durably
 
-#: What is asked for with :meth:`Remote.read` is small: a spec, a journal, a manifest.
-MAX_READ_BYTES: Final = 1 << 30
+#: What is asked for with :meth:`Remote.read` is small: a spec, a manifest.
+MAX_READ_BYTES: Final = 64 << 20
 #: What is in memory at once of what is streamed, where a store gives only whole ranges.
 _STREAMED_BYTES: Final = 8 << 20
 
@@ -236,15 +236,19 @@ class Remote(ABC):
         """Whether there is an object ``name``."""
         return self.stat(name) is not None
 
-    def read(self, name: str) -> bytes:
-        """All of a small object.
+    def read(self, name: str, most_bytes: int = MAX_READ_BYTES) -> bytes:
+        """All of a small object; of a large one nothing.
 
         Raises:
             MissingObjectError: it does not exist.
+            MirrorError: it has more than ``most_bytes``.
         """
-        data = self.read_range(name, 0, MAX_READ_BYTES + 1)
-        if len(data) > MAX_READ_BYTES:
-            raise MirrorError(f"{self.url_of(name)} is too large to be read at once")
+        data = self.read_range(name, 0, most_bytes + 1)
+        if len(data) > most_bytes:
+            raise MirrorError(
+                f"{self.url_of(name)} is too large to be one of ours",
+                next_action="see who wrote it there",
+            )
         return data
 
     def get(self, name: str, path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, MissingObjectError
+from hpcflow.mirror.checkpoint import files_of
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import FAILED, READ, record
 from hpcflow.mirror.remote import Entry, Remote
@@ -16,6 +16,7 @@ from hpcflow.mirror.small_files import forget_lost
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run, survey
 from hpcflow.runtime.checksum import Checksum
+from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.unread import mark_unread
 
@@ -119,14 +120,18 @@ def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -
         return {MANIFEST: "its manifest is gone"}
     if hashlib.sha256(manifest).hexdigest() != manifest_sha256:
         return {MANIFEST: "its manifest is another one"}
+    try:
+        files = files_of(parse_manifest(manifest))
+    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return {MANIFEST: f"its manifest is none: {error}"}
     there, wrong = remote.names(folder), {}
-    for name, said in json.loads(manifest)["files"].items():
+    for name, (size_bytes, sha256) in files.items():
         entry = there.get(folder + name)
         if entry is None:
             wrong[name] = f"{name} is gone"
-        elif entry.size_bytes != said["size_bytes"]:
-            wrong[name] = f"{name} has {entry.size_bytes} bytes, not {said['size_bytes']}"
-        elif store.sha256(folder + name, entry, said["sha256"], reads=reads) != said["sha256"]:
+        elif entry.size_bytes != size_bytes:
+            wrong[name] = f"{name} has {entry.size_bytes} bytes, not {size_bytes}"
+        elif store.sha256(folder + name, entry, sha256, reads=reads) != sha256:
             wrong[name] = f"{name} is another file of the same size"
     return wrong
 

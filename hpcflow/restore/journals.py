@@ -184,6 +184,15 @@ def is_at_rest(records: Sequence[JournalRecord]) -> bool:
     return bool(said) and isinstance(said[-1], (CancelRequested, Held))
 
 
+def waits_for_person(records: Iterable[JournalRecord]) -> bool:
+    """Whether the last wish is that nothing is sent. What else the journal says of its end, whoever
+    wrote it may have made up."""
+    wishes = [
+        each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
+    ]
+    return bool(wishes) and isinstance(wishes[-1], (CancelRequested, Held))
+
+
 def last_job(records: Iterable[JournalRecord]) -> int:
     """The number of the last attempt that was a job; 0 before the first."""
     return max((each.attempt for each in records if isinstance(each, Submitted)), default=0)

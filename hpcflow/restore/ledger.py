@@ -174,7 +174,7 @@ class _Batch:
             for name in names:
                 path = run_dir.path / name
                 path.unlink(missing_ok=True)
-                write_durably(path, self._remote.read(there.name(name)))
+                write_durably(path, self._remote.read(there.name(name), _MAX_EVENTS_BYTES))
         return run_dir
 
     def _linked(self, run_id: str) -> RunDir | None:

@@ -102,7 +102,7 @@ def place_on(
     """
     again = f"hpcflow restore --from {shell_word(url)}"
     try:
-        spec = change_spec(run.spec, overrides)
+        spec = change_spec(_named_mirror(run.spec, url), overrides)
         placement = place(spec, site)
     except SpecError as error:
         error.next_action = (
@@ -133,6 +133,16 @@ def place_on(
         }
     )
     return Place(RunDir(final), moved(here, run), run)
+
+
+def _named_mirror(spec: RunSpec, url: str) -> RunSpec:
+    """``spec`` from a store, which says nothing of where anything is sent from here.
+
+    A run that named a store of its own goes on with the one that its restorer has named.
+    """
+    if spec.mirror in (None, "never"):
+        return spec.model_copy(update={"mirror": None})
+    return spec.model_copy(update={"mirror": url.rpartition("/")[0]})
 
 
 def _mirror(

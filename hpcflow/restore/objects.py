@@ -13,6 +13,7 @@ from typing import Final
 
 from hpcflow.mirror.layout import MANIFEST, RUN_JSON
 from hpcflow.mirror.remote import Entry
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 
 JOURNAL: Final = "journal.jsonl"
 _MAX_NAME_BYTES: Final = 255  # of Linux
@@ -26,6 +27,10 @@ _WANTED: Final = re.compile(
     re.ASCII | re.DOTALL,
 )
 _OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re.ASCII | re.DOTALL)
+#: What is read line by line, or as a whole, when it is here.
+_LIMITED: Final = re.compile(
+    r"mirror\.jsonl|attempts/\d+/(?:job\.sbatch|events\.jsonl|claim)", re.ASCII
+)
 CLAIM: Final = re.compile(r"attempts/(\d{4,6})/claim", re.ASCII)
 EVENTS: Final = re.compile(r"attempts/(\d{4,6})/events\.jsonl", re.ASCII)
 
@@ -61,7 +66,10 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
         elif why_unsafe(name) is not None:
             refused.append(repr(name)[:200])
         elif _WANTED.fullmatch(name):
-            small[name] = entry
+            if (limit := _LIMITED.fullmatch(name)) and entry.size_bytes > MAX_LINES_FILE_BYTES:
+                refused.append(f"{limit[0]!r}, which is too large to be one of ours")
+            else:
+                small[name] = entry
     impossible = below_files(small)
     refused += [repr(name)[:200] for name in sorted(impossible)]
     small = {name: entry for name, entry in small.items() if name not in impossible}

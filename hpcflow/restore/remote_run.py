@@ -77,7 +77,13 @@ class RemoteRun:
         """
         begin = len(self.run_id) + 1
         listed = self.remote.names(f"{self.run_id}/")
-        return sort_out({name[begin:]: entry for name, entry in listed.items()})
+        objects = sort_out({name[begin:]: entry for name, entry in listed.items()})
+        objects.refused.extend(
+            repr(name[begin:])[:200]
+            for name in sorted(self.remote.left_out)
+            if name.startswith(f"{self.run_id}/")
+        )
+        return objects
 
     @cached_property
     def run(self) -> Run:
@@ -168,10 +174,7 @@ class RemoteRun:
         return self.objects.small[name]
 
     def _read(self, name: str, most_bytes: int) -> bytes:
-        data = self.remote.read_range(self.name(name), 0, most_bytes + 1)
-        if len(data) > most_bytes:
-            raise self.too_large(name)
-        return data
+        return self.remote.read(self.name(name), most_bytes)
 
     def too_large(self, name: str) -> MirrorError:
         """The error about the file ``name``, which is larger than any that hpcflow writes."""

@@ -38,6 +38,7 @@ from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.frozen import is_frozen_as, keep_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_cancelled
@@ -76,6 +77,8 @@ class Outcome:
         left: names of files here that the mirror has otherwise; they were left.
         refused: names in the store that no file may have.
         newest: train step of the newest checkpoint that is here now; None without one.
+        is_unknown: what it executes was taken from the store, and is not what was frozen here, or a
+            person has said ``hpcflow resume`` to: so it waits for a person.
     """
 
     run_id: str
@@ -88,6 +91,7 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     newest: int | None = None
+    is_unknown: bool = False
 
     @property
     def is_nothing(self) -> bool:
@@ -129,6 +133,8 @@ def restore(
         work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
         outcome = work.do(which, says_so=says_so)
         link_run(settings.home, place.run_dir.path)
+        if work.is_known:  # the same, as this version writes it
+            keep_frozen(settings.home, place.run_dir)
         staged.remove()
         return outcome
 
@@ -170,6 +176,7 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
+        self.is_known = False
         self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
@@ -301,7 +308,7 @@ class _Restoring:
         if is_cancelled(self._settings.home, self._remote.run_id):
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
         if not self._place.is_move:
-            return new
+            return new + self._held_unless_known([*records, *new])
         now, before = self._clock.now(), self._place.before
         staged = RunDir(self._staged.run)
 
@@ -317,9 +324,23 @@ class _Restoring:
             ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
-        if not journals.is_at_rest([*records, *new]):
+        if not journals.waits_for_person([*records, *new]):
             new.append(Held(at=now, by=self._settings.user))
         return new
+
+    def _held_unless_known(self, records: list[JournalRecord]) -> list[JournalRecord]:
+        """Where what the run executes comes from the store, a person has to see it first, unless it
+        is what was frozen here."""
+        home, run_id = self._settings.home, self._remote.run_id
+        if local.frozen(self._run_dir) is not None:
+            return []
+        self.is_known = is_frozen_as(home, run_id, self._remote.run_json)
+        if self.is_known:
+            return []
+        self._outcome.is_unknown = True
+        if journals.waits_for_person(records):
+            return []
+        return [Held(at=self._clock.now(), by=self._settings.user)]
 
     def _is_less_than(self, known: Known) -> bool:
         """Whether the journal here is shorter than what the ledger has read of it."""

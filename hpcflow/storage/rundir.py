@@ -28,6 +28,7 @@ from hpcflow.storage.files import (
     storage_error,
     write_new,
 )
+from hpcflow.storage.frozen import keep_frozen
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.runs import find_run, list_runs
@@ -101,6 +102,7 @@ def create_run(
         if isinstance(error, OSError):
             raise _scratch_error(final, error) from error
         raise
+    keep_frozen(home, RunDir(final))
     return RunDir(final)
 
 
@@ -245,6 +247,7 @@ def discard_run(run_dir: RunDir, home: Home) -> None:
         with suppress(FileNotFoundError):
             shutil.rmtree(run_dir.path)
         (home.runs / run_dir.path.name).unlink(missing_ok=True)
+        (home.frozen / run_dir.path.name).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error("delete", run_dir.path, error) from error
 
