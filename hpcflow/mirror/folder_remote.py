@@ -136,14 +136,10 @@ class FolderRemote(Remote):
         def read(root: int) -> bytes:
             with _folder_of(root, name) as (folder, last):
                 descriptor = open_regular(last, within=folder, any_owner=True)
-            with os.fdopen(descriptor, "rb", buffering=0) as file:
-                size_bytes = os.fstat(descriptor).st_size
-                file.seek(begin)
-                data = bytearray(max(0, min(end, size_bytes) - begin))
-                at = memoryview(data)
-                while at and (count := file.readinto(at)):
-                    at = at[count:]
-                return bytes(data[: len(data) - len(at)])
+            try:
+                return _read(descriptor, begin, min(end, os.fstat(descriptor).st_size))
+            finally:
+                os.close(descriptor)
 
         return self._call("read", name, read) if end > begin else b""
 
@@ -377,6 +373,18 @@ def _open_folder(part: str, above: int, stack: ExitStack) -> int:
         raise _NoFolderError(errno.ENOTDIR, f"{part} is a link or a file, no folder") from None
     stack.callback(os.close, descriptor)
     return descriptor
+
+
+def _read(descriptor: int, begin: int, end: int) -> bytes:
+    if end <= begin:
+        return b""
+    data = os.pread(descriptor, end - begin, begin)
+    while begin + len(data) < end:  # a network file system; or it was cut meanwhile
+        more = os.pread(descriptor, end - begin - len(data), begin + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _write(descriptor: int, data: _Data) -> None:

@@ -21,15 +21,19 @@ def keep_frozen(home: Home, run_dir: RunDir) -> None:
     """Remember what is frozen of a run now. Where that fails, or a crash cuts it, it is only not
     known later: so it is not put on the disk, which takes long."""
     with suppress(OSError):
-        digest = hashlib.sha256(read_file(run_dir.run_json)).hexdigest().encode()
         home.frozen.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        path = home.frozen / run_dir.path.name
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, FILE_MODE)
-        try:
-            os.write(descriptor, digest)
-        finally:
-            os.close(descriptor)
+        write_frozen(home, run_dir)
+
+
+def write_frozen(home: Home, run_dir: RunDir) -> None:
+    """The same, in a folder that is there. ``OSError`` as it comes."""
+    digest = hashlib.sha256(read_file(run_dir.run_json)).hexdigest().encode()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
+    try:
+        os.write(descriptor, digest)
+    finally:
+        os.close(descriptor)
 
 
 def is_frozen_as(home: Home, run_id: str, data: bytes) -> bool:

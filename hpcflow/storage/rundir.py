@@ -28,7 +28,7 @@ from hpcflow.storage.files import (
     storage_error,
     write_new,
 )
-from hpcflow.storage.frozen import keep_frozen
+from hpcflow.storage.frozen import write_frozen
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.runs import find_run, list_runs
@@ -81,7 +81,6 @@ def create_run(
     """
     final = Path(run.run_dir)
     half = final.parent / f".{run.run_id}.{secrets.token_hex(4)}.tmp"
-    link = home.runs / run.run_id
     undo: list[Callable[[], object]] = []
     try:
         make_folders(final.parent, undo)
@@ -94,7 +93,7 @@ def create_run(
         half.rename(final)
         undo.append(partial(shutil.rmtree, final))
         fsync_folder(final.parent)
-        _enter(link, final, undo)
+        _enter(home, final, undo)
     except BaseException as error:
         for step in reversed(undo):
             with suppress(OSError):
@@ -102,7 +101,6 @@ def create_run(
         if isinstance(error, OSError):
             raise _scratch_error(final, error) from error
         raise
-    keep_frozen(home, RunDir(final))
     return RunDir(final)
 
 
@@ -160,13 +158,17 @@ def link_run(home: Home, final: Path) -> None:
         raise _home_error(home.runs, error) from error
 
 
-def _enter(link: Path, final: Path, undo: list[Callable[[], object]]) -> None:
+def _enter(home: Home, final: Path, undo: list[Callable[[], object]]) -> None:
     """Let the home know the run.
 
     Raises:
         ScratchError: the home is full, read-only, not a folder.
     """
+    link, known = home.runs / final.name, home.frozen / final.name
     try:
+        make_folders(known.parent, undo)
+        undo.append(partial(known.unlink, missing_ok=True))
+        write_frozen(home, RunDir(final))
         make_folders(link.parent, undo)
         link.symlink_to(final)
         undo.append(link.unlink)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import MirrorError
+from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Ended, Held, Resumed
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause
+from hpcflow.restore.ledger import rebuild_from
 from hpcflow.restore.request import Changes, of_elsewhere
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -205,3 +208,22 @@ def test_nothing_of_a_hostile_folder_reaches_the_run(
         if each.is_file() and not each.is_symlink() and each.read_bytes() == b"private"
     ]
     assert copies == []
+
+
+def test_a_bucket_that_the_ledger_was_made_from_makes_nothing_run(owner: Owner) -> None:
+    """The home is lost, and somebody has put another command, and another bucket, into this one."""
+    run_dir = owner.mirrored(100)
+    change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
+    shutil.rmtree(owner.folder / "scratch")
+    shutil.rmtree(owner.settings.home.path)
+    owner.settings.home.path.mkdir(mode=0o700)
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
+    run_dir.path.parent.mkdir(parents=True)
+    owner.tick()
+    owner.restores_for_the_daemon()
+    for _ in range(3):
+        assert owner.tick().sent == {}
+        owner.clock.advance(3600)
+    assert any(isinstance(each, Held) for each in journal.read(run_dir))
+    assert owner.alive() == []
