@@ -36,6 +36,7 @@ _COMMANDS: Final = (
     "restore RUN", "resume RUN", "cancel RUN", "budget ls", "budget set project:vision --hard 900",
     "scratch", "checkpoint ls RUN", "ledger rebuild", "sweep tick", "history RUN",
 )  # fmt: skip
+_WORKING_DIR: Final = "code"
 Planted = Mapping[str, str]
 Plant = Callable[[Path, Try], Planted]
 
@@ -173,6 +174,8 @@ def _exchange(shared: Path, dice: Random, targets: Sequence[Path]) -> None:
     while True:
         for root, folders, files in os.walk(shared):
             for name in (*folders, *files):
+                if name == _WORKING_DIR:  # where nobody could begin a command
+                    continue
                 path = f"{root}/{name}"
                 with suppress(OSError):
                     os.rename(path, f"{path}~")  # noqa: PTH104 - fast
@@ -254,7 +257,7 @@ def _tmp(shared: Path, this: Try) -> Planted:
 
 def _working_dir(shared: Path, _: Try) -> Planted:
     """has modules and a repository in the working directory"""
-    place = shared / "code"
+    place = shared / _WORKING_DIR
     (place / ".git").mkdir(parents=True)
     for name in _MODULES:
         (place / f"{name}.py").write_text(_code(shared))
