@@ -21,7 +21,7 @@ from hpcflow.cli.arguments import (
 )
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import InputError, NotFoundError, StorageError, Where
+from hpcflow.errors import InputError, NotFoundError, StorageError, Where, shell_word
 from hpcflow.model.units import format_bytes
 from hpcflow.terminal import echo, progress, safe
 
@@ -238,7 +238,6 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
 
 def _say_what_would_run(outcome: Outcome) -> None:
     """It comes from the store, and whoever may write there may have changed it."""
-    import shlex
 
     from hpcflow.storage.rundir import read_run
 
@@ -247,7 +246,7 @@ def _say_what_would_run(outcome: Outcome) -> None:
     container = environment.container
     echo("  it is held, for what it runs comes from the store:")
     for what, value in (
-        ("command", shlex.join([*run.spec.program, *run.spec.args])),
+        ("command", " ".join(map(shell_word, [*run.spec.program, *run.spec.args]))),
         ("working dir", run.working_dir),
         ("modules", " ".join(environment.modules)),
         ("venv", environment.venv),
