@@ -52,7 +52,7 @@ cluster-down: ## stop the development cluster
 bench: packages .venv/.dev-ready ## measure the performance goals
 	$(BIN)/python -m tests.benchmarks
 
-soak: packages .venv/.dev-ready ## the long proofs: thousands of damaged files and kills, an hour or two
+soak: packages .venv/.dev-ready ## run the soak tests: thousands of damaged files and kills, an hour or two
 	$(BIN)/python -m tests.soak
 
 docs: .venv/.dev-ready ## write the generated parts of docs/
