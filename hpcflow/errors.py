@@ -63,7 +63,7 @@ class HpcflowError(Exception):
         next_action: str | None = None,
         lines: Sequence[str] = (),
     ) -> None:
-        """``lines`` are a list below the message, such as the problems of a file."""
+        """``lines`` is a list to print below the message, such as the problems of a file."""
         super().__init__(message)
         self.message = listed(message, lines) if lines else message
         self.has_lines = bool(lines)
@@ -73,9 +73,9 @@ class HpcflowError(Exception):
         self.details: dict[str, object] = {}
 
     def __str__(self) -> str:
-        """One text: ``file:line, key: message`` and, on a line of its own, what to do next.
+        """Return ``file:line, key: message`` and, on the next line, the next action.
 
-        A line end within one of these is somebody's name, and makes no line.
+        A line end within one of these comes from untrusted input, and is escaped.
         """
         head = f"{safe(str(self.where))}: " if self.where and str(self.where) else ""
         message = self.message if self.has_lines else safe(self.message)
@@ -84,7 +84,7 @@ class HpcflowError(Exception):
 
 
 def listed(message: str, lines: Iterable[str]) -> str:
-    """``message`` with a list below it: the one way to make a text of several lines."""
+    """Return ``message`` with a list below it. Every message of several lines is made here."""
     return "\n  ".join(map(safe, (message, *lines)))
 
 
@@ -225,10 +225,10 @@ class SubmissionInDoubt(SchedulerError):
 
 
 def shell_word(name: object) -> str:
-    """A name, a path or a URL as one word of a command that a person is to type into bash or zsh.
+    """Quote a name, a path or a URL for a command that a person types into bash or zsh.
 
-    What a terminal would obey, or would not show, is written as ``$'\\x1b'``: the word means the
-    same file, and can be copied from the screen.
+    Control and invisible characters become ``$'\\x1b'``: the word names the same file, and can be
+    copied from the screen.
     """
     text = str(name)
     if safe(text) == text:

@@ -159,15 +159,15 @@ def _require_private(home: Path) -> None:
 
 
 def _require_safe_way(path: Path) -> None:
-    """Refuse a home that others could replace as a whole, and a config.yaml that they may write.
+    """Refuse a home that other users could replace, and a config.yaml that they can write.
 
     Raises:
-        InputError: others own, or may write in, a folder that leads to ``path``, or itself.
+        InputError: another user owns or can write to ``path`` or a directory on the path to it.
     """
     try:
         weak = weak_point(path)
     except OSError:
-        return  # a message when it is used
+        return  # reported when the home is used
     if weak is None:
         return
     folder = shell_word(weak.folder)

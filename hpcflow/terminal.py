@@ -1,9 +1,8 @@
-"""The one place through which text for a terminal goes.
+"""Print text safely: every line, table, progress bar, question and error of hpcflow.
 
-Whatever hpcflow prints comes from here: lines, tables, progress, questions, errors. Text is made
-safe first (:mod:`hpcflow.runtime.safe_text`) and styled afterwards, so the only escape sequences in
-the output are our own. A character that the output's encoding lacks becomes ``?``.
-``tests/test_terminal.py`` holds that nothing else prints.
+Text is escaped first (:mod:`hpcflow.runtime.safe_text`) and styled afterwards. So all escape
+sequences in the output are hpcflow's own. A character that the output's encoding lacks becomes
+``?``. ``tests/test_terminal.py`` checks that no other module prints.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Styled:
-    """A part of a line that has a colour."""
+    """A part of a line with its own style."""
 
     text: str
     fg: str | None = None
@@ -74,10 +73,10 @@ def echo(
     nl: bool = True,
     err: bool = False,
 ) -> None:
-    """Print one line: whatever is in its parts, no second one comes of it.
+    """Print one line; line ends within its parts are escaped.
 
     Args:
-        fg, bold, dim: how those parts look that are plain text.
+        fg, bold, dim: the style of the parts that are plain text.
     """
     said = ""
     for part in parts:
@@ -91,30 +90,30 @@ def echo(
 
 
 def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
-    """Print text of several lines; its line ends and tabs are meant."""
+    """Print text of several lines; keep its line ends and tabs."""
     _print(safe_lines(text), nl=nl, err=err)
 
 
 def echo_message(text: str, *, fg: str | None = None, err: bool = False) -> None:
-    """Print a message, maybe with a list or a next step below it, which is set in by two spaces."""
+    """Print a message and the list or next action below it, which two spaces indent."""
     said = "\n  ".join(map(safe, text.split("\n  ")))
     _print(said if fg is None else _style(said, fg, None, None), nl=True, err=err)
 
 
 def echo_as_is(text: str) -> None:
-    """Print text that a file or a program is to get byte by byte; only a terminal gets it safe."""
+    """Print text unchanged to a file or a pipe, and escaped to a terminal."""
     passage = Passage()
     passage.write(text.encode(errors="backslashreplace"))
     passage.close()
 
 
 def echo_json(value: object, *, indent: int | None = None) -> None:
-    """Print a JSON document in ASCII, without anything that a terminal obeys."""
+    """Print a JSON document in ASCII, without control characters."""
     _print(escaped(json.dumps(value, indent=indent)), nl=True, err=False)
 
 
 def escaped(text: str) -> str:
-    """JSON or YAML that shows, as ``\\uXXXX``, each character of its strings that is not safe."""
+    """Write each unsafe character of JSON or YAML as ``\\uXXXX``."""
     if text.isascii() and text.isprintable():
         return text
     shown = (char if char == "\n" or safe(char) == char else _escape(char) for char in text)
@@ -122,15 +121,15 @@ def escaped(text: str) -> str:
 
 
 def ask(question: str) -> bool:
-    """Ask a person; no answer is a no."""
+    """Ask a yes-or-no question; the default is no."""
     return click.confirm(_encodable(safe(question), sys.stdout))
 
 
 class Passage:
-    """Bytes on their way to stdout: as they are into a file or a pipe, safe onto a terminal.
+    """Copy bytes to stdout: unchanged to a file or a pipe, escaped to a terminal.
 
-    On a terminal, what sets colours or moves the cursor is left out, and a bare carriage return, as
-    progress bars print it, ends the line.
+    On a terminal, sequences that set colours or move the cursor are removed. A bare carriage
+    return, as progress bars print it, ends the line.
     """
 
     def __init__(self) -> None:
@@ -139,7 +138,7 @@ class Passage:
         self._decoder = io.IncrementalNewlineDecoder(text, translate=True)
 
     def write(self, chunk: bytes) -> None:
-        """Pass a part on; it is out when this returns."""
+        """Write a chunk and flush it."""
         if self._is_terminal:
             self._show(self._decoder.decode(chunk))
             return
@@ -148,7 +147,7 @@ class Passage:
         sys.stdout.buffer.flush()
 
     def close(self) -> None:
-        """Show what was held back: a character of which only a part has come."""
+        """Show the rest: a character that is still incomplete."""
         if self._is_terminal:
             self._show(self._decoder.decode(b"", final=True))
 
@@ -157,19 +156,19 @@ class Passage:
 
 
 def make_console(*, err: bool = False, **options: Any) -> Console:
-    """A console of rich for tables: what it prints is safe, and no text is taken for markup."""
+    """Return a rich console that escapes text and interprets no markup."""
     return _console_class()(stderr=err, markup=False, emoji=False, highlight=False, **options)
 
 
 def cell(text: str, style: str = "") -> Text:
-    """A cell of a table, on one line."""
+    """Return a table cell, on one line."""
     from rich.text import Text
 
     return Text(safe(text), style=style)
 
 
 def progress(*columns: ProgressColumn, err: bool = False, transient: bool = False) -> Progress:
-    """A progress bar of rich on a console of ours."""
+    """Return a rich progress bar on such a console."""
     from rich.progress import Progress
 
     return Progress(*columns, console=make_console(err=err), transient=transient)
@@ -177,7 +176,7 @@ def progress(*columns: ProgressColumn, err: bool = False, transient: bool = Fals
 
 @contextmanager
 def live_lines() -> Iterator[LiveLines]:
-    """Lines on a terminal that are shown anew, in their place."""
+    """Show lines on a terminal that can be replaced in place."""
     from rich.live import Live
 
     with Live(console=make_console(), auto_refresh=False) as live:
@@ -185,13 +184,13 @@ def live_lines() -> Iterator[LiveLines]:
 
 
 class LiveLines:
-    """What :func:`live_lines` yields."""
+    """Lines on a terminal; :func:`live_lines` yields one."""
 
     def __init__(self, live: Any) -> None:
         self._live = live
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Show these instead of those before."""
+        """Replace the lines that are shown."""
         from rich.text import Text
 
         shown = [
@@ -202,10 +201,10 @@ class LiveLines:
 
 
 def guard_stderr() -> None:
-    """Let what Python and its libraries say by themselves go through here, too.
+    """Escape what Python and its libraries print themselves.
 
-    These are log records that no handler takes, warnings, and the tracebacks of bugs: their texts
-    hold the names and answers that the code was at work with.
+    These are unhandled log records, warnings, and tracebacks. Their texts may contain names and
+    answers that other users wrote.
     """
     import logging
     import threading
@@ -240,7 +239,7 @@ def _show_traceback(
     echo_lines("".join(traceback.format_exception(kind, error, trace)), nl=False, err=True)
 
 
-#: A whole control sequence, as colours and cursor movements are.
+#: A complete control sequence, such as a colour or a cursor movement.
 _SEQUENCE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -276,7 +275,7 @@ def _console_class() -> type[Console]:
     from rich.segment import Segment
 
     class SafeConsole(Console):
-        """Text is made safe where it becomes a renderable, and once more where it is printed."""
+        """Escape text when it becomes a renderable, and again when it is printed."""
 
         def render_str(self, text: str, *args: Any, **options: Any) -> Text:
             return super().render_str(safe_lines(text), *args, **options)

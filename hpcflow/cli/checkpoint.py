@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
 
 
-#: So many rows a table has, and so many lines are written at once.
+#: The most rows of a table, and the lines of JSON written at once.
 _SHOWN = 1000
 
 
@@ -48,8 +48,8 @@ def ls_command(run: str, as_json: bool) -> int:
     (`verify` reads them), "torn" when they are not, "foreign" when nothing proves that hpcflow made
     it for this run.
     Below them is what has no name yet or no more: "being written", "left behind" by a kill, or "set
-    aside" for a checkpoint that came in its place. The table has the newest 1000 of the complete
-    ones; --json has all.
+    aside" for a checkpoint that came in its place. The table lists the newest 1000 complete
+    ones; --json lists all.
     """
     from hpcflow.launch.checkpoints import survey
 
@@ -239,11 +239,11 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
     words = f"{len(seen.found)} checkpoints" if len(seen.found) != 1 else "1 checkpoint"
     echo(f"{words}, {format_bytes(total)}")
     if len(seen.found) > _SHOWN or len(seen.hidden) > _SHOWN:
-        echo(f"the newest {_SHOWN} are shown, and what is not complete; all: --json")
+        echo(f"shown: the newest {_SHOWN} and the incomplete ones; list all: --json")
 
 
 def _shown(found: list[Found]) -> list[Found]:
-    """The newest, and the newest of what is not complete, in their order."""
+    """Return the newest checkpoints and the newest incomplete ones, in order."""
     from hpcflow.runtime.rule import COMPLETE
 
     older, newest = found[:-_SHOWN], found[-_SHOWN:]
@@ -303,7 +303,7 @@ def _plain(value: Found | Hidden | Rule) -> dict[str, Any]:
 
 
 def _stream_json(head: dict[str, Any], **lists: Iterator[dict[str, Any]]) -> None:
-    """``head`` with these lists as one JSON object, an entry on a line, without all in memory."""
+    """Print ``head`` and these lists as one JSON object, one entry a line, streamed."""
     echo_as_is(escaped(json.dumps(head))[:-1])
     for name, entries in lists.items():
         echo_as_is(f', "{name}": [')

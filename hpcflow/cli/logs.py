@@ -30,8 +30,7 @@ _POLLS_PER_REFRESH = 10
 def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
     """Print what RUN printed: the log of its last attempt.
 
-    A terminal gets the text without colours and control characters; a pipe or a file gets every
-    byte.
+    On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """
     session = Session()
     run_dir = session.run_dir(run, newest=True)
@@ -59,10 +58,10 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
 
 
 def _opened(log: Path) -> BinaryIO | None:
-    """The log; None while there is none.
+    """Open the log; None if it does not exist yet.
 
     Raises:
-        StorageError: it cannot be read, or is anything but a log of this user.
+        StorageError: the log cannot be read, or is not a regular file of this user.
     """
     try:
         return open_file(log)

@@ -127,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
             wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
             _print_json(wrong)
         shown = StringIO()
-        # What was typed makes no line of its own; a list of choices, which click adds, does.
+        # Input must not forge a line of output; click's own list of choices keeps its lines.
         error.message = safe(error.message)  # type: ignore[misc]
         error.show(shown)
         echo_lines(shown.getvalue(), nl=False, err=True)

@@ -20,8 +20,8 @@ from hpcflow.terminal import echo_as_is
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Print exactly the script that `hpcflow run` would submit for CONFIG.
 
-    Only the random end of the run id differs from call to call. A pipe or a file gets every byte;
-    on a terminal, U+FFFD stands for each control or invisible character.
+    Only the random end of the run id differs from call to call. A terminal shows U+FFFD for each
+    control or invisible character; a pipe or a file gets every byte.
     """
     plan = Session().plan(config, site, overrides)
     if as_json:

@@ -221,7 +221,7 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
         warn(f"{safe(name)} says something else in the mirror; that on scratch was left as it is")
     if outcome.refused:
         some = ", ".join(safe(name) for name in outcome.refused[:3])
-        warn(f"{len(outcome.refused)} objects were left out, which no run has: {some}")
+        warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")
     if outcome.is_nothing:
         echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
         return
@@ -231,20 +231,19 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     echo(f"{outcome.run_id}: {what} and {files} from {outcome.url}")
     echo(f"  {outcome.run_dir.path}")
     if is_move or outcome.is_unknown:
-        _say_what_would_run(outcome)
-        next_action = f"see that this is what you want, then: hpcflow resume {outcome.run_id}"
+        _print_program(outcome)
+        next_action = f"check that this is what you want, then: hpcflow resume {outcome.run_id}"
         echo(f"  → {next_action}", err=True)
 
 
-def _say_what_would_run(outcome: Outcome) -> None:
-    """It comes from the store, and whoever may write there may have changed it."""
-
+def _print_program(outcome: Outcome) -> None:
+    """Print what the run executes: it comes from the store, where other users may write."""
     from hpcflow.storage.rundir import read_run
 
     run = read_run(outcome.run_dir)
     environment = run.spec.environment
     container = environment.container
-    echo("  it is held, for what it runs comes from the store:")
+    echo("  the run is held, because its run.json comes from the store; it would execute:")
     for what, value in (
         ("command", " ".join(map(shell_word, [*run.spec.program, *run.spec.args]))),
         ("working dir", run.working_dir),

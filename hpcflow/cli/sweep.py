@@ -185,10 +185,10 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
 def _end_unrecorded(
     session: Session, sweep_dir: SweepDir, progress: SweepProgress, error: StorageError
 ) -> NoReturn:
-    """End the jobs of all trials though a full disk takes no word of it.
+    """Cancel the jobs of all trials although the stop request cannot be recorded.
 
     Raises:
-        StorageError: in any case: the sweep goes on.
+        StorageError: always: the sweep is not stopped.
     """
     from hpcflow.storage.sweeps import read_sweep
     from hpcflow.sweeps.trials import cancel_jobs
@@ -197,9 +197,9 @@ def _end_unrecorded(
     run_ids = [run_id for trial in progress.open for run_id in trial.all_runs]
     ended = cancel_jobs(run_ids, scheduler.queue(), scheduler)
     raise StorageError(
-        f"the sweep is not recorded as stopped, and its next round goes on: {error.message}; jobs "
-        f"that are being ended all the same: {', '.join(ended) or 'none was alive'}",
-        next_action=f"{error.next_action}: hpcflow sweep stop --cancel {sweep_dir.sweep_id}",
+        f"the sweep could not be stopped, and its next round submits again: {error.message}; jobs "
+        f"that are being cancelled: {', '.join(ended) or 'none was pending or running'}",
+        next_action=f"{error.next_action}, then: hpcflow sweep stop --cancel {sweep_dir.sweep_id}",
     ) from error
 
 

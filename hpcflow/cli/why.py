@@ -40,7 +40,7 @@ def command(run: str, as_json: bool) -> int:
     detail = session.detail(run_id)
     queued = _queued(detail.attempts)
     if (detail.run.next_action or "").startswith("cancelled"):
-        queued = None  # it is not to run any more
+        queued = None  # the run is cancelled
     wait = _wait(session, detail, queued) if queued is not None else None
     unsent = None if wait is not None else _unsent(session, detail, queued)
     if as_json:
@@ -126,7 +126,7 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     running = [each for each in jobs if each.started_at and not each.ended_at]
     last = running[-1] if running else jobs[-1] if jobs else None
     if detail.attempts and detail.attempts[-1].rule == PURGED_RULE:
-        last = detail.attempts[-1]  # of which nobody has read that it had a job
+        last = detail.attempts[-1]  # purged before its job id was read
     return explain_unsent(detail.run, last, records, session.clock.now())
 
 

@@ -73,7 +73,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         mark_unread(session.settings.home, run_dir)
         if record is Held:
             _end_standby(session, run_dir, lock)
-        else:  # whoever says it has seen what it executes
+        else:  # the user has accepted what the run executes
             keep_frozen(session.settings.home, run_dir)
         journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
 

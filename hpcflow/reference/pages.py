@@ -64,11 +64,11 @@ with its file and line, all of them are listed at once, and nothing is created.
   relative to the file in which they stand, or to the current folder when they stand in `--set`. `~`
   is your home; other variables are not filled in.
 - **`null`** means the default, as if the key were not there; only below `params` it is a value.
-- **Secrets** are refused wherever they stand, names and tags too: by the name of the variable,
-  option or parameter (`DB_PASS`, `--token X`, `api_key`), or by their form (`hf_…`, a JWT, a
-  private key, a URL with a password). `$VAR`, paths, `<…>` and words such as `changeme` are none.
-  Put the value into a file, `chmod 600` it, and name it under `environment.secrets`. A text that
-  only looks random is recorded, with a warning.
+- **Secrets** are rejected in every key, names and tags included. hpcflow recognizes a secret by the
+  name of its variable, option or parameter (`DB_PASS`, `--token X`, `api_key`), or by its format
+  (`hf_…`, a JWT, a private key, a URL with a password). `$VAR`, paths, `<…>` and words such as
+  `changeme` are accepted. Put the value into a file, `chmod 600` it, and name the file under
+  `environment.secrets`. A value that only looks random is recorded, with a warning.
 - Text that begins with `{{{{` or another special character needs quotes. A key may stand only once.
   Anchors and aliases work; tags and merge keys (`<<`) do not.
 

@@ -238,13 +238,13 @@ class Scratch(Section):
     filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
     trusted_users: list[Text] = Field(
         default_factory=list,
-        description="Users, beside root, who may own a folder that leads to it, such as the head "
-        "of a project. They can execute commands as every user here. Variables as in `path`. "
+        description="Users besides root who may own a directory on the path to `path`, such as the "
+        "head of a project. They can run commands as every user here. Variables as in `path`. "
         "[Why](sites.md#folders-that-others-may-write-in).",
     )
     trusted_groups: list[Text] = Field(
         default_factory=list,
-        description="Groups that may write in such a folder. Their members can execute commands as "
+        description="Groups that may write to such a directory. Their members can run commands as "
         "every user here. Variables as in `path`.",
     )
     price: ScratchPrice | None = Field(
@@ -306,8 +306,8 @@ class SiteMirror(Section):
     )
     shared: bool = Field(
         False,
-        description="Of a plain folder: its group may read what is put there (0750, 0640). "
-        "Default: its owner alone (0700, 0600).",
+        description="For a plain folder: let its group read what the mirror writes (0750, 0640). "
+        "Default: only the owner (0700, 0600).",
     )
     price: StorePrice | None = Field(
         None,
@@ -320,7 +320,7 @@ class SiteMirror(Section):
         if self.kms_key is not None and self.encryption != "aws:kms":
             raise WrongKey("means nothing without `encryption: aws:kms`", "kms_key")
         if self.shared and not self.url.startswith("/"):
-            raise WrongKey("means something for a plain folder alone", "shared")
+            raise WrongKey("applies only to a plain folder", "shared")
         return self
 
 

@@ -71,7 +71,7 @@ def test_a_full_disk_keeps_no_trial_alive(
         patch.setattr(sweeps, "append_line_durably", full)
         said = there.error("sweep", "stop", "--cancel", sweep_id, code=1)
     assert alive(there) == []
-    assert "the sweep is not recorded as stopped" in said
+    assert "the sweep could not be stopped" in said
     assert f"hpcflow sweep stop --cancel {sweep_id}" in said
     there.say("sweep", "stop", "--cancel", sweep_id)
     assert there.json("sweep", "status", sweep_id)["state"] == "stopped"
