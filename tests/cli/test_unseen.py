@@ -127,5 +127,5 @@ def test_it_can_be_cancelled_while_its_job_waits(there: ClusterDesk) -> None:
     run_dir = send(there)
     shutil.rmtree(run_dir.path)
     there.say("ls")
-    assert "is being ended" in there.say("cancel", run_dir.path.name)
+    assert "is being cancelled" in there.say("cancel", run_dir.path.name)
     assert there.slurm.queue() == [] or there.slurm.queue()[0].state.value == "ended"
