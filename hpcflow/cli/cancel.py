@@ -89,7 +89,7 @@ def _say(each: _Cancelled) -> None:
         if each.job_id is not None:
             echo(f"{each.run_id}: job {each.job_id} is being cancelled all the same")
     else:
-        job = f"job {each.job_id} is being cancelled" if each.job_id else "no pending or running job"
+        job = f"job {each.job_id} is being cancelled" if each.job_id else "no job was active"
         echo(f"{each.run_id}: {job}")
 
 
