@@ -62,6 +62,8 @@ __all__ = [
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
+#: A folder in which something is made: it need not be readable.
+_AS_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _NEXT = {
     errno.ENOSPC: "delete what you no longer need there, then send the command again",
@@ -83,20 +85,45 @@ def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
     )
 
 
-def make_folders(folder: Path, undo: list[Callable[[], object]] | None = None) -> None:
+def make_folders(
+    folder: Path,
+    undo: list[Callable[[], object]] | None = None,
+    check: Callable[[], object] | None = None,
+) -> None:
     """``mkdir -p``, each for the owner only; how to take back what was missing goes to ``undo``.
 
     ``Path.mkdir(mode, parents=True)`` leaves the parents to the umask. ``OSError`` as it comes.
+
+    Args:
+        check: raises where others could replace a folder on the way. It is called while the nearest
+            folder that exists is open, so that nothing is made where their link leads meanwhile.
     """
     missing = []
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    for path in reversed(missing):
-        with suppress(FileExistsError):  # another process makes the same
-            path.mkdir(mode=FOLDER_MODE)
-            if undo is not None:
-                undo.append(path.rmdir)  # fails, as it must, once others use it
+    if not missing:
+        if check is not None:
+            check()
+        return
+    at = os.open(folder, _AS_PLACE)
+    try:
+        if check is not None:
+            check()
+        if not os.path.samestat(os.fstat(at), folder.stat()):
+            raise UnsafeFileError(errno.ESTALE, "it was just replaced by another", str(folder))
+        for path in reversed(missing):
+            with suppress(FileExistsError):  # another process makes the same
+                os.mkdir(path.name, FOLDER_MODE, dir_fd=at)
+                if undo is not None:
+                    undo.append(path.rmdir)  # fails, as it must, once others use it
+            below = os.open(path.name, _AS_PLACE | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+            if os.fstat(at).st_uid not in (0, os.geteuid()):
+                raise UnsafeFileError(errno.EPERM, "another user has just made it", str(path))
+    finally:
+        os.close(at)
 
 
 def existing_parent(path: Path) -> Path:

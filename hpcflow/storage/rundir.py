@@ -83,7 +83,7 @@ def create_run(
     half = final.parent / f".{run.run_id}.{secrets.token_hex(4)}.tmp"
     undo: list[Callable[[], object]] = []
     try:
-        make_folders(final.parent, undo)
+        make_folders(final.parent, undo, check=partial(_require_own, final, trust))
         _require_own(final, trust)
         undo.append(partial(shutil.rmtree, half))
         _build(half, run, code or {}, undo)
@@ -131,7 +131,7 @@ def make_place(final: Path, trust: Trust = NOBODY_ELSE) -> None:
             folder on the way.
     """
     try:
-        make_folders(final.parent)
+        make_folders(final.parent, check=partial(_require_own, final, trust))
         _require_own(final, trust)
     except OSError as error:
         raise _scratch_error(final, error) from error

@@ -15,6 +15,7 @@ from hpcflow.launch.run import rehearse
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import list_sites, load_site, search_path
 from hpcflow.storage import runtime_copy
+from hpcflow.storage.files import make_folders
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import make_place
 from tests.launch.desk import Desk
@@ -143,8 +144,6 @@ def test_the_shared_runtime_is_compared_byte_by_byte(desk: Desk) -> None:
 
 
 def test_what_is_made_for_an_array_is_for_its_owner_only(desk: Desk) -> None:
-    from hpcflow.storage.files import make_folders
-
     before = os.umask(0o002)
     try:
         make_folders(desk.folder / "a/b/c")
@@ -179,3 +178,51 @@ def test_a_site_file_that_others_may_write_is_refused(desk: Desk, name: str) -> 
         load_site("mine", search=search_path(home))
     (entry,) = [each for each in list_sites(search_path(home)) if each.name == "mine"]
     assert entry.problem is not None
+
+
+@pytest.mark.parametrize("below", ["", "hpcflow", "hpcflow/default"])
+def test_nothing_is_made_where_a_link_of_others_leads(desk: Desk, below: str) -> None:
+    """Not even for a moment: whoever may swap a folder on the way is seen before."""
+    plan = make_plan(desk.config, settings=desk.settings, clock=desk.clock, site=desk.site)
+    private = desk.folder / "private"
+    (private / below).mkdir(parents=True, mode=0o700)
+    (desk.folder / "scratch").rmdir()
+    (desk.folder / "scratch").symlink_to(private)
+    desk.folder.chmod(0o777)
+    folders = [private, *private.rglob("*")]
+    before = [each.stat().st_mtime_ns for each in folders]
+    for make in (desk.launch, lambda: make_place(Path(plan.run.run_dir))):
+        with pytest.raises(ScratchError, match="every user may write in"):
+            make()
+        assert [each.stat().st_mtime_ns for each in folders] == before
+
+
+def test_a_link_that_comes_while_folders_are_made_leads_nowhere(tmp_path: Path) -> None:
+    """In a sticky folder whoever is first makes a name; what was looked at is where it is made."""
+    private, place = tmp_path / "private", tmp_path / "ada"
+    private.mkdir()
+    before = private.stat().st_mtime_ns
+    place.symlink_to(private)
+    with pytest.raises(OSError, match="replaced"):
+        make_folders(place / "a/b", check=lambda: _to_folder(place))
+    assert list(place.iterdir()) == []
+    place.rmdir()
+    with pytest.raises(OSError, match=r"ada|directory"):
+        make_folders(place / "a/b", check=lambda: place.symlink_to(private))
+    assert private.stat().st_mtime_ns == before
+
+
+@as_root
+def test_a_folder_that_another_user_has_just_made_is_not_filled(tmp_path: Path) -> None:
+    def eve_is_first() -> None:
+        (tmp_path / "ada").mkdir()
+        os.chown(tmp_path / "ada", EVE, -1)
+
+    with pytest.raises(OSError, match="another user has just made it"):
+        make_folders(tmp_path / "ada/a", check=eve_is_first)
+    assert list((tmp_path / "ada").iterdir()) == []
+
+
+def _to_folder(link: Path) -> None:
+    link.unlink()
+    link.mkdir()
