@@ -201,10 +201,7 @@ class RunReader:
             owner = run_dir.journal.owner()
             path, made = str(run_dir.path), from_text(began)
             return bare_run_row(self._fold.run_id, path, user_name=owner, created_at=made)
-        row = run_row(read_run(run_dir))
-        if row.run_id != self._fold.run_id:
-            raise StorageError(f"{run_dir.run_json} is of another run: {row.run_id}")
-        return row
+        return run_row(read_run(run_dir))
 
 
 def _best_by(run_dir: RunDir) -> BestBy | None:

@@ -188,7 +188,7 @@ def read_run(run_dir: RunDir) -> Run:
     """What was frozen into ``run.json``.
 
     Raises:
-        StorageError: it is gone, damaged, or was written by a newer hpcflow.
+        StorageError: it is gone, damaged, of another run, or was written by a newer hpcflow.
     """
     path = run_dir.run_json
     try:
@@ -202,7 +202,10 @@ def read_run(run_dir: RunDir) -> Run:
         ) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
-    return parse_run(data, str(path))
+    run = parse_run(data, str(path))
+    if run.run_id != run_dir.path.name:  # who meant this run would send that one
+        raise _damaged(str(path), f"it is of another run: {run.run_id[:80]}")
+    return run
 
 
 def parse_run(data: bytes, path: str) -> Run:
@@ -223,11 +226,15 @@ def parse_run(data: bytes, path: str) -> Run:
             )
         return Run.model_validate(content)
     except (ValueError, TypeError, AttributeError) as error:
-        raise StorageError(
-            f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action="if the run was mirrored, that brings it back: hpcflow restore "
-            f"{PurePosixPath(path).parent.name}; else start it anew: hpcflow run CONFIG",
-        ) from error
+        raise _damaged(path, str(error).splitlines()[0]) from error
+
+
+def _damaged(path: str, why: str) -> StorageError:
+    return StorageError(
+        f"{path} is damaged: {why}",
+        next_action="if the run was mirrored, that brings it back: hpcflow restore "
+        f"{PurePosixPath(path).parent.name}; else start it anew: hpcflow run CONFIG",
+    )
 
 
 def is_no_json(data: bytes) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.errors import StorageError
 from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause, RunState
 from hpcflow.storage import files
@@ -312,3 +313,23 @@ def test_a_run_directory_that_is_deleted_while_slurm_is_asked_gets_no_new_journa
     assert "run directory is gone" in said
     report = desk.tick()
     assert (report.looked_at, report.warnings, report.problems) == (0, [], {})
+
+
+@pytest.mark.parametrize("what", [".", "run.json"])
+def test_run_directories_that_have_changed_places_send_neither_run(
+    desk: Watched, what: str
+) -> None:
+    runs = preempted(desk, 2)
+    one, other = (each.run_dir / what for each in runs)
+    between = desk.folder / "between"
+    one.resolve().rename(between)
+    other.resolve().rename(one.resolve())
+    between.rename(other.resolve())
+    for launched in runs:
+        with pytest.raises(StorageError, match="of another run") as caught:
+            desk.resume(RunDir(launched.run_dir))
+        assert f"hpcflow restore {launched.run_id}" in str(caught.value.next_action)
+    for _ in range(3):
+        assert desk.tick().sent == {}
+        desk.clock.advance(600)
+    assert len(names(desk)) == 2

@@ -221,6 +221,30 @@ def test_a_run_json_that_is_not_ours_is_a_clear_error(
         read_run(RunDir(tmp_path))
 
 
+@pytest.mark.parametrize("what", ["the directory", "run.json", "a copy"])
+def test_what_was_frozen_of_another_run_is_damage(tmp_path: Path, what: str) -> None:
+    home = Home(tmp_path / "home")
+    mine, other = (create_run(make_run(tmp_path / "scratch"), home) for _ in range(2))
+    if what == "a copy":
+        mine.run_json.write_bytes(other.run_json.read_bytes())
+    elif what == "run.json":
+        swap(mine.run_json, other.run_json)
+    else:
+        swap(mine.path, other.path)
+    for link in list_runs(home) if what != "a copy" else [mine]:
+        with pytest.raises(
+            StorageError, match=r"run.json is damaged: it is of another run: digits"
+        ):
+            read_run(link)
+
+
+def swap(one: Path, other: Path) -> None:
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
 def test_a_purged_run_json_points_to_the_ledger(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="hpcflow show"):
         read_run(RunDir(tmp_path))
