@@ -31,7 +31,7 @@ from hpcflow.storage.files import (
 from hpcflow.storage.frozen import write_frozen
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.lustre import set_layout
-from hpcflow.storage.runs import find_run, list_runs
+from hpcflow.storage.runs import find_run, list_runs, require_no_link
 from hpcflow.storage.runtime_copy import add_runtime
 from hpcflow.storage.way import require_safe_way
 
@@ -129,7 +129,9 @@ def make_place(final: Path, trust: Trust = NOBODY_ELSE) -> None:
     Raises:
         ScratchError: scratch cannot be written, or others may write in there, or could replace a
             folder on the way.
+        StorageError: there is a link in its place.
     """
+    require_no_link(RunDir(final))
     try:
         make_folders(final.parent, check=partial(_require_own, final, trust))
         _require_own(final, trust)
@@ -194,6 +196,7 @@ def read_run(run_dir: RunDir) -> Run:
     try:
         data = read_file(path, MAX_JSON_BYTES)
     except FileNotFoundError:
+        require_no_link(run_dir)
         raise StorageError(
             f"{path} is gone",
             next_action="scratch may have been purged; the ledger still has what it knew: "

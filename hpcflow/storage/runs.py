@@ -86,12 +86,30 @@ def is_gone(run_dir: RunDir) -> bool:
     """Whether neither ``run.json`` nor the journal of a run exists any more.
 
     The folder does not count: a program that works on in a deleted one makes parts of it anew. One
-    that cannot be looked at is not gone.
+    that cannot be looked at is not gone, nor is one that somebody put a link in the place of.
     """
     try:
-        return size_of(run_dir.run_json) is None and size_of(run_dir.journal) is None
+        is_there = size_of(run_dir.run_json) is not None or size_of(run_dir.journal) is not None
     except StorageError:
         return False
+    return not is_there and not run_dir.path.is_symlink()
+
+
+def require_no_link(run_dir: RunDir) -> None:
+    """Refuse a link in the place of a run directory: nothing is written where it leads.
+
+    Raises:
+        StorageError: it is one.
+    """
+    try:
+        target = os.readlink(run_dir.path)  # noqa: PTH115 - as it stands there
+    except OSError:
+        return
+    raise StorageError(
+        f"{run_dir.path} is a link to {target}, and no run directory",
+        next_action="put the run directory back; or, if the run was mirrored, remove the link and "
+        f"restore it: rm {shell_word(run_dir.path)} && hpcflow restore {run_dir.path.name}",
+    )
 
 
 def is_purged(run_dir: RunDir) -> bool:

@@ -21,6 +21,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import read_mark
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.space import Space
 from tests.restore.mirrored import FILES, contents, mirror, purge, save
 from tests.restore.owner import Owner
@@ -375,3 +376,27 @@ def test_numbers_are_not_given_twice_where_only_the_journal_was_purged(owner: Ow
         (each.attempt, each.job_id, each.cause) for each in before.attempts
     ]
     assert owner.resume(run_dir).attempt == 3
+
+
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_nothing_is_restored_where_a_link_leads_that_lies_in_the_place_of_a_run(
+    owner: Owner, tmp_path: Path, is_dangling: bool
+) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+    assert is_purged(run_dir)
+    elsewhere = tmp_path / "elsewhere"
+    if not is_dangling:
+        elsewhere.mkdir()
+        (elsewhere / "thesis.tex").write_text("mine")
+    run_dir.path.symlink_to(elsewhere)
+    assert not is_gone(run_dir)
+    assert not is_purged(run_dir), "the daemon restores what is"
+    for act in (lambda: owner.restore(run_dir), lambda: read_run(run_dir)):
+        with pytest.raises(StorageError, match=f"is a link to {elsewhere}") as caught:
+            act()
+        assert f"rm {run_dir.path} && hpcflow restore" in str(caught.value)
+    if not is_dangling:
+        assert [each.name for each in elsewhere.iterdir()] == ["thesis.tex"]
+    run_dir.path.unlink()
+    assert owner.restore(run_dir).is_new
