@@ -19,6 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from hpcflow.errors import shell_word
+
 _ROOT: Final = 0
 #: As Linux itself follows at most.
 _MOST_LINKS: Final = 40
@@ -64,6 +66,14 @@ class WeakPoint:
         if self.is_owner:
             return f"{self.folder} belongs to {self.who}"
         return f"{self.who} may write in {self.folder}"
+
+    @property
+    def remedy(self) -> str:
+        """What to type."""
+        folder = shell_word(self.folder)
+        return (
+            f"close it: chmod go-w {folder}" if self.is_own else f"see whose it is: ls -ld {folder}"
+        )
 
 
 def weak_point(path: Path, trust: Trust = NOBODY_ELSE) -> WeakPoint | None:

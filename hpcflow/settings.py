@@ -170,12 +170,11 @@ def _require_safe_way(path: Path) -> None:
         return  # reported when the home is used
     if weak is None:
         return
-    folder = shell_word(weak.folder)
     away = 'name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"'
     raise InputError(
         f"{weak}, on the way to {path}, and so could change what your jobs run",
         where=Where(key="HPCFLOW_HOME"),
-        next_action=f"close it: chmod go-w {folder}" if weak.is_own else away,
+        next_action=weak.remedy if weak.is_own else away,
     )
 
 

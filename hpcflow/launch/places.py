@@ -83,7 +83,6 @@ def template_dirs(settings: Settings) -> list[Path]:
         if weak is not None:
             raise InputError(
                 f"{weak}, and so could change what your jobs run: {path} becomes shell in them",
-                next_action=f"see whose it is: ls -ld {weak.folder}; if it is yours: chmod go-w "
-                f"{weak.folder}",
+                next_action=weak.remedy,
             )
     return [own]

@@ -28,27 +28,23 @@ from hpcflow.storage.files import (
     UnsafeFileError,
     fsync_folder,
     open_regular,
+    write_all,
 )
+from hpcflow.storage.shared import open_folder
 
 _T = TypeVar("_T")
 _Data: TypeAlias = "bytes | memoryview"
 _ASIDE: Final = ".hpcflow-tmp"
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: No run has folders in folders so deep.
 _MOST_DEPTH: Final = 100
 _ROOT_USER: Final = 0
 #: What does not pass by itself.
 _LASTING: Final = (
-    UnsafeFileError,
     FileExistsError,
     IsADirectoryError,
     NotADirectoryError,
     PermissionError,
 )
-
-
-class _NoFolderError(OSError):
-    """What should be a folder is a link, a file, or another user's; the text says which."""
 
 
 class FolderRemote(Remote):
@@ -81,9 +77,8 @@ class FolderRemote(Remote):
         def make() -> None:
             with suppress(FileExistsError):  # another mirror makes it
                 self._folder.mkdir(mode=self._folder_mode)
-                root = os.open(self._folder, _FOLDER)
-                os.fchmod(root, self._folder_mode)  # whatever the umask
-                os.close(root)
+                with open_folder(self._folder) as root:
+                    os.fchmod(root, self._folder_mode)  # whatever the umask
             fsync_folder(parent)
 
         try:
@@ -193,7 +188,7 @@ class FolderRemote(Remote):
 
             try:
                 try:
-                    yield lambda data: self._once(doing, lambda: _write(descriptor, data))
+                    yield lambda data: self._once(doing, lambda: write_all(descriptor, data))
                     self._once(doing, settle)
                 finally:
                     os.close(descriptor)
@@ -214,17 +209,16 @@ class FolderRemote(Remote):
         folder, made = root, []
         for part in above:
             try:
-                below = _open_folder(part, folder, stack)
+                below = stack.enter_context(open_folder(part, within=folder))
             except FileNotFoundError:
                 with suppress(FileExistsError):
                     os.mkdir(part, self._folder_mode, dir_fd=folder)
                 made.append(folder)
-                below = _open_folder(part, folder, stack)
+                below = stack.enter_context(open_folder(part, within=folder))
             status, folder = os.fstat(below), below
             if status.st_uid not in (_ROOT_USER, os.geteuid()):
-                raise _NoFolderError(
-                    errno.EPERM, f"the folder {part} belongs to another user (uid {status.st_uid})"
-                )
+                theirs = f"it belongs to another user (uid {status.st_uid})"
+                raise UnsafeFileError(errno.EPERM, theirs, part)
             mode = stat.S_IMODE(status.st_mode)
             right = (mode & ~0o777) | self._folder_mode
             if mode != right and status.st_uid == os.geteuid():  # the umask, or an older hpcflow
@@ -302,9 +296,9 @@ class FolderRemote(Remote):
         said = error.strerror or str(error)
         if isinstance(error, FileNotFoundError):
             return MissingObjectError(f"cannot {doing}: there is no such object")
-        if isinstance(error, (UnsafeFileError, _NoFolderError)):
+        if isinstance(error, UnsafeFileError):
             return MirrorError(
-                f"cannot {doing}: {said}",
+                f"cannot {doing}: {error.filename}: {said}",
                 next_action="hpcflow does not write such a thing; see who did: ls -la "
                 f"{shell_word(str(self._folder))}",
             )
@@ -326,7 +320,7 @@ def _entries(root: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
         folder = root
         try:
             for part in name.split("/") if name else ():
-                folder = _open_folder(part, folder, stack)
+                folder = stack.enter_context(open_folder(part, within=folder))
         except FileNotFoundError:
             return
         begin = f"{name}/" if name else ""
@@ -345,7 +339,7 @@ def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
     with ExitStack() as stack:
         folder = root
         for part in above:
-            folder = _open_folder(part, folder, stack)
+            folder = stack.enter_context(open_folder(part, within=folder))
         yield folder, last
 
 
@@ -353,26 +347,12 @@ def _parts(name: str) -> tuple[list[str], str]:
     """The folders of an object, and the last part of its name.
 
     Raises:
-        _NoFolderError: it leads out of the store.
+        UnsafeFileError: it leads out of the store.
     """
     parts = name.split("/")
     if not {"", ".", ".."}.isdisjoint(parts):
-        raise _NoFolderError(errno.EINVAL, "its name leads out of the store")
+        raise UnsafeFileError(errno.EINVAL, "its name leads out of the store", name)
     return parts[:-1], parts[-1]
-
-
-def _open_folder(part: str, above: int, stack: ExitStack) -> int:
-    """A folder in the one ``above``, closed with ``stack``; never a link.
-
-    Raises:
-        _NoFolderError: it is none.
-    """
-    try:
-        descriptor = os.open(part, _FOLDER, dir_fd=above)
-    except NotADirectoryError:
-        raise _NoFolderError(errno.ENOTDIR, f"{part} is a link or a file, no folder") from None
-    stack.callback(os.close, descriptor)
-    return descriptor
 
 
 def _read(descriptor: int, begin: int, end: int) -> bytes:
@@ -385,9 +365,3 @@ def _read(descriptor: int, begin: int, end: int) -> bytes:
             break
         data += more
     return data
-
-
-def _write(descriptor: int, data: _Data) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]

@@ -5,7 +5,6 @@ Pure. What the lines are is told in :mod:`hpcflow.mirror.records`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Any
 
 from hpcflow.clock import from_text
 from hpcflow.mirror.records import FAILED, MIRRORED, READ, REMOVED, count, text
+from hpcflow.runtime.reading import parse_object
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def history_of(lines: Iterable[bytes]) -> History:
     there: dict[tuple[str, int], Kept] = {}
     for line in lines:
         try:
-            _add(found, there, json.loads(line))
-        except (ValueError, KeyError, TypeError, RecursionError):  # noqa: PERF203 - torn, or foreign
+            _add(found, there, parse_object(line))
+        except (ValueError, KeyError, TypeError):  # noqa: PERF203 - torn, or foreign
             continue
     found.kept += there.values()
     return found

@@ -19,7 +19,14 @@ from hpcflow.mirror.records import read_records
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.small_files import was_sent
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import append_line_durably, make_folders, read_file, write_durably
+from hpcflow.storage.files import (
+    append_line_durably,
+    make_folders,
+    parse_json,
+    read_file,
+    read_object,
+    write_durably,
+)
 from hpcflow.storage.layout import Home, RunDir
 
 _PROBLEMS: Final = "problems.json"
@@ -29,10 +36,8 @@ _FOLDERS: Final = "folders.jsonl"
 def read_problems(home: Home) -> dict[str, str]:
     """Run id, or URL of a store -> why the last pass could not send."""
     try:
-        said = json.loads(read_file(home.mirror / _PROBLEMS))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(said, dict):
+        said = read_object(home.mirror / _PROBLEMS)
+    except (OSError, ValueError):
         return {}
     return {what: why for what, why in said.items() if isinstance(why, str)}
 
@@ -120,6 +125,6 @@ class Known:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):  # torn
+        return parse_json(line)
+    except ValueError:  # torn
         return None

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.storage.files import FILE_MODE, read_file
+from hpcflow.storage.files import FILE_MODE, read_json
 from hpcflow.storage.layout import RunDir
 
 _EVERY_S: Final = 1.0
@@ -67,7 +67,7 @@ class Progress:
 def under_way(run_dir: RunDir) -> UnderWay | None:
     """How far the upload is that is under way, or was killed; None where there is none."""
     try:
-        train_step, sent_bytes, size_bytes = json.loads(read_file(run_dir.mirror_progress))
+        train_step, sent_bytes, size_bytes = read_json(run_dir.mirror_progress)
         return UnderWay(int(train_step), int(sent_bytes), int(size_bytes))
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         return None

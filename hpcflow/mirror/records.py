@@ -27,7 +27,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import Clock, from_text, to_text
-from hpcflow.storage.files import append_line_durably, read_file, storage_error
+from hpcflow.storage.files import append_line_durably, parse_object, read_file, storage_error
 from hpcflow.storage.layout import RunDir
 
 BEGAN: Final = "began"
@@ -144,10 +144,10 @@ def read_records(run_dir: RunDir, url: str) -> Records:
         raise storage_error("read", run_dir.mirror, error) from error
     for line in data.split(b"\n")[:-1]:
         try:
-            said = json.loads(line)
+            said = parse_object(line)
             if said["url"] == url:
                 records.add(said)
-        except (ValueError, KeyError, TypeError, RecursionError):  # noqa: PERF203 - torn, or foreign
+        except (ValueError, KeyError, TypeError):  # noqa: PERF203 - torn, or foreign
             continue
     return records
 

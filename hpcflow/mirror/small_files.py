@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import StorageError
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.ours import require_no_less, require_same_place
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
-from hpcflow.storage.files import read_file, storage_error, write_durably
+from hpcflow.storage.files import read_object, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
@@ -208,7 +207,7 @@ def _write_sent(run_dir: RunDir, url: str, sent: dict[str, Any]) -> None:
 
 def _read_sent(run_dir: RunDir, url: str) -> dict[str, Any]:
     try:
-        said = json.loads(read_file(run_dir.mirror_sent))
+        said = read_object(run_dir.mirror_sent)
         return dict(said["files"]) if said["url"] == url else {}
-    except (OSError, StorageError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from hpcflow.mirror.checkpoint import GoneError, Local, NoManifestError, read_lo
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.mirror.records import Records, read_records
 from hpcflow.model.run import Mirror
-from hpcflow.storage.files import read_file, storage_error
+from hpcflow.storage.files import read_object, storage_error
 from hpcflow.storage.layout import RunDir
 
 _LONGEST_NAME: Final = 18
@@ -89,13 +88,13 @@ def read_mirror(run_dir: RunDir) -> Mirror | None:
         StorageError: ``run.json`` cannot be read, or is damaged: nobody knows.
     """
     try:
-        said = dict(json.loads(read_file(run_dir.run_json))).get("mirror")
+        said = read_object(run_dir.run_json).get("mirror")
         return None if said is None else Mirror.model_validate(said)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise storage_error("read", run_dir.run_json, error) from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except ValueError as error:
         folder = shell_word(run_dir.path)
         raise StorageError(
             f"{run_dir.run_json} is damaged, so nothing of the run is mirrored: "

@@ -25,6 +25,7 @@ from hpcflow.clock import to_text
 from hpcflow.model.run import Provenance
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.sweep import SweepSpec
+from hpcflow.runtime.reading import parse_json
 
 #: Version of the format of sweep.json and its journal. A reader refuses what is newer.
 FORMAT = 1
@@ -233,8 +234,8 @@ def is_torn_or_newer(line: bytes) -> bool:
     """Whether a line that :func:`parse_sweep_record` does not know may be left out: a crash or a
     full disk tore it, so that nobody ever acted upon it; or a newer version wrote it."""
     try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
+        said = parse_json(line)
+    except ValueError:
         is_begun = line[: len(_BEGIN)] == _BEGIN[: len(line)]
         bare = _TEXT.sub(b"", line)
         opened = bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")

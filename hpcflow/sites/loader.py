@@ -121,8 +121,7 @@ def _read_named(path: Path) -> Site:
             raise SiteError(
                 f"{weak}, and so could change what your jobs run",
                 where=Where(file=str(path)),
-                next_action=f"see whose it is: ls -ld {weak.folder}; if it is yours: chmod go-w "
-                f"{weak.folder}",
+                next_action=weak.remedy,
             )
     site = read_site(path)
     if path.name != site.name + SUFFIX:

@@ -54,6 +54,7 @@ __all__ = [
     "size_below",
     "size_of",
     "storage_error",
+    "write_all",
     "write_durably",
     "write_new",
 ]
@@ -150,7 +151,7 @@ def write_new(path: Path, data: bytes) -> None:
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
-        _write_all(file.fileno(), data)
+        write_all(file.fileno(), data)
         os.fsync(file.fileno())
 
 
@@ -227,7 +228,7 @@ def append_line_durably(
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 content = b"\n" + content
-            _write_all(descriptor, content)
+            write_all(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -294,7 +295,7 @@ def size_below(folder: Path) -> int:
     return total
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """One write, as a rule; more only where the system took a part (a signal, a full disk)."""
     view = memoryview(data)
     while view:

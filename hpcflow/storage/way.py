@@ -53,9 +53,9 @@ def sum_of_safe_runtime(run_dir: RunDir, trust: Trust = NOBODY_ELSE) -> str:
 
 
 def _way_out(weak: WeakPoint) -> str:
-    folder = shell_word(weak.folder)
     if weak.is_own:
-        return f"close it: chmod go-w {folder}"
+        return weak.remedy
+    folder = shell_word(weak.folder)
     kind, _, name = weak.who.partition(" ")
     ways = [
         "name another folder in the site file: scratch.path",

@@ -19,7 +19,7 @@ from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Terms
 from hpcflow.budgets.scope import Scope
 from hpcflow.errors import StorageError
-from tests.cli.hostile import KINDS, SECRET, bounded, put
+from tests.hostile import KINDS, SECRET, bounded, put
 from tests.storage.runs import CREATED_AT
 
 SCOPE = Scope("project", "vision")

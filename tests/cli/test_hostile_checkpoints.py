@@ -10,7 +10,7 @@ import pytest
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import load_settings
 from tests.cli.desk import Desk
-from tests.cli.hostile import KINDS, SECRET, bounded, held_run, put
+from tests.hostile import KINDS, SECRET, bounded, held_run, put
 
 _NEWEST: Final = "checkpoints/000000020"
 _PLACES: Final = (f"{_NEWEST}/manifest.json", f"{_NEWEST}/model.pt", _NEWEST)

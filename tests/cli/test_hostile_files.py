@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.cli.main import main
 from hpcflow.storage.layout import Home, RunDir
-from tests.cli.hostile import KINDS, SECRET, bounded, held_run, put
+from tests.hostile import KINDS, SECRET, bounded, held_run, put
 
 #: File of a run -> the commands of that run that read it; those of all runs read it anyway.
 LISTED: Final = ("checkpoint ls",)

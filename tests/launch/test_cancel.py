@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,12 @@ from hpcflow.launch.run import Launched
 from hpcflow.model.state import RunState
 from hpcflow.model.wishes import is_cancelled
 from hpcflow.outlook.unsent import explain_unsent
-from hpcflow.storage import files, journal
+from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killer
 from tests.requeue.watched import Watched
+from tests.storage.full_disk import full_from
 
 #: What makes a fact last, or is the act itself.
 _CALLS: list[tuple[Any, str]] = [
@@ -146,27 +146,6 @@ def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
     assert moment > 8
 
 
-@contextmanager
-def full_from(
-    number: int, code: int, monkeypatch: pytest.MonkeyPatch, *, is_torn: bool
-) -> Iterator[list[int]]:
-    """From the ``number``-th write on, the disk takes nothing; of that one maybe a half."""
-    write, writes = files._write_all, [0]
-
-    def full(descriptor: int, data: bytes) -> None:
-        writes[0] += 1
-        if writes[0] < number:
-            write(descriptor, data)
-            return
-        if writes[0] == number and is_torn:
-            os.write(descriptor, data[: len(data) // 2])
-        raise OSError(code, os.strerror(code))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "_write_all", full)
-        yield writes
-
-
 @states
 @pytest.mark.parametrize(
     ("code", "is_torn"), [(errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EROFS, False)]
@@ -186,7 +165,7 @@ def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
         desk = Watched(folder)
         run_dir = begin(desk)
         said = None
-        with full_from(number, code, monkeypatch, is_torn=is_torn) as writes:
+        with full_from(number, monkeypatch, code=code, is_torn=is_torn) as writes:
             try:
                 desk.say_cancel(run_dir)
             except HpcflowError as error:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ import pytest
 from hpcflow.errors import StorageError
 from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause, RunState
-from hpcflow.storage import files
 from hpcflow.storage.layout import RunDir
 from tests.cluster_fixture import small_disk
 from tests.requeue.watched import Watched
+from tests.storage.full_disk import full_from
 
 
 @pytest.fixture
@@ -51,25 +51,6 @@ def preempted(desk: Watched, count: int = 1) -> list[Launched]:
     return runs
 
 
-@contextmanager
-def torn_write(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The ``number``-th write finds the disk full after half of its bytes, and so do all others."""
-    write, writes = files._write_all, [0]
-
-    def full(descriptor: int, data: bytes) -> None:
-        writes[0] += 1
-        if writes[0] < number:
-            write(descriptor, data)
-            return
-        if writes[0] == number:
-            os.write(descriptor, data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "_write_all", full)
-        yield writes
-
-
 def test_full_at_any_write_nothing_is_sent_twice_and_all_goes_on_when_there_is_space(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +58,7 @@ def test_full_at_any_write_nothing_is_sent_twice_and_all_goes_on_when_there_is_s
     while is_full:
         number += 1
         (launched,) = preempted(desk)
-        with torn_write(number, monkeypatch) as writes:
+        with full_from(number, monkeypatch) as writes:
             for _ in range(3):
                 report = desk.tick()
                 assert len(desk.alive()) <= 1

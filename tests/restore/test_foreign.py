@@ -24,7 +24,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.mirror.test_hostile_folder import within
+from tests.hostile import bounded
 from tests.restore.mirrored import mirror, purge
 from tests.restore.owner import Owner, home_of
 
@@ -193,15 +193,13 @@ def test_nothing_of_a_hostile_folder_reaches_the_run(
         path.write_bytes(b"")
     harm(path, secret)
 
-    def restore() -> None:
+    with bounded():
         try:
             take(other, run_dir.path.name)
         except MirrorError as error:
             assert error.message
         except Exception as error:
             assert "has no run" in str(error) or "no journal" in str(error), error
-
-    within(60, restore)
     copies = [
         each
         for each in (other.folder / "scratch").rglob("*")

@@ -16,7 +16,7 @@ from hpcflow.runtime.notice import Notice
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import successor
-from tests.cli.hostile import KINDS, bounded, put
+from tests.hostile import KINDS, bounded, put
 from tests.runtime.kept import RUN_ID, job_in, save, save_and_tidy, there
 
 #: Below a run directory with checkpoints 10 and 20: what somebody may have put something in for.
