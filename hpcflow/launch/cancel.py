@@ -3,11 +3,12 @@
 The wish is a record of the journal, and whoever decides about the run goes by that alone. The file
 ``cancel`` comes after it and is a signal for jobs, which read no journal: one that starts later
 leaves at once. Whoever is killed in between leaves a run that is cancelled, and a job that may not
-know it; the same command again completes it.
+know it; the next round of a daemon completes it, or the same command again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from hpcflow.clock import Clock
@@ -22,12 +23,13 @@ from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
 from hpcflow.model.journal import CancelRequested, JournalRecord
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.model.state import AttemptState
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.restoring import keep_cancelled
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
@@ -138,6 +140,35 @@ def end_jobs(
             failed.details["job_id"] = alive[0]
         raise failed
     return alive[0] if alive else None
+
+
+def complete(
+    run_dir: RunDir,
+    queue: Sequence[JobInfo],
+    *,
+    before: Callable[[], None],
+    scheduler: Scheduler,
+    lock: SubmitLock,  # noqa: ARG001 - a proof that nothing is being sent
+) -> None:
+    """What a cancel that was killed has left undone, by whoever looks after the run.
+
+    A job that Slurm is ending is left its time to save: it is not told again.
+
+    Args:
+        queue: what may be of the run in it.
+        before: is called before a job is ended, if any has to be.
+
+    Raises:
+        SchedulerError: Slurm did not take it.
+        StorageError: the run's files cannot be read, or written.
+    """
+    if not run_dir.cancel.exists():
+        write_durably(run_dir.cancel, "")
+    left = [job for job in queue if job.state is not AttemptState.COMPLETING]
+    alive = alive_jobs(run_dir.path.name, scheduler, journal.read(run_dir), queue=left)
+    if alive:
+        before()
+        scheduler.cancel(alive)
 
 
 def _tried_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:

@@ -44,6 +44,8 @@ _MOST_DIGITS: Final = 18
 #: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
 STANDBY_WANTED: Final = "standby: wanted"
 STANDBY_DUE: Final = "standby: due"
+#: Next action of a run that was cancelled, while a job of it is alive, or may be.
+CANCEL_DUE: Final = "cancelled: its job has not ended yet"
 #: How the next action of a run begins whose standby waits.
 STANDBY_WAITS: Final = "standby: job"
 
@@ -256,7 +258,7 @@ def _next(
     if _is_standby_due(wishes, state, executed):
         return STANDBY_DUE, None
     if "cancel_requested_at" in wishes and state in _LIVE.values():
-        return "cancelled: its job has not ended yet", None
+        return CANCEL_DUE, None
     if "held_at" in wishes and not state.is_final:
         return "held", None
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):

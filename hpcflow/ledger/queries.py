@@ -304,6 +304,19 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     ]
 
 
+def alive_due(connection: Connection, action: str, user: str) -> list[str]:
+    """Ids of a user's runs whose next action is this one, and of which a job is alive, or may be.
+
+    Few are: so it is found by their state.
+    """
+    states = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
+    sql = (
+        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+        "AND next_action = ? ORDER BY run_id"
+    )
+    return [run_id for (run_id,) in connection.rows(sql, [user, *states, action])]
+
+
 def purged(connection: Connection, since: datetime, user: str) -> list[str]:
     """Ids of a user's runs that were to go on when their directory was found to be gone.
 

@@ -166,6 +166,10 @@ class Ledger:
         """Ids of the user's runs about which something is to be decided, in turn."""
         return queries.undecided(self.connection(), now, user)
 
+    def alive_due(self, action: str, *, user: str) -> list[str]:
+        """Ids of the user's runs whose next action is ``action``, while a job may be alive."""
+        return queries.alive_due(self.connection(), action, user)
+
     def purged(self, *, user: str, since: datetime) -> list[str]:
         """Ids of the user's runs that were to go on when their directory was found to be gone."""
         return queries.purged(self.connection(), since, user)

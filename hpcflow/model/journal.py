@@ -247,11 +247,14 @@ class Released(_Record):
 
 
 class Decided(_Record):
-    """What the requeue daemon means to do now that ``attempt`` is over. Written when it is new."""
+    """What the requeue daemon means to do after attempt ``after``. Written when it is new.
+
+    ``cancel``: that attempt is not over, and its job is ended.
+    """
 
     record: Literal["decided"] = "decided"
     after: int = Field(description="The last attempt that was a job; 0 before the first.")
-    action: Literal["wait", "restore", "resubmit", "stop"]
+    action: Literal["wait", "restore", "resubmit", "stop", "cancel"]
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")
     not_before: AwareDatetime | None = None

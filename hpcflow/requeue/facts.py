@@ -91,6 +91,7 @@ def _attempt(row: AttemptRow) -> AttemptFacts:
         has_run=row.started_at is not None,
         checkpoint=row.report.get("saved"),
         mem_mb=row.journal.get("intended", {}).get("mem_mb"),
+        is_ending=row.state == AttemptState.COMPLETING.value,
     )
 
 

@@ -42,6 +42,7 @@ class Action(str, Enum):
     RESTORE = "restore"  # what it goes on from is in its mirror alone
     RESUBMIT = "resubmit"
     STOP = "stop"  # it has failed for good, until a person says otherwise
+    CANCEL = "cancel"  # its job goes on, and shall not
 
 
 class Stage(str, Enum):
@@ -62,6 +63,7 @@ class AttemptFacts:
         has_run: whether a node ever executed it.
         checkpoint: the highest train step of a complete checkpoint made in it; None for none.
         mem_mb: memory on every node that it asked for; None where it named none.
+        is_ending: Slurm is ending its job, or the job has reported its end.
     """
 
     number: int
@@ -71,6 +73,7 @@ class AttemptFacts:
     has_run: bool = True
     checkpoint: int | None = None
     mem_mb: int | None = None
+    is_ending: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,15 @@ def after_preemption(facts: Facts, policy: Retry, now: datetime) -> Decision:
     ended = replace(last, stage=Stage.OVER, cause=Cause.PREEMPTED, ended_at=now)
     attempts = [ended if each is last else each for each in facts.attempts]
     return decide(replace(facts, attempts=attempts), policy, now)
+
+
+def _cancel(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """Whoever said `hpcflow cancel` may have been killed before any job heard of it."""
+    last = facts.last
+    if not facts.is_cancelled or last is None or last.stage is not Stage.OPEN or last.is_ending:
+        return None
+    why = f"hpcflow cancel was said, and attempt {last.number} is not over"
+    return Decision(Action.CANCEL, "cancel", why)
 
 
 def _under_way(facts: Facts, _: Retry, __: datetime) -> Decision | None:
@@ -362,6 +374,7 @@ def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:
 
 #: Asked in this order.
 RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = (
+    _cancel,
     _under_way,
     _completed,
     _new,

@@ -64,8 +64,8 @@ def _old(attempts: tuple[AttemptFacts, ...], **changes: Any) -> Facts:
     return replace(_run(attempts, **changes), created_at=NOW - timedelta(days=22))
 
 
-def _open() -> tuple[AttemptFacts, ...]:
-    return (AttemptFacts(1, Stage.OPEN),)
+def _open(*, is_ending: bool = False) -> tuple[AttemptFacts, ...]:
+    return (AttemptFacts(1, Stage.OPEN, is_ending=is_ending),)
 
 
 def _void() -> tuple[AttemptFacts, ...]:
@@ -88,6 +88,18 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "trial",
     ),
     Example("its job waits, runs, or may exist", _run(_open()), Action.NONE, "under_way"),
+    Example(
+        "somebody said `hpcflow cancel`, and its job waits, runs, or may exist",
+        _run(_open(), is_cancelled=True),
+        Action.CANCEL,
+        "cancel",
+    ),
+    Example(
+        "somebody said `hpcflow cancel`, and its job is ending",
+        _run(_open(is_ending=True), is_cancelled=True),
+        Action.NONE,
+        "under_way",
+    ),
     Example("completed", _run(_ended(Cause.COMPLETED)), Action.NONE, "completed"),
     Example(
         "somebody said `hpcflow cancel`",

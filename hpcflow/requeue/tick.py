@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from hpcflow.errors import (
@@ -22,8 +23,10 @@ from hpcflow.errors import (
     StorageError,
     SubmissionRefused,
 )
+from hpcflow.launch.cancel import complete
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
+from hpcflow.ledger.derive import CANCEL_DUE
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
@@ -161,7 +164,11 @@ class _Round:
             *say_who_is_kept_out(around, self._own),
             *say_misnamed(around),
         ]
-        due = around.ledger.undecided(around.clock.now(), user=around.settings.user)
+        user = around.settings.user
+        due = [
+            *around.ledger.alive_due(CANCEL_DUE, user=user),
+            *around.ledger.undecided(around.clock.now(), user=user),
+        ]
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
             self._batch(due[begin : begin + _BATCH])
@@ -223,10 +230,11 @@ class _Round:
             self._queue(run.site)  # Slurm hears nobody whose clock is minutes off
         queue: list[JobInfo] = []
         avoid: list[str] = []
-        if decision.action is Action.RESUBMIT:
+        if decision.action in (Action.RESUBMIT, Action.CANCEL):
             if run.site in self._troubles.silent_sites:
                 return
             queue = self._jobs_of(run)
+        if decision.action is Action.RESUBMIT:
             avoid = self._to_avoid(run, site)
             if avoid:
                 why = f"{decision.why}; avoiding {', '.join(avoid)}"
@@ -238,7 +246,12 @@ class _Round:
             self._changed.append(run_dir)
             if is_behind(known, run_dir):
                 return
-            self._write_down(run_dir, facts, known, decision)
+            write_down = partial(self._write_down, run_dir, facts, known)
+            if decision.action is Action.CANCEL:
+                before = partial(write_down, decision)
+                complete(run_dir, queue, before=before, scheduler=scheduler, lock=lock)
+                return
+            write_down(decision)
             if decision.action is not Action.RESUBMIT:
                 if decision.action is Action.RESTORE:
                     self._restores.begin(run.run_id, decision)
@@ -268,7 +281,7 @@ class _Round:
             except (InputError, SubmissionRefused) as error:
                 # The same would be said the next time, and every ten seconds from now on.
                 refused = Decision(Action.STOP, "refused", error.message)
-                self._write_down(run_dir, facts, known, refused)
+                write_down(refused)
                 return
         if launched is not None:
             self._budgets.was_sent(run, site)

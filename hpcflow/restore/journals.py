@@ -180,7 +180,7 @@ def is_at_rest(records: Sequence[JournalRecord]) -> bool:
         if isinstance(each, (CancelRequested, Decided, Held, Resumed, Released))
     ]
     if said and isinstance(said[-1], Decided):
-        return said[-1].action == "stop"
+        return said[-1].action in ("stop", "cancel")
     return bool(said) and isinstance(said[-1], (CancelRequested, Held))
 
 

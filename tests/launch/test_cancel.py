@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.run import Launched
-from hpcflow.model.state import RunState
+from hpcflow.model.journal import CancelRequested, Decided
+from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.wishes import is_cancelled
 from hpcflow.outlook.unsent import explain_unsent
 from hpcflow.storage import journal
@@ -103,8 +105,18 @@ def assert_all_agree(desk: Watched, run_dir: RunDir) -> bool:
     else:
         assert seen.run.state is not RunState.CANCELLED
         assert desk.alive(), f"it goes on: {alive}"
-    assert (seen.run.state is RunState.CANCELLED) == ("it was cancelled" in why)
+    assert wished == ("it was cancelled" in why)
     return wished
+
+
+def assert_finished_by_daemon(desk: Watched, run_dir: RunDir) -> None:
+    """Nobody says it again; a standby is given up a round before."""
+    for _ in range(2):
+        assert desk.tick().sent == {}
+        desk.clock.advance(10)
+    assert desk.alive() == []
+    desk.tick()
+    assert desk.seen(run_dir.path.name).run.state is RunState.CANCELLED
 
 
 def assert_finished_by_repeating(desk: Watched, run_dir: RunDir) -> None:
@@ -138,7 +150,9 @@ def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
         killer.aim_at(moment)
         with killer.armed():
             desk.cancel(run_dir)
-        found.add(assert_all_agree(desk, run_dir))
+        found.add(wished := assert_all_agree(desk, run_dir))
+        if wished:
+            assert_finished_by_daemon(desk, run_dir)
         assert_finished_by_repeating(desk, run_dir)
         if not killer.has_struck:
             break
@@ -251,3 +265,58 @@ def test_a_record_without_its_file_counts(desk: Watched) -> None:
     assert desk.tick().sent == {}
     launched: Launched = desk.resume(run_dir)
     assert desk.alive() == [launched.job_id]
+
+
+@states
+def test_a_daemon_ends_the_jobs_of_what_is_only_recorded_as_cancelled(
+    desk: Watched, begin: Callable[[Watched], RunDir]
+) -> None:
+    """Killed after the record: as far as jobs go, nothing has happened."""
+    run_dir = begin(desk)
+    desk.say(run_dir.path, CancelRequested(at=desk.clock.now(), by="ada"))
+    assert_finished_by_daemon(desk, run_dir)
+    said = [each for each in journal.read(run_dir) if isinstance(each, Decided)]
+    assert [each.action for each in said].count("cancel") <= 1
+    assert desk.slurm.calls.count("cancel") <= 2, "its job, and its standby's before"
+    calls = desk.slurm.calls.count("cancel")
+    for _ in range(3):
+        desk.clock.advance(600)
+        assert desk.tick().decisions == {}
+    assert desk.slurm.calls.count("cancel") == calls
+    assert run_dir.cancel.exists() == (begin is not ended), "a job that starts later is told"
+    assert [desk.resume(run_dir).job_id] == desk.alive(), "it can be taken back"
+
+
+def test_a_job_that_slurm_is_ending_is_left_its_time_to_save(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = running(desk)
+    desk.say(run_dir.path, CancelRequested(at=desk.clock.now(), by="ada"))
+    told: list[str] = []
+
+    def slowly(slurm: FakeScheduler, job_ids: Sequence[str]) -> None:
+        told.extend(job_ids)
+        for job_id in job_ids:
+            ending = {"state": AttemptState.COMPLETING, "raw_state": "COMPLETING"}
+            slurm._jobs[job_id] = replace(slurm._jobs[job_id], **ending)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeScheduler, "cancel", slowly)
+    for _ in range(4):
+        desk.tick()
+        desk.clock.advance(10)
+    assert told == desk.alive()
+
+
+def test_a_cancel_that_slurm_did_not_hear_is_said_again_in_the_next_round(desk: Watched) -> None:
+    run_dir = running(desk)
+    desk.say(run_dir.path, CancelRequested(at=desk.clock.now(), by="ada"))
+    desk.slurm.is_controller_down = True
+    for _ in range(3):
+        desk.tick()
+        desk.clock.advance(60)
+    desk.slurm.is_controller_down = False
+    assert len(desk.alive()) == 1
+    assert desk.tick().decisions[run_dir.path.name].why == (
+        "hpcflow cancel was said, and attempt 1 is not over"
+    )
+    assert desk.alive() == []
