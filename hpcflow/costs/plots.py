@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import InputError, Where
 from hpcflow.runtime.safe_text import safe
+from hpcflow.working_dir import import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def require_matplotlib() -> None:
             "a page with plots needs matplotlib, where hpcflow is installed", next_action=INSTALL
         )
     try:
-        import matplotlib  # noqa: F401 - it reads the environment when it is imported
+        import_matplotlib()
     except ValueError as error:
         raise InputError(
             f"matplotlib does not start: {str(error).partition(';')[0]}",

@@ -23,12 +23,12 @@ from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.slurm_job import daemon_jobs
-from hpcflow.requeue.own_python import own_python
 from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import load_settings
 from hpcflow.terminal import echo_message, safe
+from hpcflow.working_dir import own_python
 
 #: Tells a successor which job it follows.
 AFTER: Final = "HPCFLOW_DAEMON_AFTER"

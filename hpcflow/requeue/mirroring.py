@@ -18,7 +18,6 @@ from typing import IO, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.mirror.survey import mirror_of_run
-from hpcflow.requeue.own_python import own_python
 from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.settings import Settings
@@ -27,6 +26,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import linked, run_ids
+from hpcflow.working_dir import own_python
 
 #: The process id of the daemon, for the process that it starts.
 OF_DAEMON: Final = "HPCFLOW_MIRROR_OF"

@@ -31,10 +31,11 @@ from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.job_ids import leader
 from hpcflow.schedulers.slurm.parse_jobs import sensible_exit
 from hpcflow.schedulers.slurm.run_command import clean_environment
+from hpcflow.working_dir import LEAVE_IT
 
 _log = logging.getLogger(__name__)
 
-_TRIAL: Final = "import pyslurm; pyslurm.Jobs.load()"
+_TRIAL: Final = f"{LEAVE_IT}import pyslurm; pyslurm.Jobs.load()"
 _TRIAL_TIMEOUT_S: Final = 30.0
 
 

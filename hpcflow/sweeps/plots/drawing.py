@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.errors import InputError, Where
 from hpcflow.sweeps.plots.figures import Figure
 from hpcflow.sweeps.study import quiet
+from hpcflow.working_dir import import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,6 +63,7 @@ def picture(figure: Figure) -> bytes:
 def _canvas() -> Iterator[None]:
     """Matplotlib as it comes, without a display; afterwards as it was before."""
     try:
+        import_matplotlib()
         import matplotlib as mpl
         from matplotlib import pyplot as plt
     except ValueError as error:
@@ -88,6 +90,8 @@ def _canvas() -> Iterator[None]:
 
 def page(figure: Figure) -> bytes:
     """The figure as HTML, with all that it needs inside."""
+    with suppress(ImportError, ValueError):  # Optuna imports it where it is there
+        import_matplotlib()
     import optuna.visualization as drawn
 
     with quiet():
