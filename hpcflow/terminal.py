@@ -2,7 +2,8 @@
 
 Text is escaped first (:mod:`hpcflow.runtime.safe_text`) and styled afterwards. So all escape
 sequences in the output are hpcflow's own. A character that the output's encoding lacks becomes
-``?``. ``tests/test_terminal.py`` checks that no other module prints.
+``?``. ``tests/test_terminal.py`` checks that no other module prints. Callers escape nothing, unless
+text is wrapped, or becomes part of a message of several lines.
 """
 
 from __future__ import annotations

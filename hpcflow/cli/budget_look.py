@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.room import warnings_of
 from hpcflow.cli.session import warn
-from hpcflow.terminal import cell, echo, make_console, safe
+from hpcflow.terminal import cell, echo, make_console
 
 if TYPE_CHECKING:
     from hpcflow.budgets.records import Change
@@ -132,13 +132,13 @@ def print_details(budget: Budget, now: datetime) -> None:
     for entry in open_ones:
         so_far = f", about {words(entry.so_far(now))} so far" if entry.began_at else ""
         echo(
-            f"  {safe(entry.run_id)}, attempt {entry.attempt}, of {safe(entry.by)}: "
+            f"  {entry.run_id}, attempt {entry.attempt}, of {entry.by}: "
             f"at most {words(entry.amounts)}{so_far}"
         )
     echo()
     echo("changes:")
     for change in budget.changes:
-        echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {safe(change.by)}  {_said(change)}")
+        echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {change.by}  {_said(change)}")
     if budget.skipped:
         warn(
             f"{budget.skipped} lines of its file say nothing: torn, damaged, or of a newer version"
@@ -147,7 +147,7 @@ def print_details(budget: Budget, now: datetime) -> None:
 
 def _said(change: Change) -> str:
     """What somebody changed, in a line."""
-    why = f" ({safe(change.why)})" if change.why else ""
+    why = f" ({change.why})" if change.why else ""
     if change.terms is None:
         return f"removed{why}"
     parts = [

@@ -18,7 +18,7 @@ from hpcflow.cli.output import metric_text, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
 from hpcflow.model.units import format_bytes
-from hpcflow.terminal import cell, echo, echo_as_is, escaped, make_console, progress, safe
+from hpcflow.terminal import cell, echo, echo_as_is, escaped, make_console, progress
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
@@ -103,13 +103,13 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
     lines = {
         "run": seen.run_id,
         "path": str(found.path),
-        "state": f"{found.state}: {safe(found.why)}" if found.why else found.state,
-        "kept": safe("; ".join(kept)) or "no: the next save or prune removes it",
+        "state": f"{found.state}: {found.why}" if found.why else found.state,
+        "kept": "; ".join(kept) or "no: the next save or prune removes it",
         "made by": "" if found.attempt is None else f"attempt {found.attempt}",
         "ranks": "" if found.world_size is None else str(found.world_size),
         "epoch": "" if found.epoch is None else f"{found.epoch:g}",
         "written": _time(found.created_at),
-        "metrics": safe(metric_text(dict(found.metrics))),
+        "metrics": metric_text(dict(found.metrics)),
         "size": format_bytes(found.size_bytes),
     }
     echo(f"train step {found.train_step}", bold=True)
@@ -150,7 +150,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
                 continue  # its job has removed it, by the rule
             results.append({"train_step": each.train_step, "is_whole": why is None, "why": why})
             if not as_json:
-                said = "whole" if why is None else f"not whole: {safe(why)}"
+                said = "whole" if why is None else f"not whole: {why}"
                 echo(f"train step {each.train_step}: {said}")
     if as_json:
         print_json({"run_id": seen.run_id, "checkpoints": results})
@@ -270,7 +270,7 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
 
     verb = "would remove" if is_dry else "removed"
     for each in pruned.gone:
-        torn = f"  ({safe(each.why)})" if each.why else ""
+        torn = f"  ({each.why})" if each.why else ""
         echo(f"{verb} train step {each.train_step}  {format_bytes(each.size_bytes)}{torn}")
     for hidden in pruned.leftovers:
         size = format_bytes(hidden.size_bytes)

@@ -14,7 +14,7 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_bytes
-from hpcflow.terminal import echo, progress, safe
+from hpcflow.terminal import echo, progress
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Survey
@@ -63,7 +63,7 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
     else:
         echo(
             f"train step {found.train_step} of {seen.run_id}: {len(files)} files, "
-            f"{format_bytes(size_bytes)}, copied to {safe(str(target))}"
+            f"{format_bytes(size_bytes)}, copied to {target!s}"
         )
     return 0
 

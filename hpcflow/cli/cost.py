@@ -16,7 +16,7 @@ from hpcflow.cli.cost_table import as_csv, print_storage, print_table, storage_v
 from hpcflow.cli.cost_wasted import wasted_command
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
-from hpcflow.terminal import echo, echo_lines, safe
+from hpcflow.terminal import echo, echo_lines
 
 _BY: Final = ("project", "user", "run", "sweep", "partition", "gpu_type", "month", "cause")
 #: Runs on a page whose waste is explained.
@@ -101,7 +101,7 @@ def report_command(
     elif in_csv:
         echo_lines(as_csv(found, storage), nl=False)
     elif html is not None:
-        echo(safe(str(html)))
+        echo(str(html))
     elif not found.lines and not storage.lines:
         echo("nothing has ended in this time, and nothing runs")
     else:

@@ -11,7 +11,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.terminal import echo, safe
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.costs.audit import Audit, Unknown
@@ -61,7 +61,7 @@ def _print(found: Audit) -> None:
         )
     for job in found.unknown:
         echo(
-            f"job {job.job_id}, {safe(job.job_name)}, {safe(job.raw_state)}: {job.why}: "
+            f"job {job.job_id}, {job.job_name}, {job.raw_state}: {job.why}: "
             f"{job.hours:.2f} hours, {job.gpu_hours:.2f} GPU hours, {_usd(job)}; see it: "
             f"sacct -X -D -j {job.job_id}"
         )

@@ -16,7 +16,7 @@ from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.cost_table import amounts, plain
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
-from hpcflow.terminal import echo, echo_lines, safe
+from hpcflow.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from hpcflow.costs.showback import Member, Team
@@ -113,7 +113,7 @@ def _print(key: str, found: Sequence[Team]) -> None:
                 "" if share is None else percent(share, 1),
                 f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
             ]
-            names = (safe(team.name or "-"), safe(user))
+            names = (team.name or "-", user)
             rows.append(Row(names, numbers, is_bold=line is team.total))
     numbers = ["RUNS", "GPU_H", "HOURS", "USD", "SHARE", "WASTED"]
     print_columns((key.upper(), "USER"), numbers, rows)

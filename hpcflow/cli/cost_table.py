@@ -102,7 +102,7 @@ def print_storage(kept: StorageReport) -> None:
     def row(line: StorageLine, names: Sequence[str]) -> Row:
         amounts = (line.gb_months, line.storage_usd, line.gb, line.egress_usd)
         numbers = [f"{float(amount):.2f}" for amount in amounts]
-        return Row([safe(name) for name in names], numbers, is_bold=line is kept.total)
+        return Row(list(names), numbers, is_bold=line is kept.total)
 
     rows = [row(line, [*(name or "-" for name in line.by), line.place]) for line in kept.lines]
     rows.append(row(kept.total, ["total", *[""] * len(kept.keys)]))
@@ -131,7 +131,7 @@ def print_table(found: Report) -> None:
             f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
             f"{line.saved_usd:.2f}" if line.saved_usd else "",
         ]
-        return Row([safe(name) for name in names], numbers, is_bold=line is found.total)
+        return Row(list(names), numbers, is_bold=line is found.total)
 
     rows = [row(line, [name or "-" for name in line.by]) for line in found.lines]
     rows.append(row(found.total, ["total", *[""] * (len(found.keys) - 1)]))

@@ -13,7 +13,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
-from hpcflow.terminal import echo, safe
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.costs.wasted import WastedRun
@@ -76,6 +76,6 @@ def _print(found: Sequence[WastedRun]) -> None:
     for each in found:
         usd = "?" if each.wasted_usd is None else f"{each.wasted_usd:.2f}"
         hours = f"{each.wasted_gpu_hours:.2f} GPU hours, {each.wasted_hours:.2f} hours"
-        echo(safe(each.run_id), bold=True, nl=False)
+        echo(each.run_id, bold=True, nl=False)
         echo(f"  {usd} USD, {hours}, {each.share:.0%} of its time: {each.why}")
-        echo(f"  \N{RIGHTWARDS ARROW} {safe(each.next_action)}")
+        echo(f"  \N{RIGHTWARDS ARROW} {each.next_action}")

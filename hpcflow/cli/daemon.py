@@ -18,7 +18,7 @@ from hpcflow.cli.output import error_json, jsonable, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import HpcflowError, InputError
-from hpcflow.terminal import echo, echo_json, echo_message, safe
+from hpcflow.terminal import echo, echo_json, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.ledger.lease import Lease
@@ -273,7 +273,7 @@ class _Log:
             )
             echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
-                f"  ({decision.rule}: {safe(decision.why)}){then}"
+                f"  ({decision.rule}: {decision.why}){then}"
             )
         for run_id, job_id in report.standbys.items():
             echo(
@@ -284,15 +284,15 @@ class _Log:
             if run_id not in report.decisions:
                 echo(
                     f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}"
-                    f"  ({decision.rule}: {safe(decision.why)})"
+                    f"  ({decision.rule}: {decision.why})"
                 )
         for run_id, verdict in report.stalls.items():
             echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
-                f"  ({verdict.rule}: {safe(verdict.why)})"
+                f"  ({verdict.rule}: {verdict.why})"
             )
         for run_id, why in report.overspent.items():
-            echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  notice  (over_budget: {safe(why)})")
+            echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  notice  (over_budget: {why})")
 
 
 def _has_news(report: Report) -> bool:

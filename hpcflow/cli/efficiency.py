@@ -88,11 +88,11 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
         if use.measured is not None:
             warn(idle_text(use.measured.gpus_idle, use.measured.gpus_idle_names))
     for each in found.advice:
-        echo(f"  → {safe(each.text)}")
+        echo(f"  → {each.text}")
         if each.key is not None:
             echo(f"      --set {each.key}={each.value}")
     for nothing in found.nothing:
-        echo(f"  {nothing.what}: {safe(nothing.why)}", dim=True)
+        echo(f"  {nothing.what}: {nothing.why}", dim=True)
     return 0
 
 
@@ -255,7 +255,7 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for line in [*lines, total]:
         table.add_row(
-            cell("total" if line is total else safe(line.by) or "-"),
+            cell("total" if line is total else line.by or "-"),
             str(len(line.run_ids)),
             str(line.attempts),
             str(line.measured),

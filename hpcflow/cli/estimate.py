@@ -13,7 +13,7 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import format_bytes
-from hpcflow.terminal import echo, safe
+from hpcflow.terminal import echo
 
 #: Words of :mod:`hpcflow.sizing.gpu_memory`, which is imported when it is needed.
 _PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
@@ -151,4 +151,4 @@ def _print(parts: dict[str, float | None], types: dict[str, tuple[int, bool]]) -
     enough = "would hold these" if parts["activations"] is None else "would do"
     for name, (mb, fits) in sorted(types.items(), key=lambda each: (each[1][0], each[0])):
         word = enough if fits else "is too small"
-        echo(f"  {safe(name)} with {format_bytes(mb << 20)} {word}")
+        echo(f"  {name} with {format_bytes(mb << 20)} {word}")

@@ -138,7 +138,7 @@ def _say(run: RunView, *, can_go_on: bool) -> None:
     cause = f" ({run.cause.value})" if run.cause else ""
     colour = "green" if run.state is RunState.COMPLETED else "red"
     echo(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
-    echo(f"  {safe(metric_text(run.metrics))}" if run.metrics else "")
+    echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
     if run.state is not RunState.COMPLETED and can_go_on:
         echo(f"  what it printed  hpcflow logs {run.run_id}")
         echo(f"  go on            hpcflow resume {run.run_id}")

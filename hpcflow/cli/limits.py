@@ -10,7 +10,7 @@ from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import SchedulerUnavailable, Where
-from hpcflow.terminal import Styled, cell, echo, make_console, safe
+from hpcflow.terminal import Styled, cell, echo, make_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
         print_json({"site": site, "user": user, **known, "missing": []})
     else:
         echo(
-            f"{safe(site)} has no accounting that answers: there are no accounts, limits or fair "
+            f"{site} has no accounting that answers: there are no accounts, limits or fair "
             "shares to show; see its partitions: hpcflow site show"
         )
     return 0
@@ -98,7 +98,7 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> No
         console.print(_accounts(accounts))
     for line in accounts:
         if line.meaning:
-            echo(safe(line.meaning))
+            echo(line.meaning)
     if not standing.are_limits_enforced:
         echo("this cluster does not enforce limits: they keep no job from starting")
     for line in accounts:
@@ -166,6 +166,6 @@ def _limits(of: str, limits: Sequence[Limit] | None) -> None:
     for limit in limits:
         full = Styled("  full", fg="red") if limit.is_full else ""
         echo(
-            f"  {limit.name:<{width}}  {safe(amount_words(limit))}  ({safe(limit.holder)})",
+            f"  {limit.name:<{width}}  {amount_words(limit)}  ({limit.holder})",
             full,
         )

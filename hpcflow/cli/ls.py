@@ -12,7 +12,7 @@ from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import cell, echo, make_console, safe
+from hpcflow.terminal import cell, echo, make_console
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
@@ -89,7 +89,7 @@ def _columns(runs: list[RunView], now: datetime) -> dict[str, list[str]]:
         "JOB": [run.job_id or "" for run in runs],
         "SIZE": [f"{run.nodes}n" + (f" {run.gpus}g" if run.gpus else "") for run in runs],
         "PROGRESS": [progress_text(run) for run in runs],
-        "METRICS": [safe(metric_text(run.metrics)) for run in runs],
+        "METRICS": [metric_text(run.metrics) for run in runs],
         "AGE": [format_duration((now - run.created_at).total_seconds()) for run in runs],
     }
     if not any(columns["NEXT"]):

@@ -17,7 +17,7 @@ from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
-from hpcflow.terminal import cell, echo, make_console, safe
+from hpcflow.terminal import cell, echo, make_console
 
 if TYPE_CHECKING:
     from hpcflow.mirror.passes import Done, Report
@@ -129,10 +129,10 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
         print_json({"run_id": run_dir.path.name, "checkpoints": results, "lost_files": lost})
     else:
         for each in results:
-            said = "as it was sent" if each.why is None else f"not as it was sent: {safe(each.why)}"
+            said = "as it was sent" if each.why is None else f"not as it was sent: {each.why}"
             echo(f"train step {each.train_step}: {said}")
         for name in lost:
-            echo(f"{safe(name)}: not as it was sent")
+            echo(f"{name}: not as it was sent")
     return 0 if not lost and all(each.why is None for each in results) else 1
 
 

@@ -15,7 +15,7 @@ from hpcflow.cli.output import print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where, shell_word
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import cell, echo, make_console, safe
+from hpcflow.terminal import cell, echo, make_console
 
 if TYPE_CHECKING:
     from hpcflow.model.state import Cause
@@ -195,5 +195,5 @@ def _print(lines: list[_Line], now: datetime) -> None:
 
 def _excluded(line: _Line) -> str:
     if line.excluded_in:
-        return f"from {safe(', '.join(line.excluded_in))}"
+        return f"from {', '.join(line.excluded_in)}"
     return "suspicious" if line.is_bad else "no"

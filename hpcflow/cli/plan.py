@@ -13,7 +13,7 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import Where
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import cell, echo, make_console, safe
+from hpcflow.terminal import cell, echo, make_console
 
 if TYPE_CHECKING:
     from hpcflow.launch.alternatives import Alternative
@@ -163,8 +163,8 @@ def _why(ranked: Ranked, found: Sequence[Ranked]) -> str:
 
 def _print_refused(refused: Mapping[Place, str]) -> None:
     for (name, account), reason in refused.items():
-        whose = f" with account {safe(account)}" if account else ""
-        echo(f"not {name}{whose}: {safe(reason)}")
+        whose = f" with account {account}" if account else ""
+        echo(f"not {name}{whose}: {reason}")
 
 
 def _print_others(others: Sequence[Alternative]) -> None:
@@ -181,4 +181,4 @@ def _print_others(others: Sequence[Alternative]) -> None:
             said.append(f"costs {each.ranked.cost:.2f} {each.ranked.unit}")
         if each.slower > 1:
             said.append(f"the same work takes up to {each.slower} times as long")
-        echo(f"  --set {safe(each.change):<32} {', '.join(said)} (in {where})")
+        echo(f"  --set {each.change:<32} {', '.join(said)} (in {where})")

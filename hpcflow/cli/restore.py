@@ -255,7 +255,7 @@ def _print_program(outcome: Outcome) -> None:
         ("secrets", " ".join(f"{k}={v}" for k, v in sorted(environment.secrets.items()))),
     ):
         if value:
-            echo(f"    {what}: {safe(value)}")
+            echo(f"    {what}: {value}")
 
 
 def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import format_bytes, format_duration
-from hpcflow.terminal import cell, echo, make_console, progress, safe
+from hpcflow.terminal import cell, echo, make_console, progress
 
 if TYPE_CHECKING:
     from hpcflow.launch.scratch import Disk, OnScratch, Scratch
@@ -102,15 +102,15 @@ def _print(seen: Scratch, now: datetime) -> None:
 
 def _print_disk(disk: Disk) -> None:
     space = disk.space
-    kind = f"  {safe(space.kind)}" if space.kind else ""
-    echo(f"{safe(str(space.path))}{kind}", bold=True)
+    kind = f"  {space.kind}" if space.kind else ""
+    echo(f"{space.path!s}{kind}", bold=True)
     runs = "1 run" if disk.runs == 1 else f"{disk.runs} runs"
     echo(
         f"  {format_bytes(space.free_bytes)} of {format_bytes(space.total_bytes)} free; "
         f"{runs} of yours take {format_bytes(disk.size_bytes)}"
     )
     for quota in space.quotas:
-        echo(f"  quota of {safe(quota.whose)}: {_quota(quota)}")
+        echo(f"  quota of {quota.whose}: {_quota(quota)}")
     if disk.purge_days is not None:
         echo(f"  purged after {disk.purge_days} days without access")
 

@@ -19,7 +19,7 @@ from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_fun
 from hpcflow.cli.sweep_plot import plot_command
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import InputError, StorageError, Where
-from hpcflow.terminal import echo, echo_message, safe
+from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.requeue.surroundings import Surroundings
@@ -309,4 +309,4 @@ def _show_plan(plan: SweepPlan, *, as_json: bool) -> None:
     echo("Nothing was created. This is what would be started:", bold=True)
     for key, value in values.items():
         if value is not None:
-            echo(f"  {key:<28} {safe(str(value))}")
+            echo(f"  {key:<28} {value!s}")

@@ -22,7 +22,7 @@ from hpcflow.cli.sweep_status import (
 )
 from hpcflow.errors import InputError, StorageError
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import Styled, echo, echo_as_is, safe
+from hpcflow.terminal import Styled, echo, echo_as_is
 
 if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
@@ -202,13 +202,12 @@ def _best_text(view: SweepView) -> str:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    cells = [[safe(cell) for cell in row] for row in rows]
     widths = [
-        max(len(title), *(len(row[index]) for row in cells)) if cells else len(title)
+        max(len(title), *(len(row[index]) for row in rows)) if rows else len(title)
         for index, title in enumerate(titles)
     ]
     echo("  ".join(t.ljust(w) for t, w in zip(titles, widths, strict=True)).rstrip(), bold=True)
-    for row in cells:
+    for row in rows:
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         state = Styled(padded[1], fg=COLOURS.get(row[1]))
         echo(f"{padded[0]}  ", state, f"  {'  '.join(padded[2:])}".rstrip())

@@ -11,7 +11,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweep_argument import sweep_argument
-from hpcflow.terminal import echo, safe
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.plots.files import Plots
@@ -51,7 +51,7 @@ def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
 def _show(plots: Plots) -> None:
     names = [*(each.figure for each in plots.figures), *(each.figure for each in plots.left_out)]
     width = max(map(len, names))
-    echo(safe(str(plots.folder)), bold=True)
+    echo(str(plots.folder), bold=True)
     for each in plots.figures:
         files = [path.name for path in (each.png, each.html) if path is not None]
         note = f"  ({each.note})" if each.note else ""
@@ -59,4 +59,4 @@ def _show(plots: Plots) -> None:
     if plots.left_out:
         echo("left out", bold=True)
     for left in plots.left_out:
-        echo(f"  {left.figure:<{width}}  {safe(left.why)}")
+        echo(f"  {left.figure:<{width}}  {left.why}")

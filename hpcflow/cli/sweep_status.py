@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.cli.session import Session
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import Line, Styled, safe
+from hpcflow.terminal import Line, Styled
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView, TrialView
@@ -46,7 +46,7 @@ def running_lines(view: SweepView) -> list[str]:
     for trial in running[:_SHOWN]:
         params = "  ".join(f"{name}={value_text(value)}" for name, value in trial.params.items())
         at = "" if trial.at is None else f"at {trial.at}"
-        rows.append(f"  {trial.trial:>5}  {at:<8} {goal_text(trial, goal):<12} {safe(params)}")
+        rows.append(f"  {trial.trial:>5}  {at:<8} {goal_text(trial, goal):<12} {params}")
     if len(running) > _SHOWN:
         rows.append(f"         and {len(running) - _SHOWN} more")
     return rows
@@ -60,7 +60,7 @@ def status_lines(view: SweepView, now: datetime) -> list[Line]:
         f"  {_bar(ended, view.running, view.max_trials)}",
         f"  trials    {ended} ended ({view.complete} complete, {view.pruned} pruned, "
         f"{view.failed} failed), {view.running} under way, {view.parallel} at once",
-        f"  objective {safe(goals)}; sampler {view.sampler}, pruner {view.pruner}",
+        f"  objective {goals}; sampler {view.sampler}, pruner {view.pruner}",
     ]
     lines += [f"  best      {_trial_text(best)}" for best in view.best[:5]]
     if len(view.best) > 5:
@@ -79,9 +79,9 @@ def status_lines(view: SweepView, now: datetime) -> list[Line]:
         left = format_duration(max(0.0, (view.over_at - now).total_seconds()))
         lines.append(f"  ETA       {left}")
     if view.why is not None:
-        lines.append(f"  why       {safe(view.why)}")
+        lines.append(f"  why       {view.why}")
     if view.next_action is not None:
-        lines.append(f"  → {safe(view.next_action)}")
+        lines.append(f"  → {view.next_action}")
     state = Styled(view.state, fg=COLOURS.get(view.state))
     return [(Styled(view.sweep_id, bold=True), "  ", state), *((line,) for line in lines)]
 
@@ -97,11 +97,11 @@ def _bar(ended: int, running: int, most: int | None) -> str:
 
 def _trial_text(trial: TrialView) -> str:
     params = "  ".join(f"{name}={value_text(value)}" for name, value in trial.params.items())
-    return f"trial {trial.trial}: {values_text(trial.values)}  ({safe(params)})"
+    return f"trial {trial.trial}: {values_text(trial.values)}  ({params})"
 
 
 def values_text(values: Mapping[str, float]) -> str:
-    return safe("  ".join(f"{name} {value:.5g}" for name, value in values.items()))
+    return "  ".join(f"{name} {value:.5g}" for name, value in values.items())
 
 
 def goal_text(trial: TrialView, goal: str) -> str:
@@ -114,4 +114,4 @@ def goal_text(trial: TrialView, goal: str) -> str:
 def value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
-    return safe(value) if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value)

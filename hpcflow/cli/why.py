@@ -10,7 +10,7 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import SchedulerUnavailable
-from hpcflow.terminal import echo, safe
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,12 +183,12 @@ def _print(session: Session, detail: RunDetail, wait: Wait | None, unsent: Unsen
     if wait is not None:
         now = session.clock.now()
         for name, text in wait_lines(wait, held=run.next_action == "held", now=now):
-            echo(f"  {name:<12} {safe(text)}".rstrip())
+            echo(f"  {name:<12} {text}".rstrip())
         to_try = wait.to_try
     else:
         assert unsent is not None
         until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""
-        echo(f"  {safe(unsent.words)}{until}")
+        echo(f"  {unsent.words}{until}")
         to_try = unsent.to_try
     for number, text in enumerate(to_try):
-        echo(f"  {'next' if not number else 'or':<12} {safe(text)}")
+        echo(f"  {'next' if not number else 'or':<12} {text}")
