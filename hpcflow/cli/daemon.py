@@ -200,7 +200,9 @@ def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
     from hpcflow.requeue.surroundings import Surroundings
 
     return Surroundings(
-        Ledger(parse_url(session.settings.ledger_url)) if waits_for_ledger else session.ledger,
+        Ledger(parse_url(session.settings.ledger_url), _or_not(warn))
+        if waits_for_ledger
+        else session.ledger,
         session.settings,
         session.clock,
         connect=session.scheduler,

@@ -58,7 +58,9 @@ def command(run: str, as_json: bool) -> int:
     run_id = run_dir.path.name
     session.refresh()
     view = session.detail(run_id).run
-    known = session.ledger.known([run_id])[run_id]
+    known = session.ledger.known([run_id]).get(run_id)
+    if known is None:
+        raise session.ledger.damaged(f"what it has of {run_id} cannot be read")
     try:
         records = journal.read(run_dir)
     except StorageError:

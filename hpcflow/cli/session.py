@@ -53,7 +53,7 @@ class Session:
         """
         from hpcflow.ledger.store import open_ledger
 
-        return open_ledger(self.settings.ledger_url)
+        return open_ledger(self.settings.ledger_url, warn)
 
     def site(self, name: str | None, *, named_in: Where | None = None) -> Site:
         """The site that was named, else the one of this machine."""

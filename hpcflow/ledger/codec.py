@@ -12,6 +12,7 @@ from dataclasses import fields
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import lru_cache
+from math import isfinite
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,11 @@ Row = TypeVar("Row")
 
 class DamagedError(ValueError):
     """The database holds a value that is never written here: its file, or a row, was damaged."""
+
+
+#: No text and no JSON that is written here is longer; of what others have written no more is read.
+_MAX_TEXT: Final = 100_000
+_MAX_JSON: Final = 16 << 20
 
 
 @lru_cache(maxsize=64)
@@ -39,6 +45,26 @@ def kind_of(row_type: Any, name: str) -> str:
 @lru_cache(maxsize=64)
 def _kinds(row_type: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("kind", "") for field in fields(row_type)}
+
+
+@lru_cache(maxsize=64)
+def selected(connection_kind: str, row_type: Any, names: tuple[str, ...], table: str = "") -> str:
+    """The columns as they stand in a SELECT. A server sends no more of a text than may be in it:
+    in a database that several share, others may have written gigabytes.
+
+    Args:
+        connection_kind: ``sqlite`` or ``postgresql``.
+        table: whose columns they are, where several are joined.
+    """
+    return ", ".join(_selected(connection_kind, row_type, name, table) for name in names)
+
+
+def _selected(connection_kind: str, row_type: Any, name: str, table: str) -> str:
+    column, kind = f"{table}.{name}" if table else name, kind_of(row_type, name)
+    if connection_kind == "sqlite" or kind not in ("str", "json"):
+        return column
+    most = _MAX_JSON if kind == "json" else _MAX_TEXT
+    return f"left(CAST({column} AS text), {most + 1})"
 
 
 def encode(row: Any, names: tuple[str, ...] | None = None) -> list[object]:
@@ -108,6 +134,29 @@ def decode_all(
     return made
 
 
+def decode_sound(
+    row_type: Any,
+    names: tuple[str, ...],
+    records: list[Any],
+    make: Callable[..., Row],
+    left_out: dict[str, str],
+) -> list[Row]:
+    """The same without the records that are damaged: each may be of another user, who is to mend
+    it. ``left_out`` gets the run of each, and why."""
+    try:
+        return decode_all(row_type, names, records, make)
+    except DamagedError:
+        pass
+    made: list[Row] = []
+    of_run = names.index("run_id")
+    for record in records:
+        try:
+            made += decode_all(row_type, names, [record], make)
+        except DamagedError as error:  # noqa: PERF203 - only where there is one
+            left_out.setdefault(str(record[of_run]), str(error))
+    return made
+
+
 @lru_cache(maxsize=64)
 def _types(row_type: Any) -> dict[str, str]:
     """Column -> what a value of it is in Python, as it stands in ``rows.py``; money is a text."""
@@ -127,8 +176,20 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
         found.discard(type(None))
     if not found <= _STORED.get(bare, _AS_TEXT):
         raise DamagedError(f"in its column {name} is something that is no {bare}")
-    if found == _AS_TEXT and "\0" in "".join(filter(None, values)):
-        raise DamagedError(f"in its column {name} is a text with a NUL")
+    if found == _AS_TEXT:
+        texts = "".join(filter(None, values))
+        if "\0" in texts:
+            raise DamagedError(f"in its column {name} is a text with a NUL")
+        if (
+            bare == "str"
+            and len(texts) > _MAX_TEXT
+            and max(map(len, filter(None, values))) > _MAX_TEXT
+        ):
+            raise DamagedError(
+                f"in its column {name} is a text of more than {_MAX_TEXT} characters"
+            )
+    if bare == "float" and not all(map(isfinite, filter(None, values))):
+        raise DamagedError(f"in its column {name} is something that is no number")
 
 
 _AS_TEXT: Final = frozenset({str})
@@ -163,7 +224,11 @@ def _decode_time(value: str | datetime) -> datetime:
 
 
 def _decode_money(value: str | Decimal) -> str:
-    return value if isinstance(value, str) else f"{value:f}"
+    if isinstance(value, str):
+        return value
+    if not value.is_finite():  # Postgres has such numbers
+        raise ValueError(f"no sum of money: {value}")
+    return f"{value:f}"
 
 
 def _decode_object(text: str) -> dict[str, Any]:

@@ -8,10 +8,11 @@ imports no database driver.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcflow.errors import LedgerError, shell_word
 from hpcflow.filesystem import is_shared
@@ -53,6 +54,9 @@ class Connection:
         self.url = url
         self.is_sqlite = url.kind == "sqlite"
         self.is_broken = False
+        #: Run id -> why rows of it were left out of what was read.
+        self.left_out: dict[str, str] = {}
+        self._reads_any_time = False
         self._raw: Any
         with self._errors():
             self._raw = _open_sqlite(url) if self.is_sqlite else _open_postgres(url)
@@ -90,8 +94,16 @@ class Connection:
         Raises:
             LedgerError: the database failed.
         """
+        found: list[Any]
         with self._errors():
-            found: list[Any] = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
+            try:
+                found = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
+            except Exception as error:
+                if self.is_sqlite or self._reads_any_time or _STRANGE_TIME not in str(error):
+                    raise
+                self._reads_any_time = True
+                _read_any_time(self._raw)
+                found = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
             return found
 
     @contextmanager
@@ -212,6 +224,28 @@ def _open_postgres(url: DatabaseUrl) -> Any:
     return raw
 
 
+#: What the driver says of a year that Postgres has and Python has not, and of infinity.
+_STRANGE_TIME: Final = "timestamp too"
+
+
+def _read_any_time(raw: Any) -> None:
+    """Let times that Python has not come as texts: one of them would keep all rows from being read.
+
+    Only once there is one, for this takes longer than what the driver has.
+    """
+    from psycopg import DataError
+    from psycopg.types.datetime import TimestamptzLoader
+
+    class TimeOrText(TimestamptzLoader):
+        def load(self, data: Any) -> Any:
+            try:
+                return super().load(data)
+            except DataError:
+                return bytes(data).decode()
+
+    raw.adapters.register_loader("timestamptz", TimeOrText)
+
+
 def postgres_options() -> dict[str, Any]:
     """What libpq is told beside the URL, so that no server can make a command wait for ever."""
     return {
@@ -255,7 +289,7 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif "due to lock timeout" in text or "due to statement timeout" in text:
         hint = "somebody else holds it up; send this again later. The files have everything"
-    elif "timestamp too" in text:  # a year that Postgres has and Python has not; it was not us
+    elif re.match(r"(relation|column) .* does not exist", text):  # somebody has taken it away
         return damaged(url, text)
     elif url.kind == "postgresql":
         hint = "is the server up? The files have everything; the ledger catches up later"

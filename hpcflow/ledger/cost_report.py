@@ -8,9 +8,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.codec import decode_all
+from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import of_run
 from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
 from hpcflow.model.state import AttemptState, RunState
 
@@ -25,18 +24,19 @@ def bills(
     """
     # In no order: that of a key would mean to look for each row by itself.
     of_attempts = (
-        f"SELECT {', '.join(_BILLED)} FROM attempt "  # noqa: S608 - our names
+        f"SELECT {selected(connection.url.kind, AttemptRow, _BILLED)} FROM attempt "  # noqa: S608 - our names
         "WHERE state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?"
     )
     of_runs = (
-        "SELECT run_id, project, user_name, site, parent_sweep, gpu_type FROM run "  # noqa: S608 - our names
+        f"SELECT {selected(connection.url.kind, RunRow, _BELONGS)} FROM run "  # noqa: S608 - our names
         f"WHERE 1 = 1{_fits(filters)}"
     )
     times = [AttemptState.ENDED.value, to_text(since), to_text(until)]
     with connection.transaction(write=False):
         rows = connection.rows(of_attempts, times)
         found = connection.rows(of_runs, [*filters.values()])
-    by_id = {run_id: said for run_id, *said in found}
+    runs = decode_sound(RunRow, _BELONGS, found, lambda *run: run, connection.left_out)
+    by_id = {run[0]: run[1:] for run in runs}
 
     def billed(
         run_id: str, number: int, partition: str | None, gpu_type: str | None, *bill: Any
@@ -48,13 +48,15 @@ def bills(
         gpu_type = first_type if gpu_type is None else gpu_type
         return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
 
-    made = decode_all(AttemptRow, _BILLED, rows, billed)
+    made = decode_sound(AttemptRow, _BILLED, rows, billed, connection.left_out)
     kept = [row for row in made if row is not None]
     kept.sort(key=_RUN_AND_ATTEMPT)
     return kept
 
 
 _RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
+_BELONGS: Final = ("run_id", "project", "user_name", "site", "parent_sweep", "gpu_type")
+_SITE: Final = ("run_id", "site")
 _BILLED: Final = (
     *("run_id", "attempt", "partition", "gpu_type", "cause", "ended_at", "billed_by", "elapsed_s"),
     *("gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s"),
@@ -69,17 +71,20 @@ def jobs(connection: Connection, user: str) -> list[JobRow]:
     """All attempts of a user that are, or were, jobs."""
     own = "SELECT run_id FROM run WHERE user_name = ?"
     of_attempts = (
-        f"SELECT {', '.join(_JOB)} FROM attempt "  # noqa: S608 - our names
+        f"SELECT {selected(connection.url.kind, AttemptRow, _JOB)} FROM attempt "  # noqa: S608 - our names
         f"WHERE job_id IS NOT NULL AND run_id IN ({own}) ORDER BY run_id, attempt"
     )
     with connection.transaction(write=False):
         rows = connection.rows(of_attempts, [user])
-        found = connection.rows("SELECT run_id, site FROM run WHERE user_name = ?", [user])
-    site_of = dict(found)
-    attempts = decode_all(AttemptRow, _JOB, rows, lambda *attempt: attempt)
+        of_runs = f"SELECT {selected(connection.url.kind, RunRow, _SITE)} FROM run"  # noqa: S608 - our names
+        found = connection.rows(f"{of_runs} WHERE user_name = ?", [user])
+    left_out = connection.left_out
+    site_of = dict(decode_sound(RunRow, _SITE, found, lambda *run: run, left_out))
+    attempts = decode_sound(AttemptRow, _JOB, rows, lambda *attempt: attempt, left_out)
     return [
-        JobRow(run_id, number, job_id, job_name, of_run(site_of, run_id), at)
+        JobRow(run_id, number, job_id, job_name, site_of[run_id], at)
         for run_id, number, job_id, job_name, at in attempts
+        if run_id in site_of
     ]
 
 
@@ -99,11 +104,11 @@ def storing(
     """
     marks = ", ".join("?" * len(sites))
     sql = (
-        f"SELECT {', '.join(_STORING)} FROM run "  # noqa: S608 - our names, and marks
+        f"SELECT {selected(connection.url.kind, RunRow, _STORING)} FROM run "  # noqa: S608 - our names, and marks
         f"WHERE site IN ({marks}){_fits(filters)} ORDER BY run_id"
     )
     found = connection.rows(sql, [*sites, *filters.values()])
-    return decode_all(RunRow, _STORING, found, StoringRow)
+    return decode_sound(RunRow, _STORING, found, StoringRow, connection.left_out)
 
 
 def left_stores(connection: Connection, sites: Sequence[str], since: datetime) -> set[str]:

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.codec import DamagedError, columns, decode_all
+from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import JSON, TIME
+from hpcflow.ledger.rows import JSON, TIME, AttemptRow, RunRow
 from hpcflow.model.state import Cause, RunState
 
 #: More than a large site has in days; whoever asks waits for a quarter of a second at most.
@@ -60,12 +60,8 @@ class _EndRow:
 
 
 _COLUMNS: Final = columns(_EndRow)
-_SELECTED: Final = ", ".join(
-    {"site": "run.site", "user_name": "run.user_name", "wishes": "run.journal"}.get(
-        name, f"attempt.{name}"
-    )
-    for name in _COLUMNS
-)
+#: What is the run's, and how it is called there.
+_OF_RUN: Final = {"site": "site", "user_name": "user_name", "wishes": "journal"}
 
 
 def ends(
@@ -78,8 +74,9 @@ def ends(
     """
     states = [state.value for state in RunState]
     wanted = [Cause(cause).value for cause in causes]
+    what = _selected(connection.url.kind)
     sql = (
-        f"SELECT {_SELECTED} FROM run JOIN attempt ON attempt.run_id = run.run_id "  # noqa: S608 - our names, and marks
+        f"SELECT {what} FROM run JOIN attempt ON attempt.run_id = run.run_id "  # noqa: S608 - our names, and marks
         f"WHERE run.state IN ({_marks(states)}) AND run.journal_at >= ? "
         f"AND attempt.cause IN ({_marks(wanted)}) "
         "AND attempt.ended_at >= ? AND attempt.ended_at <= ? "
@@ -88,18 +85,16 @@ def ends(
     first, last = to_text(since), to_text(until)
     values = [*states, first, *wanted, first, last]
     rows = connection.rows(sql, values)
-    try:
-        return decode_all(_EndRow, _COLUMNS, rows, _end)
-    except DamagedError:
-        return [end for row in rows for end in _readable(row)]
+    return decode_sound(_EndRow, _COLUMNS, rows, _end, connection.left_out)
 
 
-def _readable(row: Any) -> list[End]:
-    """The end in a row; none where it cannot be read: it may be anybody's, who is to mend it."""
-    try:
-        return decode_all(_EndRow, _COLUMNS, [row], _end)
-    except DamagedError:
-        return []
+def _selected(connection_kind: str) -> str:
+    return ", ".join(
+        selected(connection_kind, RunRow, (_OF_RUN[name],), "run")
+        if name in _OF_RUN
+        else selected(connection_kind, AttemptRow, (name,), "attempt")
+        for name in _COLUMNS
+    )
 
 
 def _marks(values: list[str]) -> str:

@@ -124,7 +124,10 @@ def look(ledger: Ledger, name: str) -> Lease | None:
     if not rows:
         return None
     found_name, holder, host, pid, fence, *times = rows[0]
-    acquired_at, renewed_at, expires_at = map(_moment, times)
+    try:
+        acquired_at, renewed_at, expires_at = map(_moment, times)
+    except ValueError as error:
+        raise ledger.damaged(f"in its table lease: {str(error)[:80]}") from None
     return Lease(found_name, holder, host, pid, fence, acquired_at, renewed_at, expires_at)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 
 from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
-from hpcflow.ledger.codec import DamagedError, columns, decode_all
+from hpcflow.ledger.codec import columns, decode_all, decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import (
+    ROWS,
     AttemptRow,
     CheckpointRow,
     DueBill,
@@ -26,7 +27,6 @@ from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, MirrorLag, RunDetail, RunView
 
 View = TypeVar("View")
-Owner = TypeVar("Owner")
 
 #: How long after the last journal record lines of a run may still come to light: a job that is
 #: being cleared away, and file systems that show another machine's writes late.
@@ -57,6 +57,7 @@ _ATTEMPT: Final = columns(AttemptView)
 #: Without what another table says.
 _CHECKPOINT: Final = columns(CheckpointView)[:-1]
 _LAG: Final = columns(MirrorLag)
+_TABLES: Final[dict[str, type]] = {**ROWS, "mirror_lag": MirrorLagRow}
 #: Whoever hears of so many need not hear of more.
 _MOST_TOLD: Final = 10
 #: By name, for an index finds what is asked for, and not what is not.
@@ -94,14 +95,15 @@ def runs(
         find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
         where.append(f"{find} > 0")
         values.append(f'"{tag}"')
-    sql = f"SELECT {', '.join(_RUN)} FROM run"  # noqa: S608 - our names, and marks
+    sql = f"SELECT {selected(connection.url.kind, RunRow, _RUN)} FROM run"  # noqa: S608 - our names, and marks
     if where:
         sql += f" WHERE {' AND '.join(where)}"
     sql += " ORDER BY created_at DESC, run_id"
     if limit is not None:
         sql += " LIMIT ?"
         values.append(limit)
-    return decode_all(RunRow, _RUN, connection.rows(sql, values), _run_view)
+    found = connection.rows(sql, values)
+    return decode_sound(RunRow, _RUN, found, _run_view, connection.left_out)
 
 
 def run(connection: Connection, run_id: str) -> RunDetail:
@@ -109,7 +111,7 @@ def run(connection: Connection, run_id: str) -> RunDetail:
     names = (*_RUN, "resources", "command", "image")
     with connection.transaction(write=False):
         found = _select(connection, "run", names, "run_id = ?", [run_id])
-        attempts = _attempts(connection, "run_id = ? ORDER BY attempt", [run_id])
+        tried = _select(connection, "attempt", _ATTEMPT, "run_id = ? ORDER BY attempt", [run_id])
         saved = _select(
             connection,
             "checkpoint",
@@ -131,7 +133,7 @@ def run(connection: Connection, run_id: str) -> RunDetail:
             f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
         )
     (detail,) = details
-    detail.attempts.extend(attempts)
+    detail.attempts.extend(decode_all(AttemptRow, _ATTEMPT, tried, _attempt_view))
     there = dict(decode_all(MirroredRow, ("path", "at"), sent, lambda path, at: (path, at)))
     detail.checkpoints.extend(
         replace(each, mirrored_at=there.get(each.path))
@@ -145,12 +147,15 @@ def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, Atte
     """A user's attempts that are neither ended nor withdrawn, with their runs."""
     is_live = f"state IN ({_marks(_LIVE)})"
     with connection.transaction(write=False):
-        attempts = _attempts(
-            connection, f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt", [*_LIVE, user]
-        )
+        where = f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt"
+        live = _select(connection, "attempt", _ATTEMPT, where, [*_LIVE, user])
         found = _runs_with(connection, _LIVE_RUN, is_live, _LIVE, user)
-    by_id = {view.run_id: view for view in decode_all(RunRow, _LIVE_RUN, found, LiveRun)}
-    return [(of_run(by_id, attempt.run_id), attempt) for attempt in attempts]
+    left_out = connection.left_out
+    by_id = {
+        view.run_id: view for view in decode_sound(RunRow, _LIVE_RUN, found, LiveRun, left_out)
+    }
+    attempts = decode_sound(AttemptRow, _ATTEMPT, live, _attempt_view, left_out)
+    return [(by_id[each.run_id], each) for each in attempts if each.run_id in by_id]
 
 
 def running(connection: Connection, user: str) -> list[RunningRow]:
@@ -164,20 +169,18 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
     with connection.transaction(write=False):
         attempts = _select(connection, "attempt", names, where, [*states, user])
         found = _runs_with(connection, of_run_names, does_run, states, user)
-    by_id = {run[0]: run for run in decode_all(RunRow, of_run_names, found, lambda *run: run)}
-    rows = decode_all(AttemptRow, names, attempts, lambda *attempt: attempt)
-    return [RunningRow(*of_run(by_id, run_id), *said) for run_id, *said in rows]
+    by_id = _by_id(connection, of_run_names, found)
+    rows = decode_sound(AttemptRow, names, attempts, _as_it_is, connection.left_out)
+    return [RunningRow(*by_id[said[0]], *said[1:]) for said in rows if said[0] in by_id]
 
 
-def of_run(by_id: Mapping[str, Owner], run_id: str) -> Owner:
-    """What ``by_id`` has for the run that a row names.
-
-    Raises:
-        DamagedError: there is no such run, which the foreign keys do not allow.
-    """
-    if run_id not in by_id:
-        raise DamagedError(f"a row is of run {run_id[:80]!r}, which it does not have")
-    return by_id[run_id]
+def owners(connection: Connection, run_ids: Iterable[str]) -> dict[str, str]:
+    """Run id -> user, of those of these runs that the ledger has."""
+    found: dict[str, str] = {}
+    names = ("run_id", "user_name")
+    for is_one, ids in among(run_ids):
+        found.update(_select(connection, "run", names, f"run_id {is_one}", ids))
+    return found
 
 
 def run_ids(connection: Connection, user: str | None) -> set[str]:
@@ -204,7 +207,7 @@ def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
     names = ("run_id", "run_dir")
     where, values = ("", []) if user is None else (" AND user_name = ?", [user])
     found = _select(connection, "run", names, f"job_id IS NULL{where}", values)
-    return decode_all(RunRow, names, found, lambda run_id, run_dir: (run_id, run_dir))
+    return decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
 
 
 def unsettled(connection: Connection, now: datetime) -> set[str]:
@@ -346,10 +349,11 @@ def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
 
 def of_others(connection: Connection, user: str) -> dict[str, str]:
     """Run id -> user, of the runs that are not this user's and may still go on."""
+    names = ("run_id", "user_name")
     over = (RunState.COMPLETED.value, RunState.CANCELLED.value)
     states = [each.value for each in RunState if each.value not in over]
-    sql = f"SELECT run_id, user_name FROM run WHERE state IN ({_marks(states)}) AND user_name <> ?"  # noqa: S608 - our names, and marks
-    return dict(connection.rows(sql, [*states, user]))
+    where = f"state IN ({_marks(states)}) AND user_name <> ?"
+    return dict(_select(connection, "run", names, where, [*states, user]))
 
 
 def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
@@ -373,11 +377,12 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     with connection.transaction(write=False):
         rows = _select(connection, "attempt", names, where, [*values, user, limit])
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
-    by_id = {run[0]: run[1:] for run in decode_all(RunRow, of_run_names, found, lambda *run: run)}
+    by_id = _by_id(connection, of_run_names, found)
     return [
         DueBill(row, site, run_dir, partition, row.journal.get("accounted", {}).get("tries", 0))
-        for row in decode_all(AttemptRow, names, rows, AttemptRow)
-        for site, run_dir, partition in [of_run(by_id, row.run_id)]
+        for row in decode_sound(AttemptRow, names, rows, AttemptRow, connection.left_out)
+        if row.run_id in by_id
+        for _, site, run_dir, partition in [by_id[row.run_id]]
     ]
 
 
@@ -406,14 +411,21 @@ def kept_out(connection: Connection, user: str) -> list[str]:
     return [run_id for (run_id,) in connection.rows(sql, values)]
 
 
-def _attempts(connection: Connection, where: str, values: Sequence[object]) -> list[AttemptView]:
-    found = _select(connection, "attempt", _ATTEMPT, where, values)
-    return decode_all(AttemptRow, _ATTEMPT, found, _attempt_view)
+def _by_id(
+    connection: Connection, names: tuple[str, ...], found: list[Any]
+) -> dict[str, tuple[Any, ...]]:
+    """Run id, which comes first -> the columns of that run."""
+    runs = decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
+    return {run[0]: run for run in runs}
+
+
+def _as_it_is(*values: Any) -> tuple[Any, ...]:
+    return values
 
 
 def _runs_with(
     connection: Connection,
-    names: Sequence[str],
+    names: tuple[str, ...],
     of_attempt: str,
     values: Sequence[object],
     user: str,
@@ -427,11 +439,12 @@ def _runs_with(
 def _select(
     connection: Connection,
     table: str,
-    names: Sequence[str],
+    names: tuple[str, ...],
     where: str,
     values: Sequence[object],
 ) -> list[Any]:
-    sql = f"SELECT {', '.join(names)} FROM {table} WHERE {where}"  # noqa: S608 - our names, and marks
+    what = selected(connection.url.kind, _TABLES[table], names)
+    sql = f"SELECT {what} FROM {table} WHERE {where}"  # noqa: S608 - our names, and marks
     return connection.rows(sql, values)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.codec import columns, decode_all
+from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import TIME
 from hpcflow.model.state import Cause, RunState
@@ -26,6 +26,7 @@ class Observed:
 
 @dataclass(slots=True)
 class _Attempt:
+    run_id: str
     cause: str | None
     started_at: datetime = field(metadata=TIME)
     ended_at: datetime | None = field(metadata=TIME)
@@ -52,7 +53,7 @@ def observed(
     marks = ", ".join("?" * len(states))
     # The index of the runs by state and last record finds those of which there is anything new.
     sql = (
-        f"SELECT {', '.join(f'attempt.{name}' for name in _COLUMNS)} "  # noqa: S608 - our names, and marks
+        f"SELECT {selected(connection.url.kind, _Attempt, _COLUMNS, 'attempt')} "  # noqa: S608 - our names, and marks
         "FROM run JOIN attempt ON attempt.run_id = run.run_id "
         f"WHERE run.state IN ({marks}) AND run.journal_at >= ? AND run.site = ? "
         "AND attempt.partition = ? AND attempt.started_at IS NOT NULL "
@@ -60,7 +61,7 @@ def observed(
     )
     rows = connection.rows(sql, [*states, to_text(since), site, partition])
     running_s, ends = 0.0, 0
-    for attempt in decode_all(_Attempt, _COLUMNS, rows, _Attempt):
+    for attempt in decode_sound(_Attempt, _COLUMNS, rows, _Attempt, connection.left_out):
         begin, end = max(attempt.started_at, since), min(attempt.ended_at or now, now)
         running_s += max(0.0, (end - begin).total_seconds())
         if end >= since and attempt.cause in causes:  # a Cause is its word

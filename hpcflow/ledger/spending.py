@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hpcflow.ledger.codec import decode_all
+from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.queries import among
 from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
@@ -67,19 +67,20 @@ def under_way(connection: Connection, user: str) -> list[SpendingRow]:
 
 
 def _found(connection: Connection, where: str, values: Sequence[str]) -> list[SpendingRow]:
-    runs = f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
+    kind, runs = connection.url.kind, f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
     with connection.transaction(write=False):
         attempts = connection.rows(
-            f"SELECT {', '.join(_ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608 - ours
+            f"SELECT {selected(kind, AttemptRow, _ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608 - ours
             "ORDER BY run_id, attempt",
             list(values),
         )
         found = connection.rows(
-            f"SELECT {', '.join(_RUN)} FROM run WHERE {where}",  # noqa: S608 - our names, and marks
+            f"SELECT {selected(kind, RunRow, _RUN)} FROM run WHERE {where}",  # noqa: S608 - our names, and marks
             list(values),
         )
+    left_out = connection.left_out
     by_id: dict[str, Sequence[Any]] = {
-        run[0]: run[1:] for run in decode_all(RunRow, _RUN, found, lambda *run: run)
+        run[0]: run[1:] for run in decode_sound(RunRow, _RUN, found, lambda *run: run, left_out)
     }
-    rows = decode_all(AttemptRow, _ATTEMPT, attempts, lambda *row: row)
+    rows = decode_sound(AttemptRow, _ATTEMPT, attempts, lambda *row: row, left_out)
     return [SpendingRow(*row, *by_id[row[0]]) for row in rows if row[0] in by_id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
@@ -13,7 +13,7 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger import cost_report, queries, spending
 from hpcflow.ledger.best import find_best
 from hpcflow.ledger.bulk import insert, update, upsert
-from hpcflow.ledger.codec import DamagedError, columns, decode_all
+from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.ends import End, ends
@@ -42,20 +42,23 @@ from hpcflow.model.state import Cause, RunState
 from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
 Row = TypeVar("Row")
+#: Whoever hears of so many runs need not hear of more.
+_MOST_TOLD: Final = 10
 
 
-def open_ledger(url: str) -> Ledger:
+def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger:
     """Open a ledger; an empty or missing database is created.
 
     Args:
         url: ``sqlite:////absolute/path``, ``postgresql://user@host/name``, or a path.
+        warn: as in :class:`Ledger`.
 
     Raises:
         InputError: not such a URL.
         LedgerVersionError: its tables are older or newer than this hpcflow.
         LedgerError: it does not answer; nothing is lost, for the files have everything.
     """
-    ledger = Ledger(parse_url(url))
+    ledger = Ledger(parse_url(url), warn)
     ledger.connection()
     return ledger
 
@@ -65,10 +68,20 @@ class Ledger:
 
     A connection that broke is opened anew by the next call, and so is one to a file that was
     deleted or replaced since: what is written there, nobody would ever read.
+
+    A row that is damaged is left out where many are read: in a database that several share it may
+    be anybody's.
     """
 
-    def __init__(self, url: DatabaseUrl) -> None:
+    def __init__(self, url: DatabaseUrl, warn: Callable[[str], object] | None = None) -> None:
+        """The ledger at ``url``, which is opened when it is first asked.
+
+        Args:
+            warn: is told once, in one line, of each run of which rows are left out.
+        """
         self.url = url
+        self._warn = warn
+        self._told: set[str] = set()
         self._connection: Connection | None = None
 
     def __enter__(self) -> Ledger:
@@ -135,6 +148,14 @@ class Ledger:
         """The user's attempts that run, with what their jobs have reported."""
         with self._reading() as connection:
             return queries.running(connection, user)
+
+    def owners(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """Run id -> user, of those of these runs that it has."""
+        return queries.owners(self.connection(), run_ids)
+
+    def bytes_read(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """How many bytes of these runs were read; those that it does not have are missing."""
+        return queries.bytes_read(self.connection(), run_ids) if run_ids else {}
 
     def run_ids(self, *, user: str | None = None) -> set[str]:
         """The ids of all runs, or of those of one user."""
@@ -296,15 +317,18 @@ class Ledger:
         return queries.kept_out(self.connection(), user)
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
-        """What the ledger holds of these runs, at one moment; unknown ones are missing."""
+        """What the ledger holds of these runs, at one moment; unknown ones are missing, and those
+        of which a row is damaged."""
         if not run_ids:  # an empty list is no SQL everywhere
             return {}
         with self._reading() as connection, connection.transaction(write=False):
             found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
-            for row in _load(connection, "attempt", run_ids):
-                queries.of_run(found, row.run_id).attempts.append(row)
-            for row in _load(connection, "source", run_ids):
-                queries.of_run(found, row.run_id).sources.append(row)
+            for table in ("attempt", "source"):
+                for row in _load(connection, table, run_ids):
+                    if (of := found.get(row.run_id)) is not None:
+                        (of.attempts if table == "attempt" else of.sources).append(row)
+            for run_id in connection.left_out:
+                found.pop(run_id, None)
         return found
 
     def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
@@ -363,10 +387,33 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        connection = self.connection()
         try:
-            yield self.connection()
+            yield connection
         except DamagedError as error:
-            raise self.damaged(str(error)) from None
+            of_row = self.damaged(str(error))
+            anew = "make its rows anew from the files: hpcflow ledger rebuild"
+            of_row.next_action = f"{anew}; if that does not help, {of_row.next_action}"
+            raise of_row from None
+        if connection.left_out:
+            self._say_left_out(connection)
+
+    def _say_left_out(self, connection: Connection) -> None:
+        left_out, connection.left_out = connection.left_out, {}
+        new = {run_id: why for run_id, why in left_out.items() if run_id not in self._told}
+        self._told.update(new)
+        if self._warn is None or not new:
+            return
+        some = list(new.items())[:_MOST_TOLD]
+        owners = queries.owners(connection, [run_id for run_id, _ in some])
+        for run_id, why in some:
+            self._warn(
+                f"run {run_id[:80]} of user {str(owners.get(run_id, '?'))[:80]} is left out: a row "
+                f"of it in the ledger is damaged ({why[:120]}); its owner can make it anew from "
+                "the files: hpcflow ledger rebuild"
+            )
+        if len(new) > len(some):
+            self._warn(f"{len(new) - len(some)} more runs are left out, for the same reason")
 
 
 def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
@@ -391,8 +438,10 @@ def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
 def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
     """Say of the best checkpoint of a run that it is, and of the others that they are not."""
     names = columns(CheckpointRow)
-    sql = f"SELECT {', '.join(names)} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names
-    rows = decode_all(CheckpointRow, names, connection.rows(sql, [run_id]), CheckpointRow)
+    what = selected(connection.url.kind, CheckpointRow, names)
+    sql = f"SELECT {what} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names
+    found = connection.rows(sql, [run_id])
+    rows = decode_sound(CheckpointRow, names, found, CheckpointRow, connection.left_out)
     best = find_best(rows, by)
     path, value = ("", None) if best is None else (best.path, best.metrics[by.metric])
     sql = "UPDATE checkpoint SET is_best = (path = ?) WHERE run_id = ? AND is_best <> (path = ?)"
@@ -442,10 +491,12 @@ def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[An
     row_type = ROWS[table]
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
+    what = selected(connection.url.kind, row_type, names)
     rows: list[Any] = []
     for is_one, ids in queries.among(run_ids):
-        sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id {is_one} ORDER BY {key}"  # noqa: S608 - our names, and marks
-        rows += decode_all(row_type, names, connection.rows(sql, ids), row_type)
+        sql = f"SELECT {what} FROM {table} WHERE run_id {is_one} ORDER BY {key}"  # noqa: S608 - our names, and marks
+        found = connection.rows(sql, ids)
+        rows += decode_sound(row_type, names, found, row_type, connection.left_out)
     strange = {row.run_id for row in rows}.difference(run_ids)
     if strange:
         raise DamagedError(f"asked for other runs, it gives {min(strange)[:80]!r}")

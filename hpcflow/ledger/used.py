@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.codec import decode_all
+from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import AttemptRow, RunRow
 
@@ -76,10 +76,16 @@ def used(
     for name, value in (filters or {}).items():
         of_run += f" AND {name} = ?"
         run_values.append(value)
-    of_attempt = f"SELECT {', '.join(_OF_ATTEMPT)} FROM attempt WHERE {where} "  # noqa: S608 - our names, and marks
+    kind, left_out = connection.url.kind, connection.left_out
+    names = selected(kind, AttemptRow, _OF_ATTEMPT)
+    of_attempt = f"SELECT {names} FROM attempt WHERE {where} "  # noqa: S608 - our names, and marks
     with connection.transaction(write=False):
         found = connection.rows(f"{of_attempt} ORDER BY run_id, attempt", values)
-        runs = connection.rows(f"SELECT {', '.join(_OF_RUN)} FROM run WHERE {of_run}", run_values)  # noqa: S608 - as above
-    by_id = {said[0]: said for said in decode_all(RunRow, _OF_RUN, runs, lambda *said: said)}
-    attempts = decode_all(AttemptRow, _OF_ATTEMPT, found, lambda *said: said)
+        runs = connection.rows(
+            f"SELECT {selected(kind, RunRow, _OF_RUN)} FROM run WHERE {of_run}",  # noqa: S608 - as above
+            run_values,
+        )
+    sound = decode_sound(RunRow, _OF_RUN, runs, lambda *said: said, left_out)
+    by_id = {said[0]: said for said in sound}
+    attempts = decode_sound(AttemptRow, _OF_ATTEMPT, found, lambda *said: said, left_out)
     return [UsedRow(*by_id[said[0]], *said[1:]) for said in attempts if said[0] in by_id]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,8 +20,9 @@ from hpcflow.projection.reading import (
     RunChangedError,
     RunReader,
 )
+from hpcflow.storage.files import read_object
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone, is_purged, run_ids
+from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
 
 _BATCH_RUNS = 200
@@ -94,7 +96,10 @@ def catch_up_home(
     now = now or SystemClock().now()
     mine = set(run_ids(home))
     marked = unread_runs(home)
-    known = ledger.run_ids()
+    known = ledger.run_ids(user=user)
+    taken = _taken(ledger, home, mine - known, user) if user is not None else []
+    if taken:
+        rebuild(ledger, taken)
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
     misplaced: list[str] = []
@@ -114,6 +119,18 @@ def catch_up_home(
     unread = summary.unread.difference(each.path.name for each in purged)
     forget_old_marks(home, [run_id for run_id in marked if run_id not in unread])
     return summary
+
+
+def _taken(ledger: Ledger, home: Home, ids: Set[str], user: str) -> list[RunDir]:
+    """Those of these runs that the ledger has as another user's, and their files as this user's:
+    somebody has written into a ledger that several share, and nothing would be sent for them."""
+    owners = ledger.owners(ids) if ids else {}
+    found = []
+    for run_dir in linked(home, sorted(owners)):
+        with suppress(OSError, ValueError):
+            if read_object(run_dir.run_json).get("user") == user != owners[run_dir.path.name]:
+                found.append(run_dir)
+    return found
 
 
 def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> Summary:
@@ -140,7 +157,10 @@ def _project_batch(
     ledger: Ledger, run_dirs: list[RunDir], from_zero: bool, summary: Summary
 ) -> list[str]:
     """One transaction of each kind; the ids of the runs where somebody else was faster."""
-    known = ledger.known([run_dir.path.name for run_dir in run_dirs])
+    ids = [run_dir.path.name for run_dir in run_dirs]
+    known = ledger.known(ids)
+    # Of which a row is damaged, that is made anew.
+    damaged = ledger.bytes_read([run_id for run_id in ids if run_id not in known])
     changes: dict[str, tuple[Change, RunReader]] = {}
     for run_dir in run_dirs:
         run_id = run_dir.path.name
@@ -152,6 +172,7 @@ def _project_batch(
                 summary,
                 # Events that cannot be read hold nothing up; but a rebuild rather keeps its rows.
                 is_lenient=not (from_zero and run_id in known),
+                bytes_before=damaged.get(run_id),
             )
         except MISFITS as error:
             raise ledger.damaged(f"what it has of {run_id} cannot be gone on with") from error
@@ -180,6 +201,7 @@ def _read(
     summary: Summary,
     *,
     is_lenient: bool,
+    bytes_before: int | None = None,
 ) -> tuple[Change, RunReader] | None:
     """What is new of one run; None when nothing is."""
     if known is not None and (
@@ -193,7 +215,9 @@ def _read(
     except FileShrankError as error:
         summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)
-    except RunChangedError:
+    except (RunChangedError, *MISFITS):  # they are not what was written here
+        if known is None or from_zero:
+            raise
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone:
@@ -205,4 +229,6 @@ def _read(
     if known is not None:
         change.from_zero = from_zero
         change.bytes_before = known.run.bytes_read
+    elif bytes_before is not None:
+        change.from_zero, change.bytes_before = True, bytes_before
     return change, reader

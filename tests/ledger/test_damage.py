@@ -98,26 +98,37 @@ def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(tmp_path: P
         ("source", "offset_bytes = 'far'"),
     ],
 )
-def test_a_value_that_was_never_written_is_damage(tmp_path: Path, table: str, garbage: str) -> None:
+def test_a_value_that_was_never_written_is_made_anew(
+    tmp_path: Path, table: str, garbage: str
+) -> None:
     run_dir, url = a_life(tmp_path), str(tmp_path / "ledger.sqlite")
+    others = a_life(tmp_path)
     with open_ledger(url) as ledger:
         catch_up(ledger, [run_dir])
         for name in ("journal.jsonl", "attempts/0002/events.jsonl"):
             grow(run_dir.path / name, say.progress(6, 7) if "events" in name else say.resumed(9))
-        ledger.connection().execute(f"UPDATE {table} SET {garbage}")
-    with pytest.raises(LedgerError, match=r"is damaged.*\n.*rm .*&& hpcflow ledger rebuild") as it:
-        look_at_everything(url, Home(tmp_path / "home"))
-    assert not it.value.retryable
+        catch_up(ledger, [others])
+        said = f"UPDATE {table} SET {garbage} WHERE run_id = ?"
+        ledger.connection().execute(said, [run_dir.path.name])
+        if "x'ff' AS TEXT" in garbage:  # the driver itself reads none of the rows then
+            with pytest.raises(LedgerError, match=r"is damaged.*\n.*rm .*&& hpcflow ledger") as it:
+                look_at_everything(url, Home(tmp_path / "home"))
+            assert not it.value.retryable
+            return
+        assert others.path.name in [view.run_id for view in ledger.runs()]
+        catch_up(ledger, [run_dir, others])
+        rebuild(ledger, [run_dir])
+        assert check(ledger, [run_dir, others]) == []
+    look_at_everything(url, Home(tmp_path / "home"))
 
 
-def test_an_attempt_of_no_run_is_damage(tmp_path: Path) -> None:
+def test_an_attempt_of_no_run_is_left_out(tmp_path: Path) -> None:
     with open_ledger(str(tmp_path / "ledger.sqlite")) as ledger:
         catch_up(ledger, [a_life(tmp_path)])
         ledger.connection().execute("PRAGMA foreign_keys = OFF")
         ledger.connection().execute("UPDATE attempt SET run_id = 'nobody'")
         assert ledger.live_attempts(user="ada") == []
-        with pytest.raises(LedgerError, match="is damaged"):
-            ledger.known(["nobody"])
+        assert ledger.known(["nobody"]) == {}
 
 
 @pytest.mark.parametrize("number", ["00\xff1", "0000", "", "none"])
@@ -150,7 +161,7 @@ def test_a_rebuild_over_a_damaged_file_says_what_to_type(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("column", ["run.created_at", "attempt.submitted_at"])
-def test_a_time_that_only_postgres_has_is_damage(
+def test_a_time_that_only_postgres_has_is_made_anew(
     tmp_path: Path, postgres_server: Postgres, column: str
 ) -> None:
     """Others may write it into a database that is shared."""
@@ -161,9 +172,12 @@ def test_a_time_that_only_postgres_has_is_damage(
         with open_ledger(url) as ledger:
             rebuild(ledger, [run_dir])
             ledger.connection().execute(f"UPDATE {table} SET {name} = '{time}'")
-        with pytest.raises(LedgerError, match=r"is damaged: .*\n.*an empty database") as it:
-            look_at_everything(url, Home(tmp_path / "home"))
-        assert not it.value.retryable
+            with pytest.raises(LedgerError, match=r"is damaged: .*\n.*ledger rebuild") as it:
+                ledger.run(run_dir.path.name)
+            assert not it.value.retryable
+            assert len(ledger.runs()) == (table == "attempt")
+            rebuild(ledger, [run_dir])
+        look_at_everything(url, Home(tmp_path / "home"))
         with open_ledger(url) as ledger:
             ledger.connection().execute("DELETE FROM run")
     databases.drop()
