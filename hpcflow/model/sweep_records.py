@@ -187,6 +187,15 @@ class Halted(_Record):
     next_action: str
 
 
+class Late(_Record):
+    """By the clock of a round the deadline has passed. Nothing is begun from then on.
+
+    It counts once a round an hour later finds the same, for a clock may be years ahead for a while.
+    """
+
+    record: Literal["late"] = "late"
+
+
 class StopRequested(_Record):
     """Somebody wants no more trials; with ``cancel`` also not those under way."""
 
@@ -212,7 +221,7 @@ class Over(_Record):
 
 
 SweepRecord = Annotated[
-    Asked | Anew | Read | Judged | Told | Closed | Halted | StopRequested | GoOn | Over,
+    Asked | Anew | Read | Judged | Told | Closed | Halted | Late | StopRequested | GoOn | Over,
     Field(discriminator="record"),
 ]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpcflow.model.sweep_records import Asked, Over
-from hpcflow.sweeps.budget import room
+from hpcflow.model.sweep_records import Asked, Late, Over
+from hpcflow.sweeps.budget import LATE, room
 from hpcflow.sweeps.population import explore, is_complete, source_for, to_replace
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.sending import send, send_all
@@ -13,6 +13,9 @@ from hpcflow.sweeps.state import SweepState
 def ask(this: Round) -> None:
     """Send what waits, ask for as many as there is room for, and send these."""
     progress = this.progress
+    if this.is_doubtful:
+        _say_late(this)
+        return
     if this.is_cancelled or not send_all(this):
         return
     while progress.state is SweepState.RUNNING:
@@ -86,6 +89,14 @@ def _ask_population(this: Round) -> Asked | None:
                 source_run=source_run,
             )
     return None  # nobody that is still trained is better than those that gave up
+
+
+def _say_late(this: Round) -> None:
+    """For a round an hour later, unless that is known; what a clock that was ahead said is not."""
+    now, since = this.around.clock.now(), this.progress.late_at
+    if since is None or since > now:
+        this.write(Late(at=now))
+        this.report.said.append(f"{LATE}; if that is still so in an hour, it counts")
 
 
 def _end_if_empty(this: Round, why: str) -> None:

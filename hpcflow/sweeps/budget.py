@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Final
 
 from hpcflow.model.sweep import Budget
+from hpcflow.requeue.policy import CONFIRMED_AFTER
 from hpcflow.sweeps.state import SweepProgress, TrialState
 
 #: So many trials must have come to their end before the next is judged by them. Those that were
@@ -60,6 +62,9 @@ class Room:
     why: str | None = None
 
 
+LATE: Final = "its deadline has passed"
+
+
 @dataclass(frozen=True)
 class Complaint:
     """What is wrong with one key of a budget."""
@@ -95,10 +100,22 @@ def end_of(progress: SweepProgress, now: datetime) -> str | None:
         if not progress.is_better(budget.target, value):
             name = progress.spec.goals[0].metric
             return f"trial {best.number} has reached {name} {value:.6g}"
-    deadline = timedelta(seconds=budget.deadline_s or 0)
-    if budget.deadline_s is not None and now >= progress.started_at + deadline:
-        return "its deadline has passed"
-    return None
+    return LATE if is_late(progress, now) and not is_doubtful(progress, now) else None
+
+
+def is_late(progress: SweepProgress, now: datetime) -> bool:
+    """Whether the deadline has passed, by this clock."""
+    deadline_s = progress.budget.deadline_s
+    return deadline_s is not None and now >= progress.started_at + timedelta(seconds=deadline_s)
+
+
+def is_doubtful(progress: SweepProgress, now: datetime) -> bool:
+    """Whether the deadline has passed by this clock, and no round long enough ago found the same.
+
+    Then nothing is begun, and nothing is concluded that cannot be taken back.
+    """
+    since = progress.late_at
+    return is_late(progress, now) and (since is None or not since <= now - CONFIRMED_AFTER)
 
 
 def room(
@@ -112,6 +129,8 @@ def room(
     """
     if (why := end_of(progress, now)) is not None:
         return Room(0, why)
+    if is_doubtful(progress, now):
+        return Room(0)
     budget = progress.budget
     free = max(0, progress.parallel - len(progress.open))
     if budget.trials is not None:

@@ -16,7 +16,7 @@ from hpcflow.model.sweep_records import GoOn
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.sweeps import SweepDir, read_journal
-from hpcflow.sweeps.budget import complaint, room
+from hpcflow.sweeps.budget import LATE, complaint, is_late, room
 from hpcflow.sweeps.state import apply
 from hpcflow.sweeps.trials import rate_of
 from hpcflow.sweeps.view import look
@@ -55,10 +55,10 @@ def go_on(
     if (said := complaint(progress.budget, rate)) is not None:
         key = f"--set budget.{said.key}"
         raise SpecError(said.message, where=Where(key=key), next_action=said.next_action)
-    left = room(progress, rate, now)
-    if left.why is not None:
+    why = LATE if is_late(progress, now) else room(progress, rate, now).why
+    if why is not None:
         raise InputError(
-            f"{sweep_dir.sweep_id} has nothing left to do: {left.why}",
+            f"{sweep_dir.sweep_id} has nothing left to do: {why}",
             next_action=f"give it more: hpcflow sweep resume {sweep_dir.sweep_id} "
             "--set budget.trials=N (or gpu_hours, cost_usd, deadline, target)",
         )

@@ -84,6 +84,8 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     tried = len(trial.runs[repeat]) - 1
     why_not = None
     if state is RunState.FAILED and tried < this.progress.spec.retries:
+        if this.is_doubtful:
+            return  # a later round knows whether it is trained anew
         why_not = this.why_nothing_begins() or no_room_for(
             this.progress, this.rate(), this.taken(anew=run_id)
         )

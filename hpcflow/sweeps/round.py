@@ -27,7 +27,7 @@ from hpcflow.storage.sweeps import (
     read_journal,
     read_sweep,
 )
-from hpcflow.sweeps.budget import Rate, Taken, end_of
+from hpcflow.sweeps.budget import Rate, Taken, end_of, is_doubtful
 from hpcflow.sweeps.published.publish import publish
 from hpcflow.sweeps.state import SweepProgress, SweepState, Trial, apply, fold
 from hpcflow.sweeps.trials import TrialRuns, is_lost, is_over, trial_name
@@ -223,6 +223,12 @@ class Round:
         if self.progress.state is not SweepState.RUNNING:
             return f"the sweep was {'stopped' if self.progress.stop is not None else 'halted'}"
         return end_of(self.progress, self.around.clock.now())
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its deadline has passed by the clock of this round, which may be wrong."""
+        is_running = self.progress.state is SweepState.RUNNING
+        return is_running and is_doubtful(self.progress, self.around.clock.now())
 
     def rate(self) -> Rate:
         """What one trial takes in its whole time limit; only where a budget asks for it."""

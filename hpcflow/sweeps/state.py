@@ -19,6 +19,7 @@ from hpcflow.model.sweep_records import (
     GoOn,
     Halted,
     Judged,
+    Late,
     Over,
     Read,
     StopRequested,
@@ -164,6 +165,7 @@ class SweepProgress:
         study_attrs: what sampler and pruner want to know of the study later.
         told_in_order: the trials that count, in the order in which that was found.
         looked_at: how many of these somebody knew of who let the sweep go on.
+        late_at: when a round last found that the deadline has passed, and wrote it down.
     """
 
     spec: SweepSpec
@@ -177,6 +179,7 @@ class SweepProgress:
     over: Over | None = None
     told_in_order: list[Trial] = field(default_factory=list)
     looked_at: int = 0
+    late_at: datetime | None = None
 
     @property
     def open(self) -> list[Trial]:
@@ -260,6 +263,8 @@ def apply(progress: SweepProgress, record: SweepRecord) -> None:
             progress.study_attrs.update(record.study_attrs)
     elif isinstance(record, Halted):
         progress.halted = record
+    elif isinstance(record, Late):
+        progress.late_at = record.at
     elif isinstance(record, StopRequested):
         progress.stop = record
     elif isinstance(record, GoOn):
@@ -321,7 +326,7 @@ def _read(report: RunReport, record: Read) -> None:
 
 
 def _go_on(progress: SweepProgress, record: GoOn) -> None:
-    progress.stop = progress.halted = progress.over = None
+    progress.stop = progress.halted = progress.over = progress.late_at = None
     progress.looked_at = len(progress.told_in_order)
     progress.parallel = record.parallel or progress.parallel
     if record.budget is not None:

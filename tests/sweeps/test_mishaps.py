@@ -272,7 +272,10 @@ def test_what_was_asked_for_and_not_sent_is_not_begun_after_the_deadline(desk: S
     desk.begin("budget: {deadline: 10m}\nparallel: 1")
     one_more(desk)
     desk.clock.advance(600)
-    desk.round()
+    for _ in range(2):
+        desk.round()
+        assert desk.alive() == []
+        desk.clock.advance(3600)
     assert desk.round().state is SweepState.OVER
     assert desk.alive() == []
     assert desk.trial(0).is_void
@@ -350,6 +353,7 @@ def test_what_slurm_did_not_take_is_not_begun_by_anybody_later(
     for _ in range(4):
         desk.round()
         assert desk.alive() == []
+        desk.clock.advance(3600)
     state = {"halted": SweepState.HALTED, "stopped": SweepState.STOPPED}.get(why, SweepState.OVER)
     assert desk.progress.state is state
     assert desk.progress.is_at_rest

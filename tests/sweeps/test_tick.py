@@ -344,6 +344,12 @@ def test_a_sweep_ends_at_its_deadline(desk: Searched) -> None:
     desk.clock.advance(7200)
     for number in range(4):
         desk.completes(number, 0.5)
+    report = desk.round()
+    assert (report.asked, report.state) == ([], SweepState.RUNNING)
+    assert report.said == ["its deadline has passed; if that is still so in an hour, it counts"]
+    desk.clock.advance(1800)
+    assert desk.round().said == [], "it is said once"
+    desk.clock.advance(1800)
     assert desk.round().state is SweepState.OVER
 
 
