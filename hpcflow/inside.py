@@ -35,9 +35,9 @@ from hpcflow.sites.schema import GpuDialect, Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.path_check import require_safe_path
 from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runs import list_runs
-from hpcflow.storage.way import require_safe_way
 from hpcflow.terminal import echo_message
 
 
@@ -67,7 +67,7 @@ def prepare(
     if environ.get("SLURM_RESTART_COUNT", "0") != "0":
         script = _script_of_former_life(settings.home, job_id)
         account = environ.get("SLURM_JOB_ACCOUNT") or the_site.default_account
-        require_safe_way(script, trust_on(the_site, settings, account))
+        require_safe_path(script, trust_on(the_site, settings, account))
         return script
     plan = make_plan(
         config,

@@ -1,8 +1,8 @@
-"""Who could put another folder in the place of one that a path leads through.
+"""The path check: find a directory on a path that another user could replace.
 
-A path is as safe as the weakest folder on the way to it: whoever owns a folder, or may write in it,
-can rename what is in it and put something else there. The job script holds the same rules in bash:
-``templates/parts/way.j2``.
+A user who owns a directory, or can write to it, can rename its entries and put others in their
+place. So a path is as safe as its weakest directory. The job script applies the same rules in bash:
+``templates/parts/path_check.j2``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from hpcflow.errors import shell_word
 
 _ROOT: Final = 0
-#: As Linux itself follows at most.
+#: The limit of Linux itself.
 _MOST_LINKS: Final = 40
 
 _ACL: Final = "system.posix_acl_access"
@@ -33,28 +33,28 @@ _ACL_USER, _ACL_GROUP = 0x02, 0x08
 
 @dataclass(frozen=True)
 class Trust:
-    """Who may replace a folder on the way, beside root and this user; as ids.
+    """The ids that may replace a directory on a path, besides root and this user.
 
     Attributes:
-        users: may own folders.
-        groups: may write in them.
+        users: users that may own directories.
+        groups: groups that may write to them.
     """
 
     users: frozenset[int] = frozenset()
     groups: frozenset[int] = frozenset()
 
 
-NOBODY_ELSE: Final = Trust()
+NO_TRUST: Final = Trust()
 
 
 @dataclass(frozen=True)
 class WeakPoint:
-    """A folder on a way, and who else could put another one in its place.
+    """A directory on a path that another user could replace.
 
     Attributes:
-        who: ``user eve``, ``group lab``, or ``every user``.
-        is_owner: whether they own it; else they may write in it.
-        is_own: whether it is this user's to close.
+        who: the other user or group: ``user eve``, ``group lab``, or ``every user``.
+        is_owner: whether ``who`` owns the directory; else ``who`` can write to it.
+        is_own: whether this user owns it, and so can correct its mode.
     """
 
     folder: Path
@@ -65,26 +65,26 @@ class WeakPoint:
     def __str__(self) -> str:
         if self.is_owner:
             return f"{self.folder} belongs to {self.who}"
-        return f"{self.who} may write in {self.folder}"
+        return f"{self.who} can write to {self.folder}"
 
     @property
     def remedy(self) -> str:
-        """What to type."""
+        """The command to type next."""
         folder = shell_word(self.folder)
-        return (
-            f"close it: chmod go-w {folder}" if self.is_own else f"see whose it is: ls -ld {folder}"
-        )
+        if self.is_own:
+            return f"remove the write permission: chmod go-w {folder}"
+        return f"find its owner: ls -ld {folder}"
 
 
-def weak_point(path: Path, trust: Trust = NOBODY_ELSE) -> WeakPoint | None:
-    """Return the first folder on the way to ``path``, or itself, that others could replace.
+def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
+    """Return the first directory on ``path``, the last included, that another user could replace.
 
-    Every component is looked at, also those that links lead to. Each has to belong to root, to this
-    user or to a trusted one. Others must not write in it, unless it is sticky, as ``/tmp`` is: then
-    they can rename only what is their own. What does not exist yet is no weak point.
+    The check covers every component, and those that links lead to. Root, this user or a trusted
+    user must own each one. No other user may write to it, unless it is sticky as ``/tmp`` is: there
+    users can rename only their own files. A missing component is accepted.
 
     Raises:
-        OSError: a folder cannot be looked into, or links lead in a circle.
+        OSError: a directory cannot be read, or links form a loop.
     """
     owners = trust.users | {_ROOT, os.geteuid()}
     groups = trust.groups | private_groups()
@@ -129,7 +129,7 @@ def _weakness(
         return None
     if status.st_mode & stat.S_IWOTH:
         return WeakPoint(Path(path), "every user", is_owner=False, is_own=is_own)
-    if status.st_mode & stat.S_IWGRP:  # so it is, too, where an ACL lets anybody write
+    if status.st_mode & stat.S_IWGRP:  # an ACL that grants write access sets this bit too
         if status.st_gid not in groups:
             return WeakPoint(Path(path), _group(status.st_gid), is_owner=False, is_own=is_own)
         for kind, number in _acl_writers(path):
@@ -141,11 +141,11 @@ def _weakness(
 
 
 def _acl_writers(path: str) -> Iterator[tuple[int, int]]:
-    """Kind and id of each user and group that the POSIX ACL of ``path`` names and lets write."""
+    """Yield kind and id of each user and group that the POSIX ACL of ``path`` lets write."""
     try:
         acl = os.getxattr(path, _ACL, follow_symlinks=False)
     except OSError:
-        return  # there is none
+        return  # no ACL
     for kind, allowed, number in _ACL_ENTRY.iter_unpack(acl[4 : 4 + (len(acl) - 4) // 8 * 8]):
         if allowed & _ACL_WRITE:
             yield kind, number
@@ -153,7 +153,7 @@ def _acl_writers(path: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=4)
 def _private_group(uid: int) -> int | None:
-    """The primary group of a user that has their name and no other member, if it is such a one."""
+    """Return the user's primary group if it has the user's name and no other member."""
     try:
         user = pwd.getpwuid(uid)
         group = grp.getgrgid(user.pw_gid)
@@ -164,7 +164,7 @@ def _private_group(uid: int) -> int | None:
 
 
 def private_groups() -> frozenset[int]:
-    """Ids of the groups in which only this user, or only root, is."""
+    """Return the ids of the private groups of this user and of root."""
     found = {_private_group(_ROOT), _private_group(os.geteuid())}
     return frozenset(each for each in found if each is not None)
 

@@ -81,7 +81,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
     _require_private(home.path)
-    _require_safe_way(home.config)
+    _require_safe_path(home.config)
     document = _read_choices(home.config)
     choices: dict[str, str] = document.data if document else {}
     site, site_named_in = choices.get("site"), None
@@ -158,7 +158,7 @@ def _require_private(home: Path) -> None:
         )
 
 
-def _require_safe_way(path: Path) -> None:
+def _require_safe_path(path: Path) -> None:
     """Refuse a home that other users could replace, and a config.yaml that they can write.
 
     Raises:
@@ -172,7 +172,7 @@ def _require_safe_way(path: Path) -> None:
         return
     away = 'name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"'
     raise InputError(
-        f"{weak}, on the way to {path}, and so could change what your jobs run",
+        f"{weak}, on the path to {path}, and so could change what your jobs run",
         where=Where(key="HPCFLOW_HOME"),
         next_action=weak.remedy if weak.is_own else away,
     )

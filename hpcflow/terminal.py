@@ -42,8 +42,8 @@ __all__ = [
     "echo_json",
     "echo_lines",
     "echo_message",
+    "escape_stderr",
     "escaped",
-    "guard_stderr",
     "live_lines",
     "make_console",
     "progress",
@@ -201,7 +201,7 @@ class LiveLines:
         self._live.update(Text("\n").join(shown), refresh=True)
 
 
-def guard_stderr() -> None:
+def escape_stderr() -> None:
     """Escape what Python and its libraries print themselves.
 
     These are unhandled log records, warnings, and tracebacks. Their texts may contain names and

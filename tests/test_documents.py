@@ -199,7 +199,7 @@ def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for_either(
     os.mkfifo(tmp_path / "fifo")
     before = Path(__file__).stat()
     monkeypatch.setattr(Path, "stat", lambda _: before)
-    with pytest.raises(SpecError, match="cannot be read: it is no regular file"):
+    with pytest.raises(SpecError, match="cannot be read: it is not a regular file"):
         read_document(tmp_path / "fifo", SpecError)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.ownership import Trust, weak_point
-from tests.ways import (
+from tests.untrusted_paths import (
     EVE,
     LAB,
     SAFE,

@@ -88,11 +88,11 @@ def test_a_home_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "shared/ada/.hpcflow"
     home.mkdir(parents=True, mode=0o700)
     home.parent.chmod(0o777)
-    with pytest.raises(InputError, match="every user may write in") as caught:
+    with pytest.raises(InputError, match="every user can write to") as caught:
         load_settings({"HPCFLOW_HOME": str(home)})
     assert f"chmod go-w {home.parent}" in str(caught.value)
     home.rmdir()
-    with pytest.raises(InputError, match="every user may write in"):
+    with pytest.raises(InputError, match="every user can write to"):
         load_settings({"HPCFLOW_HOME": str(home)})
     home.parent.chmod(0o1777)
     assert load_settings({"HPCFLOW_HOME": str(home)}).home.path == home
@@ -103,7 +103,7 @@ def test_a_config_that_others_may_write_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("site: devcluster\n")
     config.chmod(0o666)
-    with pytest.raises(InputError, match=r"every user may write in .*config\.yaml"):
+    with pytest.raises(InputError, match=r"every user can write to .*config\.yaml"):
         load_settings({"HPCFLOW_HOME": str(tmp_path)})
     config.chmod(0o644)
     assert load_settings({"HPCFLOW_HOME": str(tmp_path)}).site == "devcluster"

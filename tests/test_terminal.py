@@ -232,8 +232,8 @@ def test_a_table_is_safe_and_its_columns_stand_below_each_other(bad: str) -> Non
 
 SPEAKING = """
 import logging, sys, threading, warnings
-from hpcflow.terminal import guard_stderr
-guard_stderr()
+from hpcflow.terminal import escape_stderr
+escape_stderr()
 evil = sys.argv[1]
 logging.getLogger("x").warning("%s", evil)
 logging.getLogger("x").error("%s", evil, exc_info=ValueError(evil))

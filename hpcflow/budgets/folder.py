@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hpcflow.budgets.budget_file import read_budget, read_on
 from hpcflow.budgets.scope import KINDS, Scope, parse_scope
 from hpcflow.budgets.state import Budget
-from hpcflow.budgets.story import read_budget, read_on
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
@@ -95,9 +95,9 @@ class BudgetFolder:
             raise storage_error("look at", self.path, error) from error
         if is_link:
             raise StorageError(
-                f"{self.path} is a symbolic link: budgets are kept in a folder itself",
-                next_action=f"see where it leads: ls -ld {shell_word(self.path)}; name that "
-                "folder itself, as `budgets_dir` in the site's file",
+                f"the budget directory {self.path} is a symbolic link",
+                next_action=f"find its target: ls -ld {shell_word(self.path)}; name that folder "
+                "as `budgets_dir` in the site file",
             )
         return stat.S_ISDIR(mode)
 

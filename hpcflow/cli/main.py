@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from hpcflow.errors import HpcflowError
-from hpcflow.terminal import echo, echo_json, echo_lines, guard_stderr, safe
+from hpcflow.terminal import echo, echo_json, echo_lines, escape_stderr, safe
 
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = import_module(COMMANDS[cmd_name][0]).command
-        guard_stderr()
+        escape_stderr()
         assert isinstance(command, click.Command)
         return command
 

@@ -58,7 +58,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage import journal
-    from hpcflow.storage.frozen import keep_frozen
+    from hpcflow.storage.frozen import record_frozen
     from hpcflow.storage.locks import submit_lock
     from hpcflow.storage.unread import mark_unread
 
@@ -74,7 +74,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         if record is Held:
             _end_standby(session, run_dir, lock)
         else:  # the user has accepted what the run executes
-            keep_frozen(session.settings.home, run_dir)
+            record_frozen(session.settings.home, run_dir)
         journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
 
 
@@ -109,8 +109,8 @@ def _require_effect(
         InputError: the run is completed, or was cancelled.
     """
     from hpcflow.launch.submission import last_attempt
+    from hpcflow.model.requests import is_cancelled
     from hpcflow.model.state import Cause
-    from hpcflow.model.wishes import is_cancelled
 
     run_id = run_dir.path.name
     if last_attempt(list(records)).cause is Cause.COMPLETED:

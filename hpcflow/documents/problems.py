@@ -63,7 +63,7 @@ def validate(
     from pydantic import ValidationError
 
     secret = list(secret_keys(document.data))
-    told = [(document.where(path), _secret_told(path)) for path in secret]
+    told = [(document.where(path), _secret_message(path)) for path in secret]
     try:
         found = model.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as problem:
@@ -113,7 +113,7 @@ def _one_text(
     )
 
 
-def _secret_told(path: KeyPath) -> str:
+def _secret_message(path: KeyPath) -> str:
     if path[0] in _NAMES:
         return "looks like a secret, and names are shown to everybody; choose another"
     if path[-1] in _URLS:

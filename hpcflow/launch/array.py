@@ -33,16 +33,16 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
+from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.committing import Commitment, commitment_of, give_back
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, is_stillborn, last_attempt
-from hpcflow.launch.wishes import shall_stop
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.rendering.array import common_directives, render_array
-from hpcflow.rendering.guard import make_guard
+from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.schedulers.arrays import array_name
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
@@ -50,10 +50,10 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.path_check import checked_runtime_sum
 from hpcflow.storage.rundir import create_run, link_run
 from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
-from hpcflow.storage.way import sum_of_safe_runtime
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _send(
         directives,
         folder,
         [plan.script for plan in plans],
-        guard=make_guard(plans[0].trust),
+        integrity=make_integrity_check(plans[0].trust),
         template_dirs=template_dirs(settings),
         compiled=settings.home.compiled_templates,
     )
@@ -219,7 +219,7 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
         return create_run(plan.run, settings.home, code=plan.code, trust=plan.trust)
-    if sum_of_safe_runtime(run_dir, plan.trust) != installed_sum():
+    if checked_runtime_sum(run_dir, plan.trust) != installed_sum():
         raise StorageError(
             f"{run_dir.runtime} is not that of this hpcflow",
             next_action="it was updated meanwhile; the run is sent by itself",
@@ -235,7 +235,7 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
         records = journal.read(run_dir)
         last = last_attempt(records)
         is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
-        if not is_free or shall_stop(run_dir, records, user=run.user, clock=clock):
+        if not is_free or cancel_requested(run_dir, records, user=run.user, clock=clock):
             raise StorageError(
                 f"somebody else has sent or cancelled {run.run_id} since it was made",
                 next_action=f"look: hpcflow show {run.run_id}",

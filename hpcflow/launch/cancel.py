@@ -69,7 +69,7 @@ def wish_to_cancel(
     Raises:
         StorageError: part of it could not be written; it says which, and what follows.
     """
-    unmarked = _tried_to_mark(settings, run_dir)
+    unmarked = _try_to_mark(settings, run_dir)
     run_id = run_dir.path.name
     try:
         if is_gone(run_dir):
@@ -171,7 +171,7 @@ def complete(
         scheduler.cancel(alive)
 
 
-def _tried_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
+def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
     """Why the home cannot take the mark: it keeps nobody from cancelling."""
     try:
         mark_unread(settings.home, run_dir)

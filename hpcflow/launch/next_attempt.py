@@ -17,7 +17,7 @@ from hpcflow.launch.submission import LastAttempt
 from hpcflow.model.journal import Submitted
 from hpcflow.model.run import Run
 from hpcflow.rendering.context import Standby
-from hpcflow.rendering.guard import make_guard
+from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.rendering.job import render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
@@ -26,7 +26,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
-from hpcflow.storage.way import sum_of_safe_runtime
+from hpcflow.storage.path_check import checked_runtime_sum
 
 
 class NextAttempt:
@@ -64,7 +64,7 @@ class NextAttempt:
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
         trust = trust_on(site, settings, self._placement.account)
-        self._guard = make_guard(trust, sum_of_safe_runtime(run_dir, trust))
+        self._integrity = make_integrity_check(trust, checked_runtime_sum(run_dir, trust))
         self._script = self._render(self._avoid)
 
     def require_room(self, clock: Clock) -> None:
@@ -117,7 +117,7 @@ class NextAttempt:
             self._placement,
             attempt=self._number,
             resume_from=self._resume_from,
-            guard=self._guard,
+            integrity=self._integrity,
             excluded=excluded,
             standby=self._standby,
             mtbf_s=self._mtbf_s,

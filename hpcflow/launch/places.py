@@ -27,10 +27,10 @@ def run_dir_on(
 
 
 def trust_on(site: Site, settings: Settings, account: str | None) -> Trust:
-    """Whom ``site`` trusts with the folders that lead to a run directory.
+    """Return the users and groups that ``site`` trusts on the path to a run directory.
 
     Raises:
-        SiteError: there is no such user or group here.
+        SiteError: a trusted user or group does not exist here.
     """
     known = variables(settings)
     return scratch_trust(site, known, user=settings.user, account=account)
@@ -70,10 +70,10 @@ def runs_folder(scratch: Path, user: str) -> Path:
 
 
 def template_dirs(settings: Settings) -> list[Path]:
-    """Where templates are looked for before the shipped ones.
+    """Return the folders of the user's own templates, which override the shipped ones.
 
     Raises:
-        InputError: others may write in there, and so shell into the jobs.
+        InputError: another user can write there, and so add shell code to the jobs.
     """
     own = settings.home.templates
     if not own.is_dir():
@@ -82,7 +82,7 @@ def template_dirs(settings: Settings) -> list[Path]:
         weak = weak_point(path)
         if weak is not None:
             raise InputError(
-                f"{weak}, and so could change what your jobs run: {path} becomes shell in them",
+                f"{weak}, and so could change what your jobs run: {path} becomes shell code",
                 next_action=weak.remedy,
             )
     return [own]

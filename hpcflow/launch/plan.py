@@ -32,8 +32,8 @@ from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
 from hpcflow.model.secret import random_keys
 from hpcflow.model.spec import RunSpec
-from hpcflow.ownership import NOBODY_ELSE, Trust
-from hpcflow.rendering.guard import make_guard
+from hpcflow.ownership import NO_TRUST, Trust
+from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.rendering.job import render_job
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
@@ -63,7 +63,7 @@ class Plan:
     code: Mapping[str, bytes] = field(default_factory=dict)
     start: Path | None = None
     warnings: tuple[str, ...] = ()
-    trust: Trust = NOBODY_ELSE
+    trust: Trust = NO_TRUST
 
 
 def make_plan(
@@ -197,7 +197,7 @@ def plan_spec(
             placement,
             attempt=1,
             resume_from=run.begins_from,
-            guard=make_guard(trust, installed_sum()),
+            integrity=make_integrity_check(trust, installed_sum()),
             mtbf_s=mtbf_of(run, settings, created_at),
             template_dirs=template_dirs(settings),
             compiled=settings.home.compiled_templates,
@@ -205,12 +205,12 @@ def plan_spec(
     except SpecError as error:
         error.where = document.located(error.where)
         raise
-    warnings = (*state.warnings, *_perhaps_secrets(document))
+    warnings = (*state.warnings, *_possible_secrets(document))
     code = {"uncommitted.diff": state.diff} if state.diff else {}
     return Plan(run, site, placement, script, document, code, start, warnings, trust)
 
 
-def _perhaps_secrets(document: Document) -> Iterator[str]:
+def _possible_secrets(document: Document) -> Iterator[str]:
     """What to say of texts that look random, which is no certain knowledge."""
     for path in random_keys(document.data):
         yield (

@@ -17,8 +17,8 @@ from hpcflow.launch import submission
 from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState, Cause
-from hpcflow.model.wishes import is_cancelled
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
+from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import alive_jobs, require_journal
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import go_on_with_standby, judges_by_itself, without_standby
 from hpcflow.launch.standby_share import give_back_standby
-from hpcflow.launch.wishes import shall_stop
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -67,7 +67,7 @@ def resubmit(
     require_journal(run_dir, records, known_attempts=after)
     if found is not None or not _is_over(records, after):
         return None
-    if shall_stop(run_dir, records, user=settings.user, clock=clock):
+    if cancel_requested(run_dir, records, user=settings.user, clock=clock):
         return None
     before = submission.last_attempt(records)
     if judges_by_itself(run_dir, before, queue, clock.now()):

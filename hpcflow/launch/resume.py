@@ -15,15 +15,15 @@ from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
 from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Resumed, Submitted
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
-from hpcflow.model.wishes import is_cancelled
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error
-from hpcflow.storage.frozen import keep_frozen
+from hpcflow.storage.frozen import record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
@@ -136,7 +136,7 @@ def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
     and each of its jobs would leave at once.
     """
     mark_unread(settings.home, run_dir)
-    keep_frozen(settings.home, run_dir)  # whoever says it has seen what it executes
+    record_frozen(settings.home, run_dir)  # whoever says it has seen what it executes
     try:
         run_dir.cancel.unlink(missing_ok=True)
     except OSError as error:

@@ -89,21 +89,21 @@ def survey_scratch(
     settings: Settings,
     site_of: Callable[[str], Site],
     look_at: Callable[[Iterable[RunDir]], Iterable[RunDir]] = lambda run_dirs: run_dirs,
-    say: Callable[[str], object] | None = None,
+    warn: Callable[[str], object] | None = None,
 ) -> Scratch:
     """Look at all runs of this home.
 
     Args:
         site_of: the site that a run names.
         look_at: hands the run directories through, to show how far it is.
-        say: is told of each link to a run that was skipped.
+        warn: called with one line for each link that is skipped.
 
     Raises:
         StorageError: the home cannot be read.
     """
     there: list[OnScratch] = []
     gone: list[str] = []
-    for run_dir in look_at(list_runs(settings.home, say)):
+    for run_dir in look_at(list_runs(settings.home, warn)):
         if is_gone(run_dir):
             gone.append(run_dir.path.name)
         else:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.launch import submission
+from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_journal
 from hpcflow.launch.submission import LastAttempt, read_claim
-from hpcflow.launch.wishes import shall_stop
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
@@ -76,7 +76,7 @@ def send_standby(
     last = submission.last_attempt(records)
     if last.number != after or not last.is_live or last.has_standby:
         return None
-    if shall_stop(run_dir, records, user=settings.user, clock=clock):
+    if cancel_requested(run_dir, records, user=settings.user, clock=clock):
         return None
     if run_dir.attempt(last.next_number).claim.exists():
         return None  # Slurm has restarted the job, and it goes on by itself

@@ -172,7 +172,7 @@ class FolderRemote(Remote):
         """What takes the bytes of ``name``, which is there, on the disk, when the block has ended
         well."""
         with ExitStack() as stack:
-            folder, last, made = self._once(doing, lambda: self._make_way(root, name, stack))
+            folder, last, made = self._once(doing, lambda: self._make_parents(root, name, stack))
             aside = f"{last[:50]}.{secrets.token_hex(4)}{_ASIDE}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = self._once(doing, lambda: os.open(aside, flags, FILE_MODE, dir_fd=folder))
@@ -198,7 +198,7 @@ class FolderRemote(Remote):
                     os.unlink(aside, dir_fd=folder)
                 raise
 
-    def _make_way(self, root: int, name: str, stack: ExitStack) -> tuple[int, str, list[int]]:
+    def _make_parents(self, root: int, name: str, stack: ExitStack) -> tuple[int, str, list[int]]:
         """The folder of an object that is to be written, made where it is missing; each on the way
         is ours, and as private as it should be. ``OSError`` as it comes.
 

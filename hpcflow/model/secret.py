@@ -235,13 +235,13 @@ def _is_harmless(name: str, value: str) -> bool:
         not lowered
         or _PLACEHOLDER.fullmatch(lowered) is not None
         or _SMALL_NUMBER.fullmatch(lowered) is not None
-        or _says_the_name(_plain(name), _plain(value.strip()))
+        or _repeats_name(_plain(name), _plain(value.strip()))
         or _REFERENCE.match(value) is not None
         or (_FILE.fullmatch(value) is not None and not _AWS_SECRET.fullmatch(value))
     )
 
 
-def _says_the_name(name: str, value: str) -> bool:
+def _repeats_name(name: str, value: str) -> bool:
     """Whether a value is only the name again: `password=password`, `api_key=settings.api_key`."""
     return f"_{name}".endswith(f"_{value}") or f"_{value}".endswith(f"_{name}")
 

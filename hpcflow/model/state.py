@@ -61,8 +61,8 @@ class Cause(str, Enum):
 
 #: The exit code of a job that says "checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
 RESUBMIT_EXIT_CODE: Final = 75
-#: Of a job that does not trust its run directory, and has executed nothing of it: EX_NOPERM.
-DISTRUST_EXIT_CODE: Final = 77
+#: The exit code of a job that does not trust its run directory and executes nothing: EX_NOPERM.
+UNTRUSTED_EXIT_CODE: Final = 77
 
 _Q, _R, _S, _C, _E = (
     AttemptState.QUEUED,

@@ -38,9 +38,9 @@ from hpcflow.launch.submission import (
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
-from hpcflow.model.wishes import is_cancelled
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import MISSING, is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign

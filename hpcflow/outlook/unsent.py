@@ -12,10 +12,10 @@ from typing import Final
 from hpcflow.errors import shell_word
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
-from hpcflow.model.state import DISTRUST_EXIT_CODE, RunState
+from hpcflow.model.requests import is_cancelled
+from hpcflow.model.state import UNTRUSTED_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
-from hpcflow.model.wishes import is_cancelled
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
@@ -58,7 +58,7 @@ def _explained(
     run: RunView, last: AttemptView | None, records: Sequence[JournalRecord], now: datetime
 ) -> tuple[str, datetime | None, str]:
     if run.state in (RunState.QUEUED, RunState.RUNNING) and last and is_cancelled(records):
-        words = f"it was cancelled, and its job {last.job_id} has not ended yet"
+        words = f"cancelled, but its job {last.job_id} has not ended yet"
         return words, None, "if it does not end soon: hpcflow cancel {run}"
     if run.state is RunState.RUNNING and last is not None:
         return _runs(last, now), None, "follow it: hpcflow logs --follow {run}"
@@ -105,10 +105,10 @@ def _waits(
     if last is None:
         return "no job was sent yet", None, _DAEMON
     cause = f" as {last.cause.value}" if last.cause else ""
-    if last.exit_code == DISTRUST_EXIT_CODE:
+    if last.exit_code == UNTRUSTED_EXIT_CODE:
         cause += (
-            f" with exit code {DISTRUST_EXIT_CODE}, by which a job says that others could have "
-            "changed its run directory, and executes nothing of it"
+            f" with exit code {UNTRUSTED_EXIT_CODE}: other users could have changed its run "
+            "directory, so the job executed nothing"
         )
     if run.state is RunState.FAILED:
         return f"attempt {last.attempt} ended{cause}, and nothing was decided since", None, _FAILED

@@ -52,7 +52,7 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
     return [change.run.run_id for change in changes if change.run.run_id not in late]
 
 
-def enter_purged(
+def record_purged(
     ledger: Ledger, home: Home, run_dirs: Sequence[RunDir], *, user: str | None
 ) -> list[str]:
     """Enter these runs, which the ledger does not know and whose directory is gone.

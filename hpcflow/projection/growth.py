@@ -14,11 +14,11 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import JOURNAL, MIRROR, events_of
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import MisplacedError, link_of, misplaced
+from hpcflow.storage.runs import InvalidRunLinkError, invalid_link_message, link_of
 
 
 def grown(
-    ledger: Ledger, home: Home, ids: Sequence[str], say: Callable[[str], object]
+    ledger: Ledger, home: Home, ids: Sequence[str], warn: Callable[[str], object]
 ) -> list[RunDir]:
     """Where those of ``ids`` are whose files are not exactly as long as what was read of them.
 
@@ -26,7 +26,7 @@ def grown(
     them finds out.
 
     Args:
-        say: is told of each link that leads to no run directory, in one line.
+        warn: called with one line for each link that leads to no run directory.
 
     Raises:
         LedgerError: the database failed.
@@ -37,8 +37,8 @@ def grown(
         # Texts, not paths: this is done ten thousand times in a round.
         try:
             folder = link_of(home, run_id)
-        except MisplacedError as error:
-            say(misplaced(home, run_id, error))
+        except InvalidRunLinkError as error:
+            warn(invalid_link_message(home, run_id, error))
             continue
         except OSError:
             continue  # it was thrown away meanwhile

@@ -11,7 +11,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
 from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.projection.gone import counts_as_purged, end_purged, enter_purged, forget_unsent
+from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent, record_purged
 from hpcflow.projection.growth import grown
 from hpcflow.projection.reading import (
     JOURNAL,
@@ -102,16 +102,16 @@ def catch_up_home(
         rebuild(ledger, taken)
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
-    misplaced: list[str] = []
-    run_dirs = grown(ledger, home, ids, misplaced.append)
+    invalid_links: list[str] = []
+    run_dirs = grown(ledger, home, ids, invalid_links.append)
     summary = catch_up(ledger, run_dirs)
     summary.runs = len(ids)
-    summary.problems += misplaced
+    summary.problems += invalid_links
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
     unknown = [each for each in purged if each.path.name not in known]
     summary.purged = [
-        *enter_purged(ledger, home, unknown, user=user),
+        *record_purged(ledger, home, unknown, user=user),
         *end_purged(ledger, purged),
     ]
     forget_unsent(ledger, known - mine, user=user)

@@ -133,9 +133,9 @@ class RunReader:
             raise FileShrankError(f"{path} is shorter than what was read of it before")
         elif end > MAX_LINES_FILE_BYTES:
             raise StorageError(
-                f"cannot read {path}: it has {end} bytes, and no such file has more than "
-                f"{MAX_LINES_FILE_BYTES}",
-                next_action=f"see what is in it: less {shell_word(path)}",
+                f"cannot read {path}: it has {end} bytes; the limit is "
+                f"{MAX_LINES_FILE_BYTES} bytes",
+                next_action=f"look at its content: less {shell_word(path)}",
             )
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0

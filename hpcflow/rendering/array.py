@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hpcflow.rendering.guard import Guard
+from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.rendering.templates import render
 
 LAYOUT: Final = "array.sbatch.j2"
@@ -28,7 +28,7 @@ def render_array(
     folder: Path,
     scripts: Sequence[str],
     *,
-    guard: Guard,
+    integrity: IntegrityCheck,
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
@@ -38,7 +38,7 @@ def render_array(
         directives: from :func:`common_directives`.
         folder: holds a link to the folder of each attempt, named by the number of its task.
         scripts: of the tasks, by their number.
-        guard: what each task checks before it executes its script.
+        integrity: what each task checks before it executes its script.
     """
     options = [
         *directives,
@@ -51,7 +51,7 @@ def render_array(
         "folder": str(folder),
         "count": len(scripts),
         "sums": [hashlib.sha256(script.encode()).hexdigest() for script in scripts],
-        "guard": guard,
+        "integrity": integrity,
     }
     return render(LAYOUT, context, template_dirs, compiled)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from hpcflow.model.run import Run
 from hpcflow.rendering.context import Standby, make_job
-from hpcflow.rendering.guard import Guard
+from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.rendering.templates import render
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
@@ -23,7 +23,7 @@ def render_job(
     *,
     attempt: int,
     resume_from: str | None,
-    guard: Guard,
+    integrity: IntegrityCheck,
     excluded: Sequence[str] = (),
     standby: Standby | None = None,
     mtbf_s: int | None = None,
@@ -36,7 +36,7 @@ def render_job(
         attempt: counted from 1.
         resume_from: the newest complete checkpoint known now, relative to the run directory. The
             script itself prefers a newer one that it finds when it starts.
-        guard: what it checks before it uses anything of the run directory.
+        integrity: what the job checks before it uses its run directory.
         excluded: nodes to keep away from, beside those that the run names.
         standby: what the job is to wait for before it may start; None for nothing.
         mtbf_s: mean time until something ends the job that nobody wished, for
@@ -59,5 +59,5 @@ def render_job(
         standby=standby,
         mtbf_s=mtbf_s,
     )
-    context = {"run": run, "site": site, "placement": placement, "job": job, "guard": guard}
+    context = {"run": run, "site": site, "placement": placement, "job": job, "integrity": integrity}
     return render(LAYOUT, context, template_dirs, compiled)

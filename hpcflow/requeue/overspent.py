@@ -28,8 +28,8 @@ from hpcflow.launch import submission
 from hpcflow.launch.standby import discard
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.journal import Overspent
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
-from hpcflow.model.wishes import is_cancelled
 from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles

@@ -37,8 +37,8 @@ from hpcflow.errors import HpcflowError, StorageError, next_step
 from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rows import RunningRow
 from hpcflow.model.journal import Stall
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState, attempt_state
-from hpcflow.model.wishes import is_cancelled
 from hpcflow.observe.own_word import time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up

@@ -184,7 +184,7 @@ def is_at_rest(records: Sequence[JournalRecord]) -> bool:
     return bool(said) and isinstance(said[-1], (CancelRequested, Held))
 
 
-def waits_for_person(records: Iterable[JournalRecord]) -> bool:
+def needs_resume(records: Iterable[JournalRecord]) -> bool:
     """Whether the last wish is that nothing is sent. What else the journal says of its end, whoever
     wrote it may have made up."""
     wishes = [

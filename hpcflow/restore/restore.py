@@ -23,10 +23,10 @@ from hpcflow.errors import (
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
-from hpcflow.model import wishes
+from hpcflow.model import requests
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.observe.own_word import last_event_at, last_exit
-from hpcflow.ownership import NOBODY_ELSE, Trust
+from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS
@@ -38,7 +38,7 @@ from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.frozen import is_frozen_as, keep_frozen
+from hpcflow.storage.frozen import matches_frozen, record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_cancelled
@@ -106,7 +106,7 @@ def restore(
     settings: Settings,
     clock: Clock,
     cluster: str | None,
-    trust: Trust = NOBODY_ELSE,
+    trust: Trust = NO_TRUST,
     known: Known | None = None,
     which: Which = NEWEST,
     says_so: bool = False,
@@ -134,7 +134,7 @@ def restore(
         outcome = work.do(which, says_so=says_so)
         link_run(settings.home, place.run_dir.path)
         if work.is_known:  # the same, as this version writes it
-            keep_frozen(settings.home, place.run_dir)
+            record_frozen(settings.home, place.run_dir)
         staged.remove()
         return outcome
 
@@ -324,7 +324,7 @@ class _Restoring:
             ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
-        if not journals.waits_for_person([*records, *new]):
+        if not journals.needs_resume([*records, *new]):
             new.append(Held(at=now, by=self._settings.user))
         return new
 
@@ -334,11 +334,11 @@ class _Restoring:
         home, run_id = self._settings.home, self._remote.run_id
         if local.frozen(self._run_dir) is not None:
             return []
-        self.is_known = is_frozen_as(home, run_id, self._remote.run_json)
+        self.is_known = matches_frozen(home, run_id, self._remote.run_json)
         if self.is_known:
             return []
         self._outcome.is_unknown = True
-        if journals.waits_for_person(records):
+        if journals.needs_resume(records):
             return []
         return [Held(at=self._clock.now(), by=self._settings.user)]
 
@@ -401,7 +401,7 @@ class _Restoring:
 
     def _keep_cancelled(self, said: list[JournalRecord]) -> None:
         """A run that was to stop for good does not begin again because its files came back."""
-        if wishes.is_cancelled(said) and not self._run_dir.cancel.exists():
+        if requests.is_cancelled(said) and not self._run_dir.cancel.exists():
             write_durably(self._run_dir.cancel, b"")
         forget_cancelled(self._settings.home, self._remote.run_id)
 

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import leave_word
+from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.job import Job, read_params
 from hpcflow.runtime.metrics import held
 from hpcflow.runtime.notice import NAMES, TERM, USR2
@@ -120,7 +120,7 @@ def _leave_on_notice(job: Job) -> None:
         if job.rank == 0 and job.attempt_dir is not None:
             EventLog(job.events).append("notice", signal=_SIGNALS[signal.Signals(number)])
             try:
-                leave_word(job.attempt_dir / "resubmit")
+                create_marker(job.attempt_dir / "resubmit")
             except OSError as error:
                 warn(f"cannot leave the word to be sent again: {error}")
         raise SystemExit(job.exit_code)

@@ -127,7 +127,7 @@ def write_new(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def leave_word(path: Path) -> None:
+def create_marker(path: Path) -> None:
     """Create an empty file whose name says it all; not through a link.
 
     Raises:

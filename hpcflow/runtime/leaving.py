@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from hpcflow.runtime.files import leave_word
+from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.warn import warn
@@ -21,7 +21,7 @@ def leave(job: Job, ranks: Ranks) -> None:
     """
     if ranks.rank == 0 and job.attempt_dir is not None:
         try:
-            leave_word(job.attempt_dir / "resubmit")
+            create_marker(job.attempt_dir / "resubmit")
         except OSError as error:
             warn(f"cannot leave the word to be sent again: {error}")
     # No rank may be gone before the word is there: torchrun ends all when it sees the first leave.

@@ -1,7 +1,7 @@
-"""Open and read files that this process did not just write itself: the one safe way.
+"""Open and read untrusted files safely. Every file that this process did not just write is one.
 
-On shared scratch a path may be a link to somewhere else, a pipe that never answers, a device that
-never ends, somebody else's file, or a file of gigabytes. Each of these is an
+On shared scratch a path may be a link to another place, a pipe that never answers, an endless
+device, another user's file, or a file of gigabytes. Each of these raises
 :class:`UnsafeFileError`, an ``OSError``, before a byte is read.
 """
 
@@ -21,13 +21,13 @@ MAX_FILE_BYTES = 64 << 20
 #: The default limit of :func:`read_json`: parsed, hostile JSON takes twenty times its size.
 MAX_JSON_BYTES = 16 << 20
 
-#: The default limit of :func:`read_lines`: the events of twelve days, a kilobyte a second.
+#: The default limit of :func:`read_lines`: twelve days of events at a kilobyte a second.
 MAX_LINES_FILE_BYTES = 1 << 30
 
-#: For files that hold a word or two, such as a claim.
+#: The limit for a file of a word or two, such as a claim.
 MAX_WORD_BYTES = 1 << 12
 
-#: A longer line is not one of ours.
+#: hpcflow writes no longer line.
 MAX_LINE_BYTES = 1 << 20
 
 _ROOT = 0
@@ -35,11 +35,11 @@ _MORE_BYTES = 1 << 16
 
 
 class UnsafeFileError(OSError):
-    """It is a link, no regular file, another user's, or too large; the text says which."""
+    """A file is a link, not a regular file, another user's, or too large; the text says which."""
 
 
 class JsonError(ValueError):
-    """It is not the JSON that it should be; the text says why."""
+    """A file or a line is not the expected JSON; the text says why."""
 
 
 def open_regular(
@@ -50,16 +50,16 @@ def open_regular(
     any_owner: bool = False,
     within: int | None = None,
 ) -> int:
-    """Open a regular file for reading; returns its descriptor. ``OSError`` as it comes.
+    """Open a regular file for reading and return its descriptor. ``OSError`` passes through.
 
     Args:
-        within: the open folder that a relative ``path`` begins at.
+        within: the open directory in which a relative ``path`` begins.
         max_bytes: refuse a larger file; None for no limit.
-        follow: accept a link as the last part of ``path``: for files that the user names.
-        any_owner: accept files of other users than this one and root.
+        follow: accept a link as the last part of ``path``, for a file that the user names.
+        any_owner: accept files of all users, not only of this user and root.
 
     Raises:
-        UnsafeFileError: it is not such a file.
+        UnsafeFileError: the file is not acceptable.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
@@ -68,7 +68,7 @@ def open_regular(
         if error.errno == errno.ELOOP:
             raise _unsafe(path, "it is a symbolic link") from None
         if error.errno == errno.ENXIO:  # a socket
-            raise _unsafe(path, "it is no regular file") from None
+            raise _unsafe(path, "it is not a regular file") from None
         raise
     try:
         require_safe(descriptor, path, max_bytes=max_bytes, any_owner=any_owner)
@@ -81,10 +81,10 @@ def open_regular(
 def require_safe(
     descriptor: int, path: Path | str, *, max_bytes: int | None = None, any_owner: bool = False
 ) -> os.stat_result:
-    """Check an open file as :func:`open_regular` does; returns its status.
+    """Check an open file as :func:`open_regular` does, and return its status.
 
     Raises:
-        UnsafeFileError: it is not such a file.
+        UnsafeFileError: the file is not acceptable.
     """
     status = os.fstat(descriptor)
     require_safe_status(status, path, max_bytes=max_bytes, any_owner=any_owner)
@@ -98,19 +98,17 @@ def require_safe_status(
     max_bytes: int | None = None,
     any_owner: bool = False,
 ) -> None:
-    """Check the status of a file that was not followed, as :func:`open_regular` does.
+    """Check the ``lstat`` status of a file as :func:`open_regular` does.
 
     Raises:
-        UnsafeFileError: it is not such a file.
+        UnsafeFileError: the file is not acceptable.
     """
     if not stat.S_ISREG(status.st_mode):
-        raise _unsafe(path, "it is no regular file")
+        raise _unsafe(path, "it is not a regular file")
     if not any_owner and status.st_uid not in (_ROOT, os.geteuid()):
         raise _unsafe(path, f"it belongs to another user (uid {status.st_uid})")
     if max_bytes is not None and status.st_size > max_bytes:
-        raise _unsafe(
-            path, f"it has {status.st_size} bytes, and no such file has more than {max_bytes}"
-        )
+        raise _unsafe(path, f"it has {status.st_size} bytes; the limit is {max_bytes} bytes")
 
 
 def open_file(
@@ -133,8 +131,8 @@ def read_file(
     any_owner: bool = False,
 ) -> bytes:
     """Return the content of a regular file, with the checks of :func:`open_regular`."""
-    # Not by a file object, whose buffer would be as large as the limit: 100,000 manifests may be
-    # read in a row.
+    # Without a file object, whose buffer would be as large as the limit: hpcflow may read 100,000
+    # manifests in a row.
     descriptor = open_regular(path, max_bytes=max_bytes, follow=follow, any_owner=any_owner)
     try:
         pieces, left, at_once = [], max_bytes + 1, os.fstat(descriptor).st_size + 1
@@ -145,7 +143,7 @@ def read_file(
         os.close(descriptor)
     data = b"".join(pieces)
     if len(data) > max_bytes:  # it has grown since it was opened
-        raise _unsafe(path, f"it has more than {max_bytes} bytes")
+        raise _unsafe(path, f"it has more than {max_bytes} bytes, the limit")
     return data
 
 
@@ -156,13 +154,13 @@ def read_lines(
     max_line_bytes: int = MAX_LINE_BYTES,
     any_owner: bool = False,
 ) -> Iterator[bytes]:
-    """Yield the whole lines of a regular file, without their ends, in little memory.
+    """Yield the complete lines of a regular file, without their ends, in bounded memory.
 
-    A last line without its end is torn or being written: it is left out. A line of more than
-    ``max_line_bytes`` comes cut to one byte more than that, for its reader to refuse.
+    A last line without its end is torn or being written, and is left out. A line of more than
+    ``max_line_bytes`` is cut to one byte more, so that the reader can reject it.
 
     Raises:
-        OSError: as :func:`open_regular` raises, when the first line is asked for.
+        OSError: as :func:`open_regular` raises, when the first line is requested.
     """
     with open_file(path, max_bytes=max_bytes, any_owner=any_owner) as file:
         while line := file.readline(max_line_bytes + 2):
@@ -185,20 +183,20 @@ def read_json(
     follow: bool = False,
     any_owner: bool = False,
 ) -> Any:
-    """Return what a JSON file holds, opened with the checks of :func:`open_regular`.
+    """Return the value in a JSON file, opened with the checks of :func:`open_regular`.
 
     Raises:
-        OSError: it cannot be read; an :class:`UnsafeFileError` where it must not be.
-        JsonError: it is no JSON.
+        OSError: the file cannot be read; an :class:`UnsafeFileError` if it is unsafe.
+        JsonError: the file is not JSON.
     """
     return parse_json(read_file(path, max_bytes, follow=follow, any_owner=any_owner))
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Return what JSON of others says. NaN and infinities are numbers here: params may hold them.
+    """Parse untrusted JSON. NaN and infinities are accepted: params may contain them.
 
     Raises:
-        JsonError: it is no JSON, no UTF-8, nested too deeply, or has a number of too many digits.
+        JsonError: not JSON, not UTF-8, nested too deeply, or a number with too many digits.
     """
     try:
         return json.loads(data.decode() if isinstance(data, bytes) else data)
@@ -215,19 +213,19 @@ def read_object(
     follow: bool = False,
     any_owner: bool = False,
 ) -> dict[str, Any]:
-    """Return the same where it is an object, as every JSON file of ours is but for a few lists."""
+    """Return the object in a JSON file. Most JSON files of hpcflow hold one."""
     return parse_object(read_file(path, max_bytes, follow=follow, any_owner=any_owner))
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
-    """Return the same where it is an object, as every line and most files of ours are.
+    """Parse untrusted JSON that must be an object, as every line and most files of hpcflow are.
 
     Raises:
-        JsonError: it is no JSON, or no object.
+        JsonError: not JSON, or not an object.
     """
     said = parse_json(data)
     if not isinstance(said, dict):
-        raise JsonError("it is no JSON object")
+        raise JsonError("it is not a JSON object")
     return said
 
 

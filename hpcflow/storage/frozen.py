@@ -1,8 +1,8 @@
-"""What the home knows of each run's ``run.json``: its checksum, where nobody else writes.
+"""The checksum of each run's ``run.json``, kept in the home, where no other user can write.
 
-What a run executes stands in ``run.json``, on scratch and in the mirror. Where scratch was purged,
-the mirror's is all there is, and others may be able to write there. So it is believed where it is
-what was frozen here, or what a person said ``hpcflow resume`` to; else the run waits for that word.
+``run.json`` says what a run executes. It lies on scratch and in the mirror. After a purge only the
+mirror has it, and other users may be able to write there. It is trusted only if it has the
+checksum of what was frozen here or last resumed. Else the run is held until ``hpcflow resume``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from hpcflow.storage.layout import Home, RunDir
 _DIGEST_BYTES = 64
 
 
-def keep_frozen(home: Home, run_dir: RunDir) -> None:
-    """Remember what is frozen of a run now. Where that fails, or a crash cuts it, it is only not
-    known later: so it is not put on the disk, which takes long."""
+def record_frozen(home: Home, run_dir: RunDir) -> None:
+    """Record the checksum of a run's ``run.json``.
+
+    It is not synced to the disk, which would be slow. If it is lost, the run is only held later.
+    """
     with suppress(OSError):
         home.frozen.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         write_frozen(home, run_dir)
 
 
 def write_frozen(home: Home, run_dir: RunDir) -> None:
-    """The same, in a folder that is there. ``OSError`` as it comes."""
+    """Do the same in an existing folder. ``OSError`` passes through."""
     digest = hashlib.sha256(read_file(run_dir.run_json)).hexdigest().encode()
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
@@ -36,8 +38,8 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
         os.close(descriptor)
 
 
-def is_frozen_as(home: Home, run_id: str, data: bytes) -> bool:
-    """Whether ``data`` is the ``run.json`` that was last remembered of a run."""
+def matches_frozen(home: Home, run_id: str, data: bytes) -> bool:
+    """Return whether ``data`` matches the recorded checksum of a run's ``run.json``."""
     try:
         known = read_file(home.frozen / run_id, _DIGEST_BYTES)
     except OSError:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from hpcflow.errors import ScratchError, StorageError, Where, shell_word
 from hpcflow.model.run import FORMAT, Run
-from hpcflow.ownership import NOBODY_ELSE, Trust
+from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.storage.files import (
     FOLDER_MODE,
@@ -31,9 +31,9 @@ from hpcflow.storage.files import (
 from hpcflow.storage.frozen import write_frozen
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.lustre import set_layout
+from hpcflow.storage.path_check import require_safe_path
 from hpcflow.storage.runs import find_run, list_runs, require_no_link
 from hpcflow.storage.runtime_copy import add_runtime
-from hpcflow.storage.way import require_safe_way
 
 __all__ = [
     "FOLDERS",
@@ -59,7 +59,7 @@ def create_run(
     *,
     code: Mapping[str, bytes] | None = None,
     start: Path | None = None,
-    trust: Trust = NOBODY_ELSE,
+    trust: Trust = NO_TRUST,
 ) -> RunDir:
     """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
 
@@ -104,7 +104,7 @@ def create_run(
     return RunDir(final)
 
 
-def require_room(run: Run, home: Home, trust: Trust = NOBODY_ELSE) -> None:
+def require_room(run: Run, home: Home, trust: Trust = NO_TRUST) -> None:
     """Whether :func:`create_run` could begin, as far as looking tells; makes nothing.
 
     Raises:
@@ -123,7 +123,7 @@ def require_room(run: Run, home: Home, trust: Trust = NOBODY_ELSE) -> None:
             )
 
 
-def make_place(final: Path, trust: Trust = NOBODY_ELSE) -> None:
+def make_place(final: Path, trust: Trust = NO_TRUST) -> None:
     """Make the folders that a run directory at ``final`` goes into, where they are missing.
 
     Raises:
@@ -269,7 +269,7 @@ def _require_own(final: Path, trust: Trust) -> None:
     for folder in (final.parent.parent, final.parent):
         if os.path.lexists(folder):
             _require_private(folder)
-    require_safe_way(final, trust)
+    require_safe_path(final, trust)
 
 
 def _require_private(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Finding runs: the symbolic links in ``HPCFLOW_HOME/runs``. Nothing here opens a run directory.
 
-A link is followed only where it leads to a place that a run directory can have: absolute, named as
-the run, below the folders of a project and of all projects. Any other link is skipped.
+A link is followed only if its target can be a run directory: an absolute path that ends in its
+run id, below the folders of all projects and of one project. Any other link is skipped.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 _LISTED = 8
-#: ``/SCRATCH/PROJECT/RUN``: as many slashes at least.
+#: The slashes of the shortest path, ``/SCRATCH/PROJECT/RUN``.
 _LEAST_SLASHES = 3
 
 
-class MisplacedError(OSError):
-    """The link of a run leads to what cannot be its run directory; the text says where to."""
+class InvalidRunLinkError(OSError):
+    """The link of a run cannot lead to its run directory; the text names its target."""
 
 
 def run_ids(home: Home) -> list[str]:
@@ -51,33 +51,33 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
     """
     try:
         return RunDir(Path(link_of(home, run_id)))
-    except MisplacedError as error:
+    except InvalidRunLinkError as error:
         raise NotFoundError(
             f"no run {run_id}: {error.strerror}",
-            next_action=f"remove that link: rm {shell_word(f'{home.runs}/{run_id}')}",
+            next_action=f"remove the link: rm {shell_word(f'{home.runs}/{run_id}')}",
         ) from None
     except OSError:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
 
 
 def link_of(home: Home, run_id: str) -> str:
-    """Where the link of a run leads to, as a text.
+    """Return the target of a run's link, as text.
 
     Raises:
-        OSError: there is no link; a :class:`MisplacedError` where it leads to no run directory.
+        OSError: there is no link; an :class:`InvalidRunLinkError` if it leads elsewhere.
     """
     link = os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
     is_place = link.startswith("/") and link.endswith(f"/{run_id}")
     if not is_place or link.count("/") < _LEAST_SLASHES:
-        reason = f"its link in {home.runs} leads to {link!r}, which is no run directory of it"
-        raise MisplacedError(errno.EINVAL, reason, str(home.runs / run_id))
+        reason = f"its link in {home.runs} leads to {link!r}, which is not its run directory"
+        raise InvalidRunLinkError(errno.EINVAL, reason, str(home.runs / run_id))
     return link
 
 
-def misplaced(home: Home, run_id: str, error: MisplacedError) -> str:
-    """What people are told of a link that was skipped."""
+def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) -> str:
+    """Return the warning about a link that is skipped."""
     return (
-        f"{run_id}: {error.strerror}: it is skipped; to be rid of it: "
+        f"{run_id}: skipped: {error.strerror}; remove the link: "
         f"rm {shell_word(f'{home.runs}/{run_id}')}"
     )
 
@@ -122,30 +122,30 @@ def is_purged(run_dir: RunDir) -> bool:
     return is_gone(run_dir) and run_dir.path.parents[1].is_dir()
 
 
-def list_runs(home: Home, say: Callable[[str], object] | None = None) -> list[RunDir]:
+def list_runs(home: Home, warn: Callable[[str], object] | None = None) -> list[RunDir]:
     """The run directories of all runs of this home, by id; some may be gone (a scratch purge).
 
     Args:
-        say: is told of each link that was skipped, in one line.
+        warn: called with one line for each link that is skipped.
 
     Raises:
         StorageError: the home cannot be read.
     """
-    return linked(home, run_ids(home), say)
+    return linked(home, run_ids(home), warn)
 
 
 def linked(
-    home: Home, ids: Iterable[str], say: Callable[[str], object] | None = None
+    home: Home, ids: Iterable[str], warn: Callable[[str], object] | None = None
 ) -> list[RunDir]:
     """The run directories of these runs, without those that were thrown away meanwhile."""
     found = []
     for run_id in ids:
         try:
             found.append(RunDir(Path(link_of(home, run_id))))
-        except MisplacedError as error:  # noqa: PERF203 - a look at each
-            if say is not None:
-                say(misplaced(home, run_id, error))
-        except OSError:  # it was thrown away meanwhile
+        except InvalidRunLinkError as error:  # noqa: PERF203 - a look at each
+            if warn is not None:
+                warn(invalid_link_message(home, run_id, error))
+        except OSError:  # it was removed meanwhile
             continue
     return found
 

@@ -125,7 +125,7 @@ class Round:
         """
         _ = self.runs
 
-    def require_journal(self) -> None:
+    def require_complete_journal(self) -> None:
         """Refuse to go on where the journal has lost trials: they would be sent twice.
 
         A trial stands in the journal before any run of it is made. So a run that it does not know

@@ -46,13 +46,13 @@ def tick(
 
 def _go(this: Round) -> TickReport:
     if this.progress.is_at_rest and not this.progress.trials:
-        this.require_journal()  # it was stopped, and its trials may run
+        this.require_complete_journal()  # it was stopped, and its trials may run
     if not this.progress.is_at_rest:
         with suppress(OvertakenError):  # the next round goes on from what they have written
             # First of all: what is wrong with the site is wrong with no trial, and on another
             # cluster directories are missing that are there where it runs.
             this.require_site()
-            this.require_journal()
+            this.require_complete_journal()
             this.look()
             collect(this)
             judge(this)

@@ -15,17 +15,17 @@ from hpcflow.documents import Document, Place
 from hpcflow.errors import BudgetError, InputError, SpecError, StorageError, SubmissionDelayed
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import wish_to_cancel
+from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
-from hpcflow.launch.wishes import shall_stop
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Submitted
+from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
 from hpcflow.model.sweep_records import Sweep
-from hpcflow.model.wishes import is_cancelled, is_held
 from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
@@ -278,7 +278,7 @@ class TrialRuns:
             last = submission.last_attempt(records)
             if last.job_id is not None or is_held(records):
                 return None
-            if shall_stop(run_dir, records, user=self._settings.user, clock=self._clock):
+            if cancel_requested(run_dir, records, user=self._settings.user, clock=self._clock):
                 return None
             attempt = NextAttempt(
                 read_run(run_dir),

@@ -222,7 +222,7 @@ def test_a_torn_line_says_nothing_and_a_folder_that_is_closed_stops_everything(
     assert desk.budget().skipped == 1
     desk.budgets.file(VISION).unlink()
     desk.budgets.file(VISION).mkdir()
-    with pytest.raises(ScratchError, match="it is no regular file"):
+    with pytest.raises(ScratchError, match="it is not a regular file"):
         desk.launch()
     assert len(desk.alive()) == 1
 

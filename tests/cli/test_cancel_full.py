@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
-from hpcflow.model.wishes import is_cancelled
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal, sweeps
 from hpcflow.storage.files import storage_error

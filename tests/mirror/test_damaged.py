@@ -117,7 +117,7 @@ def test_one_that_cannot_be_read_is_tried_again_in_the_next_pass(desk: Desk) -> 
     (path / "model.pt").unlink()
     os.mkfifo(path / "model.pt")  # whoever opens it as a file waits for ever
     report = desk.mirror()
-    assert "it is no regular file" in str(report.problems[run_dir.path.name])
+    assert "it is not a regular file" in str(report.problems[run_dir.path.name])
     assert [done.train_step for done in report.mirrored] == [300]  # it keeps no older one back
     (path / "model.pt").unlink()
     (path / "model.pt").write_bytes(data)

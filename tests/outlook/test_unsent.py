@@ -59,7 +59,7 @@ def test_a_cancel_that_was_killed_before_the_job_ended_is_told(desk: Watched) ->
     wish_to_cancel(run_dir, settings=desk.settings, clock=desk.clock)
     desk.look()
     told = why(desk, launched.run_id)
-    assert told.words == f"it was cancelled, and its job {launched.job_id} has not ended yet"
+    assert told.words == f"cancelled, but its job {launched.job_id} has not ended yet"
     assert told.to_try == (f"if it does not end soon: hpcflow cancel {launched.run_id}",)
     assert desk.seen(launched.run_id).run.next_action == "cancelled: its job has not ended yet"
 
@@ -68,14 +68,14 @@ def test_a_job_that_did_not_trust_its_run_directory_is_explained(desk: Watched) 
     launched = desk.launch()
     desk.end(launched.job_id, "FAILED", exit_code=77)
     told = why(desk, launched.run_id)
-    assert "exit code 77, by which a job says that others could have changed" in told.words
+    assert "exit code 77: other users could have changed" in told.words
     assert f"hpcflow logs {launched.run_id}" in told.to_try[0]
     launched.run_dir.parent.chmod(0o777)
     desk.tick()  # a pause
     desk.clock.advance(600)
     desk.tick()
     told = why(desk, launched.run_id)
-    assert "it was stopped (refused): every user may write in" in told.words
+    assert "it was stopped (refused): every user can write to" in told.words
     assert desk.tick().looked_at == 0, "it is not tried again and again"
 
 

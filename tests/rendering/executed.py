@@ -13,8 +13,8 @@ from typing import Any, Final
 from hpcflow.model.events import complete_lines, parse_event
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
-from hpcflow.ownership import NOBODY_ELSE
-from hpcflow.rendering.guard import make_guard
+from hpcflow.ownership import NO_TRUST
+from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.runtime_copy import runtime_sum
@@ -74,7 +74,9 @@ class Bench:
 
     def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
         """Render the script into the attempt's folder."""
-        options.setdefault("guard", make_guard(NOBODY_ELSE, runtime_sum(self.run_dir.runtime)))
+        options.setdefault(
+            "integrity", make_integrity_check(NO_TRUST, runtime_sum(self.run_dir.runtime))
+        )
         self.attempt.script.write_text(script_of(self.run(spec), site, **options))
 
     def environment(self, **variables: str) -> dict[str, str]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
-from hpcflow.rendering.guard import Guard
+from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.rendering.job import render_job
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 
 #: The checksum is not that of the installed runtime, which changes with every change to it.
-A_GUARD = Guard(groups=(1815,), runtime_sum="0123456789abcdef" * 4)
+AN_INTEGRITY_CHECK = IntegrityCheck(groups=(1815,), runtime_sum="0123456789abcdef" * 4)
 RUN_ID = "digits-20260102-abcdefgh"
 
 
@@ -76,5 +76,5 @@ def script_of(
 ) -> str:
     """What would be submitted for ``run`` on ``site``."""
     placement = place(run.spec, site)
-    options = {"guard": Guard(), "resume_from": resume_from, **options}
+    options = {"integrity": IntegrityCheck(), "resume_from": resume_from, **options}
     return render_job(run, site, placement, attempt=attempt, **options)

@@ -65,7 +65,7 @@ def test_without_its_folder_the_script_says_so(bench: Bench) -> None:
         ["bash"], input=script, env=bench.environment(), capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "can be seen on this node" in done.stderr
+    assert "cannot be checked on this node" in done.stderr
 
 
 def test_a_slurm_script_outside_slurm_says_what_to_do(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from hpcflow.runtime.adoption.memory import read_memory
-from hpcflow.runtime.files import leave_word
+from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.keeping import find
 from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.notice import Notice
@@ -79,7 +79,7 @@ def test_what_lies_beside_the_checkpoints_holds_no_save_up(run_dir: Path, kind: 
         Notice(None, cancel=job.cancel).is_pruned()
         read_memory(run_dir / "adoption.json")
         with suppress(OSError):
-            leave_word(run_dir / "attempts/0002/resubmit")
+            create_marker(run_dir / "attempts/0002/resubmit")
         newest = CheckpointStore(run_dir / "checkpoints").newest()
         save_and_tidy(job, 30)
     assert newest is not None

@@ -145,5 +145,5 @@ def test_json_is_read_with_the_checks_of_every_file(tmp_path: Path) -> None:
 
 def test_a_list_is_no_object() -> None:
     assert parse_json(b"[1]") == [1]
-    with pytest.raises(JsonError, match="no JSON object"):
+    with pytest.raises(JsonError, match="not a JSON object"):
         parse_object(b"[1]")

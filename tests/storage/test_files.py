@@ -91,7 +91,7 @@ def test_reading_goes_on_from_an_offset_and_a_missing_file_is_empty(tmp_path: Pa
 
 
 def test_what_cannot_be_read_is_an_error_with_a_next_step(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is no regular file") as caught:
+    with pytest.raises(StorageError, match="is not a regular file") as caught:
         read_from(tmp_path, 0, 10)
     assert "→" in str(caught.value)
 
@@ -111,7 +111,7 @@ def test_what_is_no_file_is_never_waited_for(tmp_path: Path, what: str) -> None:
         path.symlink_to(__file__)
     else:
         path.mkdir()
-    why = "symbolic link" if what == "link" else "no regular file"
+    why = "symbolic link" if what == "link" else "not a regular file"
     with pytest.raises(StorageError, match=rf"cannot read .*{why}"):
         read_from(path, 0, 10)
     with pytest.raises(UnsafeFileError):

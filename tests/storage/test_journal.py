@@ -79,7 +79,7 @@ def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
 
 def test_a_journal_that_cannot_be_read_is_an_error(run_dir: RunDir) -> None:
     run_dir.journal.mkdir()
-    with pytest.raises(StorageError, match="is no regular file"):
+    with pytest.raises(StorageError, match="is not a regular file"):
         journal.read(run_dir)
 
 

@@ -139,6 +139,6 @@ def test_a_link_that_leads_to_no_run_directory_hides_no_other(home: Home, target
     (text,) = said
     assert text.startswith(f"{GPT}: its link in")
     assert text.endswith(f"rm {home.runs / GPT}")
-    with pytest.raises(NotFoundError, match="which is no run directory of it") as caught:
+    with pytest.raises(NotFoundError, match="which is not its run directory") as caught:
         find_run(home, GPT)
     assert str(home.runs / GPT) in str(caught.value)

@@ -15,7 +15,7 @@ from hpcflow.rendering.context import Standby
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import load_site
 from hpcflow.sites.schema import SchedulerKind, Site
-from tests.rendering.samples import A_GUARD, a_run, a_spec, script_of
+from tests.rendering.samples import AN_INTEGRITY_CHECK, a_run, a_spec, script_of
 
 FOLDER: Final = Path(__file__).parent
 _FRAMEWORKS: Final = {"torchrun": "pytorch", "srun": "jax", "none": "none"}
@@ -93,7 +93,7 @@ def _script(path: Path, launcher: Launcher, standby: Standby | None = None, **ch
         attempt=2,
         resume_from="checkpoints/000100",
         standby=standby,
-        guard=A_GUARD,
+        integrity=AN_INTEGRITY_CHECK,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a run may be sent, by what people wish."""
+"""Check for a cancel request before a submission."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from hpcflow.clock import Clock
 from hpcflow.model.journal import CancelRequested, JournalRecord
-from hpcflow.model.wishes import is_cancelled
+from hpcflow.model.requests import is_cancelled
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 
 
-def shall_stop(
+def cancel_requested(
     run_dir: RunDir, records: Iterable[JournalRecord], *, user: str, clock: Clock
 ) -> bool:
-    """Whether nothing is to be sent for a run any more; the caller holds its lock.
+    """Return whether a run is cancelled; the caller holds its lock.
 
-    A file ``cancel`` without its record is the wish of somebody whose older hpcflow was killed
-    between the two: every job would leave at once, so the journal learns of it here.
+    An older hpcflow that was killed may have left the file ``cancel`` without a journal record.
+    Every job would exit at once because of it. So the missing record is written here.
 
     Raises:
         StorageError: the journal cannot be written.
@@ -26,6 +26,6 @@ def shall_stop(
         return True
     if not run_dir.cancel.exists():
         return False
-    why = "its run directory has the file `cancel`, and its journal did not say so"
+    why = "its run directory has the file `cancel`, without a record in the journal"
     journal.append(run_dir, CancelRequested(at=clock.now(), by=user, why=why))
     return True

@@ -1,4 +1,4 @@
-"""What people wish of a run, by its journal. Pure."""
+"""Cancel and hold requests for a run, from its journal. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Released
 
 
 def is_cancelled(records: Iterable[JournalRecord]) -> bool:
-    """Whether the last wish is that the run shall stop for good."""
+    """Return whether the last request cancels the run."""
     wishes = [each for each in records if isinstance(each, (CancelRequested, Resumed))]
     return bool(wishes) and isinstance(wishes[-1], CancelRequested)
 
 
 def is_held(records: Iterable[JournalRecord]) -> bool:
-    """Whether the last wish is that the run is not to be sent for now."""
+    """Return whether the last request holds the run."""
     wishes = [each for each in records if isinstance(each, (Held, Released, Resumed))]
     return bool(wishes) and isinstance(wishes[-1], Held)

@@ -19,7 +19,7 @@ from hpcflow.storage.files import make_folders
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import make_place
 from tests.launch.desk import Desk
-from tests.ways import EVE, LAB
+from tests.untrusted_paths import EVE, LAB
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 
@@ -39,15 +39,15 @@ def trusting(desk: Desk, **whom: list[str]) -> None:
 def test_a_scratch_that_all_may_write_in_is_refused_before_anything_is_made(desk: Desk) -> None:
     scratch = desk.folder / "scratch"
     scratch.chmod(0o777)
-    with pytest.raises(ScratchError, match="every user may write in") as caught:
+    with pytest.raises(ScratchError, match="every user can write to") as caught:
         desk.launch()
     assert caught.value.exit_code == 2
     assert f"chmod go-w {scratch}" in str(caught.value)
     assert not desk.alive()
     plan = make_plan(desk.config, settings=desk.settings, clock=desk.clock, site=desk.site)
-    with pytest.raises(ScratchError, match="every user may write in"):
+    with pytest.raises(ScratchError, match="every user can write to"):
         rehearse(plan, settings=desk.settings, clock=desk.clock)
-    with pytest.raises(ScratchError, match="every user may write in"):
+    with pytest.raises(ScratchError, match="every user can write to"):
         make_place(Path(plan.run.run_dir))
     scratch.chmod(0o1777)
     assert desk.launch().run_dir.is_dir(), "as /tmp is"
@@ -62,7 +62,7 @@ def test_the_site_says_whom_it_trusts(desk: Desk) -> None:
         desk.launch()
     assert f"scratch: {{trusted_users: [{EVE}]}}" in str(caught.value)
     trusting(desk, trusted_users=[str(EVE)])
-    with pytest.raises(ScratchError, match=f"gid {LAB} may write in") as caught:
+    with pytest.raises(ScratchError, match=f"gid {LAB} can write to") as caught:
         desk.launch()
     assert f"scratch: {{trusted_groups: [{LAB}]}}" in str(caught.value)
     assert "chmod +t" in str(caught.value)
@@ -97,7 +97,7 @@ def test_no_later_attempt_is_sent_where_the_way_was_opened(desk: Desk) -> None:
     desk.look()
     run_dir = RunDir(launched.run_dir)
     run_dir.path.parent.chmod(0o777)
-    with pytest.raises(ScratchError, match="every user may write in"):
+    with pytest.raises(ScratchError, match="every user can write to"):
         desk.resume(run_dir)
     assert not run_dir.attempt(2).path.exists()
     run_dir.path.parent.chmod(0o700)
@@ -162,7 +162,7 @@ def test_a_template_that_others_may_write_is_refused(desk: Desk, name: str) -> N
     home.path.chmod(0o755)
     assert template_dirs(desk.settings) == [home.templates]
     (home.path / name).chmod(0o777)
-    with pytest.raises(InputError, match=r"every user may write in .*becomes shell"):
+    with pytest.raises(InputError, match=r"every user can write to .*becomes shell"):
         desk.launch()
 
 
@@ -174,7 +174,7 @@ def test_a_site_file_that_others_may_write_is_refused(desk: Desk, name: str) -> 
     (home / "sites/mine.yaml").write_text(text.replace("name: devcluster", "name: mine"))
     assert load_site("mine", search=search_path(home)).name == "mine"
     (home / name).chmod(0o777)
-    with pytest.raises(SiteError, match="every user may write in"):
+    with pytest.raises(SiteError, match="every user can write to"):
         load_site("mine", search=search_path(home))
     (entry,) = [each for each in list_sites(search_path(home)) if each.name == "mine"]
     assert entry.problem is not None

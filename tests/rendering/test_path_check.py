@@ -10,26 +10,35 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.model.state import DISTRUST_EXIT_CODE
+from hpcflow.model.state import UNTRUSTED_EXIT_CODE
 from hpcflow.ownership import Trust
 from hpcflow.rendering.array import render_array
-from hpcflow.rendering.guard import Guard, make_guard
+from hpcflow.rendering.integrity import IntegrityCheck, make_integrity_check
 from hpcflow.storage.runtime_copy import add_runtime, installed_sum, runtime_sum
 from tests.rendering.executed import NONE, Bench, kinds, written
 from tests.rendering.samples import a_local_site, a_spec
-from tests.ways import EVE, LAB, SAFE, UNSAFE, folders, of_eve, open_to_a_group, open_to_all
+from tests.untrusted_paths import (
+    EVE,
+    LAB,
+    SAFE,
+    UNSAFE,
+    folders,
+    of_eve,
+    open_to_a_group,
+    open_to_all,
+)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 _BY_ACL = {each for each in UNSAFE if each.__name__.endswith("_by_an_acl")}
 
 
-def on(root: Path, layout: Callable[[Path], None], guard: Guard) -> Bench:
+def on(root: Path, layout: Callable[[Path], None], integrity: IntegrityCheck) -> Bench:
     """A job that waits when the folders above its run directory become ``layout``."""
     path = folders(root)
     bench = Bench(path)
     add_runtime(bench.run_dir.runtime, path / ".runtime", [])
     spec = a_spec(script=None, command=["touch", "done"], launch=NONE)
-    bench.write(spec, a_local_site(), guard=guard)
+    bench.write(spec, a_local_site(), integrity=integrity)
     layout(root)
     return bench
 
@@ -51,7 +60,7 @@ def execute(bench: Bench) -> tuple[int, str]:
 def test_a_way_that_nobody_else_can_change(
     weird_tmp_path: Path, layout: Callable[[Path], None]
 ) -> None:
-    bench = on(weird_tmp_path, layout, make_guard(Trust(), installed_sum()))
+    bench = on(weird_tmp_path, layout, make_integrity_check(Trust(), installed_sum()))
     assert execute(bench) == (0, "")
     assert (bench.work / "done").exists()
 
@@ -59,10 +68,10 @@ def test_a_way_that_nobody_else_can_change(
 @as_root
 @pytest.mark.parametrize("layout", [each for each in UNSAFE if each not in _BY_ACL])
 def test_a_way_that_others_can_change(weird_tmp_path: Path, layout: Callable[[Path], None]) -> None:
-    bench = on(weird_tmp_path, layout, make_guard(Trust(), installed_sum()))
+    bench = on(weird_tmp_path, layout, make_integrity_check(Trust(), installed_sum()))
     code, said = execute(bench)
-    assert code == DISTRUST_EXIT_CODE
-    assert "nothing of it is executed" in said
+    assert code == UNTRUSTED_EXIT_CODE
+    assert "the job executes nothing" in said
     assert ("belongs to another user" in said) == ("belongs to" in UNSAFE[layout])
     assert not (bench.work / "done").exists()
     there = [path.name for path in bench.attempt.path.iterdir()]
@@ -80,7 +89,7 @@ def test_a_way_that_others_can_change(weird_tmp_path: Path, layout: Callable[[Pa
 def test_whom_a_site_trusts(
     weird_tmp_path: Path, layout: Callable[[Path], None], trust: Trust
 ) -> None:
-    bench = on(weird_tmp_path, layout, make_guard(trust, installed_sum()))
+    bench = on(weird_tmp_path, layout, make_integrity_check(trust, installed_sum()))
     assert execute(bench) == (0, "")
 
 
@@ -98,8 +107,8 @@ def plant(root: Path, runs: Path) -> None:
 @pytest.mark.parametrize("is_closed_after", [False, True])
 def test_code_of_others_is_not_executed(tmp_path: Path, is_closed_after: bool) -> None:
     """Eve has made /shared/ada before ada did, open to all; while the job waits she swaps it."""
-    guard = make_guard(Trust(), installed_sum())
-    bench = on(tmp_path, open_to_all, guard)
+    integrity = make_integrity_check(Trust(), installed_sum())
+    bench = on(tmp_path, open_to_all, integrity)
     plant(tmp_path, bench.folder)
     if is_closed_after:  # and covers her tracks, as far as she could
         (tmp_path / "shared/ada").chmod(0o755)
@@ -107,7 +116,7 @@ def test_code_of_others_is_not_executed(tmp_path: Path, is_closed_after: bool) -
     else:
         os.chown(tmp_path / "shared/ada", EVE, EVE)
     code, said = execute(bench)
-    assert code in (1, DISTRUST_EXIT_CODE), said
+    assert code in (1, UNTRUSTED_EXIT_CODE), said
     assert not (tmp_path / "owned").exists()
     assert not (bench.work / "done").exists()
 
@@ -193,7 +202,7 @@ def test_a_runtime_that_was_changed_is_not_used(
     written(bench, "touch", "done")
     change(bench.run_dir.runtime / "hpcflow")
     assert bench.execute() == 1
-    assert "runtime was changed since this job was sent" in bench.log()
+    assert "runtime was changed after this job was submitted" in bench.log()
     assert kinds(bench) == ["started", "exited"], "it is an end like any other, and recorded"
     assert not (bench.work / "done").exists()
 
@@ -237,7 +246,9 @@ def an_array(root: Path) -> tuple[Bench, str]:
     (bench.work / "array/0").symlink_to(os.path.relpath(bench.attempt.path, bench.work / "array"))
     script = f"touch {root}/done\n"
     bench.attempt.script.write_text(script)
-    array = render_array("a", [], bench.work / "array", [script], guard=make_guard(Trust(), ""))
+    array = render_array(
+        "a", [], bench.work / "array", [script], integrity=make_integrity_check(Trust(), "")
+    )
     return bench, array
 
 
@@ -259,7 +270,7 @@ def test_a_task_of_an_array_executes_the_script_that_was_sent(tmp_path: Path) ->
     assert (tmp_path / "done").exists()
     bench.attempt.script.write_text(f"touch {tmp_path}/owned\n")
     code, said = execute_task(bench, array)
-    assert (code, "was changed since" in said) == (DISTRUST_EXIT_CODE, True)
+    assert (code, "was changed after" in said) == (UNTRUSTED_EXIT_CODE, True)
     assert not (tmp_path / "owned").exists()
 
 
@@ -271,5 +282,5 @@ def test_a_task_of_an_array_distrusts_the_same_ways(
     bench, array = an_array(tmp_path)
     layout(tmp_path)
     code, said = execute_task(bench, array)
-    assert (code, "nothing of it is executed" in said) == (DISTRUST_EXIT_CODE, True)
+    assert (code, "the job executes nothing" in said) == (UNTRUSTED_EXIT_CODE, True)
     assert not (tmp_path / "done").exists()

@@ -78,7 +78,7 @@ def test_a_tree_that_was_put_there_while_the_job_waits_is_not_executed(
     assert not list(shared.glob("owned*"))
     log = (run_dir / "attempts/0001/out.log").read_text()
     assert f"{ours} belongs to another user" in log
-    assert "nothing of it is executed" in log
+    assert "the job executes nothing" in log
     assert [path.name for path in (run_dir / "attempts/0001").iterdir()] == ["out.log"]
     again = hpcflow("resume", sent["run_id"], check=False)
     assert again.returncode != 0

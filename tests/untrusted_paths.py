@@ -118,12 +118,12 @@ SAFE: tuple[Callable[[Path], None], ...] = (
 #: Layout -> what is said of it.
 UNSAFE: dict[Callable[[Path], None], str] = {
     of_eve: f"shared/ada belongs to uid {EVE}",
-    open_to_all: "every user may write in .*shared/ada",
-    open_to_a_group: f"gid {LAB} may write in .*shared/ada",
+    open_to_all: "every user can write to .*shared/ada",
+    open_to_a_group: f"gid {LAB} can write to .*shared/ada",
     open_and_sticky_with_a_folder_of_eve: f"shared/ada belongs to uid {EVE}",
-    a_link_to_an_open_folder: "every user may write in .*/open",
-    a_link_through_an_open_folder: "every user may write in .*/open",
+    a_link_to_an_open_folder: "every user can write to .*/open",
+    a_link_through_an_open_folder: "every user can write to .*/open",
     eves_link_in_a_sticky_folder: f"shared/ada belongs to uid {EVE}",
-    open_to_eve_by_an_acl: f"uid {EVE} may write in .*shared/ada",
-    open_to_a_group_by_an_acl: f"gid {LAB} may write in .*shared/ada",
+    open_to_eve_by_an_acl: f"uid {EVE} can write to .*shared/ada",
+    open_to_a_group_by_an_acl: f"gid {LAB} can write to .*shared/ada",
 }
