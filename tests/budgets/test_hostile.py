@@ -186,7 +186,7 @@ def test_a_link_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
     budgets = shared(tmp_path)
     link = tmp_path / "link"
     link.symlink_to(budgets.path)
-    with pytest.raises(StorageError, match="symbolic link: budgets are kept in a folder"):
+    with pytest.raises(StorageError, match="is a symbolic link"):
         spend(BudgetFolder(link, "devcluster"))
 
 

@@ -137,7 +137,7 @@ def test_a_link_that_leads_to_no_run_directory_hides_no_other(home: Home, target
 
     assert [each.path.name for each in found] == [DIGITS, DIGITS_LATER, DIGITS_BIG]
     (text,) = said
-    assert text.startswith(f"{GPT}: its link in")
+    assert text.startswith(f"{GPT}: skipped: its link in")
     assert text.endswith(f"rm {home.runs / GPT}")
     with pytest.raises(NotFoundError, match="which is not its run directory") as caught:
         find_run(home, GPT)
