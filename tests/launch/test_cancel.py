@@ -18,8 +18,8 @@ import pytest
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import CancelRequested, Decided
-from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.requests import is_cancelled
+from hpcflow.model.state import AttemptState, RunState
 from hpcflow.outlook.unsent import explain_unsent
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
