@@ -6,8 +6,12 @@ A steerable clock for tests is :class:`hpcflow.testing.clock.FakeClock`.
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
-from typing import Protocol
+from datetime import datetime, timedelta, timezone
+from typing import Final, Protocol
+
+#: A clock that is years ahead for a while must end or delete nothing for good: what only the time
+#: says is found twice, so far apart, before it counts.
+CONFIRMED_AFTER: Final = timedelta(hours=1)
 
 
 class Clock(Protocol):

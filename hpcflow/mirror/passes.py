@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +23,8 @@ from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint, take_back_forgotten
 from hpcflow.mirror.known import Known
 from hpcflow.mirror.progress import Progress
-from hpcflow.mirror.records import FAILED, REMOVED, record
-from hpcflow.mirror.retention import remove, to_remove
+from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
+from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
 from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
@@ -259,7 +260,7 @@ class Pass:
         """The small files, and what goes from the store."""
         self._say_broken(seen)
         now = self._clock.now()
-        gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
+        gone = self._to_remove(seen, now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
         known = seen.records.mirrored
         # To open a store takes longer than all else of a run that is at rest.
@@ -284,6 +285,20 @@ class Pass:
         sent = send_small_files(seen.run_dir, files, uploader, clock=self._clock)
         self._report.small_files += sent
         self._known.reached(seen.mirror.url, uploader.remote)
+
+    def _to_remove(self, seen: Survey, now: datetime) -> list[int]:
+        """What goes from the store now; of what only the time says that, a first look is noted.
+
+        A clock can be years ahead for a while, and the store may have the last copy.
+        """
+        gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
+        if seen.mirror.keep_for_s is None:
+            return gone
+        for step in gone:
+            if not is_noted(seen.records, step, now):
+                url = seen.mirror.url.rstrip("/")
+                record(seen.run_dir, self._clock, DUE, url=url, train_step=step)
+        return [step for step in gone if is_confirmed(seen.records, step, now)]
 
     def _say_broken(self, seen: Survey) -> None:
         """What should be a manifest and is none: once, as it is with all that is damaged."""

@@ -13,6 +13,7 @@ One JSON object on a line, appended and synced before anything is done that reli
 - ``mirrored``: the store has all of it, verified; with the manifest's ``manifest_sha256``
 - ``failed``: ``why``; ``is_final`` where it is the checkpoint here that is damaged, for it will not
   be tried again; without it, it will. ``names`` are files that the store has damaged
+- ``due``: its time in the store is over, by the clock of a pass; one an hour later removes it
 - ``removed``: from the store, by the rule for keeping
 - ``read``: so many ``size_bytes`` were fetched from the store, to see whether it is as it was sent
 
@@ -34,6 +35,7 @@ BEGAN: Final = "began"
 SENDING: Final = "sending"
 MIRRORED: Final = "mirrored"
 FAILED: Final = "failed"
+DUE: Final = "due"
 REMOVED: Final = "removed"
 READ: Final = "read"
 #: Of train steps, or bytes: no name of a folder has more digits.
@@ -70,6 +72,7 @@ class Records:
         mirrored: those that the store has.
         damaged: those that are not whole here, with the manifest's checksum and the reason.
         failed: why the last try failed, of those that were neither mirrored nor removed since.
+        due: when a pass found that the time of those in the store is over.
         removed: those that were removed from the store on purpose.
         began: when the sending of those began that are neither mirrored nor failed.
         uploads: ``400/model.pt`` -> the parts of it that were begun; maybe over long ago.
@@ -80,6 +83,7 @@ class Records:
     mirrored: dict[int, Mirrored] = field(default_factory=dict)
     damaged: dict[int, tuple[str, str]] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    due: dict[int, datetime] = field(default_factory=dict)
     removed: dict[int, str] = field(default_factory=dict)
     began: dict[int, datetime] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)
@@ -104,6 +108,8 @@ class Records:
             )
         elif what == BEGAN:
             self.began[step] = at
+        elif what == DUE:
+            self.due[step] = at
         elif what == MIRRORED:
             sent = Mirrored(at, text(said["manifest_sha256"]), count(said["size_bytes"]))
             self._forget(step)
@@ -125,6 +131,7 @@ class Records:
 
     def _forget(self, step: int) -> None:
         """What was the last that was heard of it, before there was more."""
+        self.due.pop(step, None)
         for known in (self.mirrored, self.damaged, self.failed, self.removed, self.began):
             known.pop(step, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from hpcflow.clock import from_text
+from hpcflow.clock import CONFIRMED_AFTER, from_text
 from hpcflow.errors import MissingObjectError
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import Records
@@ -49,6 +49,18 @@ def to_remove(
         for step in in_question
         if step in let_go and let_go[step] >= records.mirrored[step].at  # else it was made again
     ]
+
+
+def is_confirmed(records: Records, train_step: int, now: datetime) -> bool:
+    """Whether a pass long enough ago has found, too, that the time of a checkpoint is over."""
+    since = records.due.get(train_step)
+    return since is not None and since <= now - CONFIRMED_AFTER
+
+
+def is_noted(records: Records, train_step: int, now: datetime) -> bool:
+    """Whether any has; what one found by a clock that was ahead is none."""
+    since = records.due.get(train_step)
+    return since is not None and since <= now
 
 
 def _let_go(run_dir: RunDir, in_question: Collection[int]) -> dict[int, datetime]:

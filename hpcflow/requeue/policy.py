@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
+from hpcflow.clock import CONFIRMED_AFTER
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 
@@ -23,9 +24,6 @@ NEW_FOR: Final = timedelta(minutes=5)
 #: A daemon that was down for a holiday goes on; one that is started for the first time leaves the
 #: past alone.
 FORGOTTEN_AFTER: Final = timedelta(days=14)
-#: A clock that is years ahead for a while must stop nothing for good: what only the time says is
-#: said twice, so far apart, before it counts.
-CONFIRMED_AFTER: Final = timedelta(hours=1)
 #: What lies further ahead was written by a clock that was wrong, and keeps nobody waiting.
 CLOCKS_DIFFER: Final = timedelta(hours=2)
 #: More would be longer than any `backoff_max`, and at some point than any number.

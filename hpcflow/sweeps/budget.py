@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
+from hpcflow.clock import CONFIRMED_AFTER
 from hpcflow.model.sweep import Budget
-from hpcflow.requeue.policy import CONFIRMED_AFTER
 from hpcflow.sweeps.state import SweepProgress, TrialState
 
 #: So many trials must have come to their end before the next is judged by them. Those that were

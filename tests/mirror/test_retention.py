@@ -73,7 +73,45 @@ def test_the_newest_stays_however_old(desk: Desk) -> None:
     assert desk.mirror().removed == []
     later = FakeClock(SystemClock().now())
     later.advance(7200)
-    with Stores(later) as stores:
-        report = Pass(desk.home, later, stores).run(lambda: [run_dir])
-    assert [step for _, step in report.removed] == [100]
+    assert removed(desk, run_dir, later) == []
+    later.advance(3599)
+    assert removed(desk, run_dir, later) == []
+    later.advance(1)
+    assert removed(desk, run_dir, later) == [100]
     assert desk.mirror().removed == []
+
+
+def removed(desk: Desk, run_dir: RunDir, clock: FakeClock) -> list[int]:
+    """What a pass at this time takes from the store."""
+    with Stores(clock) as stores:
+        report = Pass(desk.home, clock, stores).run(lambda: [run_dir])
+    assert report.problems == {}
+    return [step for _, step in report.removed]
+
+
+@pytest.mark.parametrize("passes", [1, 5])
+@pytest.mark.parametrize("keep_last", [None, 1])
+def test_a_clock_that_is_years_ahead_for_some_passes_takes_nothing_from_the_store(
+    desk: Desk, passes: int, keep_last: int | None
+) -> None:
+    """For good: the run directory does not have it any more."""
+    run_dir = desk.make(keep_for_s=90 * 24 * 3600, keep_last=keep_last)
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+        desk.mirror()
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+        let_go(run_dir, train_step)
+    clock = FakeClock(SystemClock().now())
+    ten_years_s = 10 * 365 * 24 * 3600
+    clock.advance(ten_years_s)
+    for _ in range(passes):
+        assert removed(desk, run_dir, clock) == []
+        clock.advance(30)
+    clock.advance(-ten_years_s)
+    for _ in range(2):
+        assert removed(desk, run_dir, clock) == []
+        clock.advance(3600)
+    clock.advance(90 * 24 * 3600)  # what a pass noted by the clock that was ahead is no first look
+    assert removed(desk, run_dir, clock) == []
+    clock.advance(3600)
+    assert removed(desk, run_dir, clock) == [100]
