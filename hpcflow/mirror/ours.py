@@ -15,7 +15,7 @@ from typing import Any
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
-from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
+from hpcflow.runtime.reading import MAX_LINE_BYTES
 from hpcflow.storage.files import JsonError, parse_json, read_file, read_object, storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -60,11 +60,12 @@ def require_no_less(run_dir: RunDir, remote: Remote) -> None:
     name = f"{run_id}/{run_dir.journal.name}"
     if name not in remote.names(name):
         return
-    try:
-        said = remote.read(name, MAX_LINES_FILE_BYTES)
+    here = _journal(run_dir)
+    try:  # no more than tells whether it has more; it may be of any size
+        said = remote.read_range(name, 0, len(here) + MAX_LINE_BYTES)
     except MissingObjectError:
         return
-    if not _journal(run_dir).startswith(said[: said.rfind(b"\n") + 1]):
+    if not here.startswith(said[: said.rfind(b"\n") + 1]):
         raise MirrorError(
             f"{remote.url_of(run_id)} has more of the run's journal than there is here",
             next_action=f"a purge may have taken it; put it back: hpcflow restore {run_id}",

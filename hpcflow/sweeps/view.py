@@ -189,7 +189,10 @@ def _over_at(progress: SweepProgress, now: datetime) -> datetime | None:
         return None
     begun = min(trial.asked_at for trial in progress.trials)
     pace_s = (now - begun).total_seconds() / ended
-    at = now + timedelta(seconds=pace_s * max(0, most - ended))
+    try:
+        at = now + timedelta(seconds=pace_s * max(0, most - ended))
+    except OverflowError:  # by a clock that was centuries off
+        return None
     deadline_s = progress.budget.deadline_s
     if deadline_s is not None:
         at = min(at, max(now, progress.started_at + timedelta(seconds=deadline_s)))

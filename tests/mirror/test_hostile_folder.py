@@ -19,7 +19,9 @@ from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
 from tests.hostile import KINDS, bounded, put
+from tests.ledger import lines as say
 from tests.mirror.runs import Desk, desk_in, save
+from tests.projection.files import grow
 
 NAME: Final = "run-1/artifacts/model.pt"
 PRIVATE: Final = b"private"
@@ -261,3 +263,21 @@ def test_links_and_pipes_of_a_run_directory_are_not_sent(tmp_path: Path) -> None
     assert "artifacts/good" in there
     assert not [name for name in there if name.startswith(("artifacts/link", "artifacts/folder"))]
     assert "artifacts/pipe" not in there
+
+
+def test_a_journal_of_gigabytes_in_the_store_is_not_read_whole(tmp_path: Path) -> None:
+    """It is compared with the one here, of which no more need be read than that has."""
+    desk = desk_in(tmp_path, str(tmp_path / "archive"))
+    run_dir = desk.make()
+    grow(run_dir.journal, say.intended(1))
+    assert desk.mirror().problems == {}
+    (there,) = (tmp_path / "archive").rglob("journal.jsonl")
+    os.truncate(there, 5 << 30)
+    grow(run_dir.journal, say.submitted(1))
+    with bounded():
+        assert desk.mirror().problems == {}
+    assert there.read_bytes() == run_dir.journal.read_bytes(), "what was added there says nothing"
+    there.write_bytes(run_dir.journal.read_bytes() + b"{}\n" * 1000)
+    grow(run_dir.journal, say.resumed(2))
+    (problem,) = desk.mirror().problems.values()
+    assert "has more of the run's journal" in problem.message

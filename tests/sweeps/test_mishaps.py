@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import optuna
@@ -23,7 +24,7 @@ from hpcflow.sweeps.published.place import database_of, study_url
 from hpcflow.sweeps.rounds import tick_all, under_way
 from hpcflow.sweeps.state import SweepState
 from hpcflow.sweeps.trials import TrialRuns
-from hpcflow.sweeps.view import look
+from hpcflow.sweeps.view import look, sweep_view
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killed
 from tests.sweeps.searched import Searched
@@ -516,3 +517,14 @@ def test_a_journal_that_others_can_write_is_not_believed(desk: Searched) -> None
     desk.sweep_dir.journal.chmod(0o666)
     with pytest.raises(StorageError, match="others may write in it"):
         read_journal(desk.sweep_dir)
+
+
+def test_a_clock_that_was_centuries_off_leaves_the_sweep_to_be_seen(desk: Searched) -> None:
+    desk.begin("parallel: 1\nbudget: {trials: 9}")
+    desk.round()
+    desk.completes(0, 1.0)
+    desk.round()
+    sweep, progress = look(desk.sweep_dir)
+    assert sweep_view(sweep, progress, desk.clock.now()).over_at is not None
+    far = datetime(9000, 1, 1, tzinfo=timezone.utc)
+    assert sweep_view(sweep, progress, far).over_at is None
