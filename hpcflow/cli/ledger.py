@@ -32,7 +32,7 @@ def command() -> None:
 @json_option
 def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
     """Read all your run directories anew and write what follows from them."""
-    from hpcflow.projection import forget_unsent, rebuild
+    from hpcflow.projection import forget_unsent, rebuild, record_damaged
     from hpcflow.storage.runs import list_runs, run_ids
 
     session = Session()
@@ -44,12 +44,20 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
             next_action="name its folder of all runs: --from s3://BUCKET/PREFIX",
         )
     home, user = session.settings.home, session.settings.user
-    summary = rebuild(session.ledger, list_runs(home, warn))
+    run_dirs = list_runs(home, warn)
+    summary = rebuild(session.ledger, run_dirs)
+    gone = [run_dir for run_dir in run_dirs if run_dir.path.name in set(summary.gone)]
+    lost = record_damaged(session.ledger, home, gone, user=user) if gone else []
     strangers = session.ledger.run_ids(user=user) - set(run_ids(home))
     forget_unsent(session.ledger, strangers, user=user)
     for problem in summary.problems:
         warn(problem)
-    for run_id in summary.gone:
+    for run_id in lost:
+        warn(
+            f"{run_id}: its run directory is gone, and its rows in the ledger were damaged; if it "
+            f"was mirrored: hpcflow restore {run_id}"
+        )
+    for run_id in sorted(set(summary.gone).difference(lost)):
         warn(f"{run_id}: its run directory is gone; what the ledger had of it was kept")
     if as_json:
         print_json(summary)

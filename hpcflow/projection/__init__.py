@@ -9,7 +9,7 @@ then once.
 from __future__ import annotations
 
 from hpcflow.projection.checking import check, unlinked
-from hpcflow.projection.gone import end_purged, forget_unsent, say_purged
+from hpcflow.projection.gone import end_purged, forget_unsent, record_damaged, say_purged
 from hpcflow.projection.passes import Summary, catch_up, catch_up_home, rebuild
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "end_purged",
     "forget_unsent",
     "rebuild",
+    "record_damaged",
     "say_purged",
     "unlinked",
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from hpcflow.clock import to_text
@@ -18,7 +19,7 @@ from hpcflow.model.state import AttemptState, RunState, cause_of_end
 from hpcflow.projection.reading import MISFITS
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.runs import is_gone, is_purged
 
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
@@ -52,8 +53,39 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
     return [change.run.run_id for change in changes if change.run.run_id not in late]
 
 
+def record_damaged(
+    ledger: Ledger, home: Home, run_dirs: Sequence[RunDir], *, user: str
+) -> list[str]:
+    """Replace damaged rows of runs whose directory is gone: only that there was a run is left.
+
+    Args:
+        user: whose rows may be replaced.
+
+    Returns:
+        Ids of the runs whose rows were replaced.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    ids = [run_dir.path.name for run_dir in run_dirs]
+    known = ledger.known(ids)
+    before = ledger.bytes_read([run_id for run_id in ids if run_id not in known])
+    owners = ledger.owners(before)
+    lost = [
+        run_dir
+        for run_dir in run_dirs
+        if owners.get(run_dir.path.name) == user and is_purged(run_dir)
+    ]
+    return record_purged(ledger, home, lost, user=user, before=before)
+
+
 def record_purged(
-    ledger: Ledger, home: Home, run_dirs: Sequence[RunDir], *, user: str | None
+    ledger: Ledger,
+    home: Home,
+    run_dirs: Sequence[RunDir],
+    *,
+    user: str | None,
+    before: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
     """Enter these runs, which the ledger does not know and whose directory is gone.
 
@@ -62,6 +94,7 @@ def record_purged(
 
     Args:
         user: whose home this is; None to enter none.
+        before: bytes read of each run whose rows are replaced.
 
     Returns:
         Their ids.
@@ -83,7 +116,9 @@ def record_purged(
         ended = {"cause": cause_of_end("", None).value, "rule": PURGED_RULE}
         attempt = derive_attempt(run_id, 1, AttemptFold({"ended": ended}, {}))
         derive_run(row, RunFold(run_id, journal={"at": to_text(made)}), [attempt])
-        changes.append(Change(row, [attempt], [], [], bytes_before=None))
+        known = before.get(run_id)
+        change = Change(row, [attempt], [], [], bytes_before=known, from_zero=known is not None)
+        changes.append(change)
     late = ledger.apply(changes)
     return [change.run.run_id for change in changes if change.run.run_id not in late]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from hpcflow.ledger.rows import ROWS
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.upgrade import VERSION_TABLE
 from hpcflow.model.state import Cause, RunState
-from hpcflow.projection import catch_up, catch_up_home, check, rebuild
+from hpcflow.projection import catch_up, catch_up_home, check, rebuild, record_damaged
 from hpcflow.storage.layout import Home, RunDir
 from tests.ledger import lines as say
 from tests.ledger.databases import Databases
@@ -178,6 +179,21 @@ def test_who_takes_the_id_of_my_run_takes_nothing_else(
         assert everything(ledger, [run_dir]) == truth
         assert [live.run_id for live, _ in ledger.live_attempts(user="ada")] == [run_id]
         assert ledger.runs()[0].state is not RunState.COMPLETED
+
+
+def test_a_damaged_row_whose_files_are_gone_is_replaced_by_what_is_left(
+    shared: Ledger, run_dirs: list[RunDir], tmp_path: Path
+) -> None:
+    home, run_id = Home(tmp_path / "home"), run_dirs[0].path.name
+    shutil.rmtree(run_dirs[0].path)
+    catch_up_home(shared, home, user="ada")
+    assert record_damaged(shared, home, run_dirs, user="ada") == [], "it is not damaged"
+    _write(shared, "run", "tags = 'null'", run_id)
+    rebuild(shared, run_dirs)
+    assert run_id not in look(shared)
+    assert record_damaged(shared, home, run_dirs, user="eve") == []
+    assert record_damaged(shared, home, run_dirs, user="ada") == [run_id]
+    assert {*look(shared)} == {*(run_dir.path.name for run_dir in run_dirs), EVE}
 
 
 def test_a_run_of_another_user_in_my_home_stays_theirs(ledger_url: str, tmp_path: Path) -> None:
