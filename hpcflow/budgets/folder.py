@@ -180,7 +180,7 @@ class BudgetFolder:
 
     @contextmanager
     def _opened(self, scope: Scope) -> Iterator[int]:
-        """The open file of a budget. Of what is shared, its owner may be anybody of the team.
+        """Open a budget file. In a shared directory, any user may own it.
 
         Raises:
             FileNotFoundError: there is none.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Problems that are listed; nobody reads more at a time.
 MAX_LISTED: Final = 10
 
-#: What Slurm, `ls` and others' terminals show.
+#: Keys that Slurm and `ls` show to other users.
 _NAMES: Final = frozenset({"name", "project", "tags"})
 _URLS: Final = frozenset({"mirror", "url"})
 
@@ -69,7 +69,7 @@ def validate(
     except ValidationError as problem:
         for each in problem.errors(include_url=False):
             path = _path_of(each)
-            # It would be told twice, and could repeat what nobody shall see.
+            # It would be reported twice, and could show the secret.
             if not any(len(path) > 1 and path[: len(way)] == way[: len(path)] for way in secret):
                 told.append(_tell(each, model, document))
     else:
@@ -115,11 +115,11 @@ def _one_text(
 
 def _secret_message(path: KeyPath) -> str:
     if path[0] in _NAMES:
-        return "looks like a secret, and names are shown to everybody; choose another"
+        return "looks like a secret, and all users can see names; choose another"
     if path[-1] in _URLS:
-        return "credentials do not belong into a URL; they come from the standard chain"
+        return "credentials do not belong in a URL; they come from the standard chain"
     return (
-        "looks like a secret, and scripts and journals are kept for long; put the value "
+        "looks like a secret, and hpcflow would store it in scripts and journals; put the value "
         "into a file that only you can read, and name that file under environment.secrets"
     )
 

@@ -221,8 +221,8 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
         return create_run(plan.run, settings.home, code=plan.code, trust=plan.trust)
     if checked_runtime_sum(run_dir, plan.trust) != installed_sum():
         raise StorageError(
-            f"{run_dir.runtime} is not that of this hpcflow",
-            next_action="it was updated meanwhile; the run is sent by itself",
+            f"{run_dir.runtime} is of another version of hpcflow",
+            next_action="hpcflow was updated meanwhile; it submits the run without the array",
         )
     link_run(settings.home, run_dir.path)
     return run_dir

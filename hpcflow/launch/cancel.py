@@ -1,9 +1,9 @@
-"""Stopping a run for good: the wish, and the end of its jobs.
+"""Cancel a run: record the request, then cancel the run's jobs.
 
-The wish is a record of the journal, and whoever decides about the run goes by that alone. The file
-``cancel`` comes after it and is a signal for jobs, which read no journal: one that starts later
-leaves at once. Whoever is killed in between leaves a run that is cancelled, and a job that may not
-know it; the next round of a daemon completes it, or the same command again.
+The request is a record in the journal, and every decision about the run follows it alone. The file
+``cancel``, written after it, is a signal for jobs, which do not read the journal: a job that starts
+later exits at once. If hpcflow is killed in between, the run is cancelled, but a job may not know
+it. The daemon's next round, or the same command again, completes the cancel.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def wish_to_cancel(
         word: what the program is told beside; see ``hpcflow/runtime/notice.py``.
 
     Raises:
-        StorageError: part of it could not be written; it says which, and what follows.
+        StorageError: a part could not be written; the text says which, and what follows.
     """
     unmarked = _try_to_mark(settings, run_dir)
     run_id = run_dir.path.name
@@ -83,7 +83,7 @@ def wish_to_cancel(
         if not is_gone(run_dir):
             write_durably(run_dir.cancel, f"{word}\n" if word else "")
     except StorageError as error:
-        what = "the run is recorded as cancelled, but a job of it that starts later does not see it"
+        what = "the run is recorded as cancelled, but a job that starts later will not see it"
         raise _unwritten(what, error, run_id) from error
     if unmarked is not None:
         what = "the run is recorded as cancelled, but hpcflow ls may not show it"
@@ -95,8 +95,8 @@ def end_jobs(
 ) -> str | None:
     """End whatever job of a run is alive; returns the id of one of them.
 
-    Of a run whose directory is gone, only the queue can still tell. Jobs are ended also where what
-    became of them cannot be journaled: that is raised afterwards.
+    If the run directory is missing, only the queue knows the jobs. The jobs are cancelled even if
+    the journal cannot be written; that error is raised afterwards.
 
     Args:
         cluster: where its last job was sent to, as the ledger knows it.
@@ -116,7 +116,9 @@ def end_jobs(
                 _require_cluster(run_dir, scheduler, _cluster_of(journal.read(run_dir)))
                 # First, for the end of the running job is what it waits for.
                 why = "the run was cancelled"
-                with suppress(SubmissionInDoubt):  # it reads the wish, or is found by its name
+                with suppress(
+                    SubmissionInDoubt
+                ):  # the job sees the request, or is found by its name
                     discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
         except (StorageError, SubmissionInDoubt) as error:
             failed = error
@@ -129,11 +131,11 @@ def end_jobs(
         if alive:
             scheduler.cancel(alive)
     except SchedulerUnavailable as error:
-        if isinstance(failed, SubmissionInDoubt):  # it says more
+        if isinstance(failed, SubmissionInDoubt):  # the more precise error
             raise failed from error
         raise
     if isinstance(failed, StorageError):
-        what = "what became of its jobs is not recorded"
+        what = "the state of its jobs is not recorded"
         failed = _unwritten(what, failed, run_dir.path.name)
     if failed is not None:
         if alive:
@@ -150,17 +152,17 @@ def complete(
     scheduler: Scheduler,
     lock: SubmitLock,  # noqa: ARG001 - a proof that nothing is being sent
 ) -> None:
-    """What a cancel that was killed has left undone, by whoever looks after the run.
+    """Complete a cancel that was killed.
 
-    A job that Slurm is ending is left its time to save: it is not told again.
+    A job that is already completing is left alone, so that it has time to save.
 
     Args:
-        queue: what may be of the run in it.
-        before: is called before a job is ended, if any has to be.
+        queue: the jobs in the queue that may belong to the run.
+        before: called before a job is cancelled, if there is one.
 
     Raises:
-        SchedulerError: Slurm did not take it.
-        StorageError: the run's files cannot be read, or written.
+        SchedulerError: Slurm refused the request.
+        StorageError: the run's files cannot be read or written.
     """
     if not run_dir.cancel.exists():
         write_durably(run_dir.cancel, "")
@@ -172,7 +174,7 @@ def complete(
 
 
 def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
-    """Why the home cannot take the mark: it keeps nobody from cancelling."""
+    """Mark the run as unread; return the error, which must not prevent the cancel."""
     try:
         mark_unread(settings.home, run_dir)
     except StorageError as error:
@@ -181,7 +183,7 @@ def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
 
 
 def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
-    """``error``, with what follows from it."""
+    """Return ``error`` with its consequence and the next action."""
     advice = (error.next_action or "").replace(", then send the command again", "")
     said = StorageError(
         f"{what}: {error.message}",
@@ -192,7 +194,7 @@ def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
 
 
 def _cluster_of(records: list[JournalRecord]) -> str | None:
-    """Where the jobs of the run are that may be alive; None where there is none."""
+    """Return the cluster of the run's pending or running jobs; None without such jobs."""
     last = submission.last_attempt(records)
     is_out = last.is_live or last.is_open or last.has_standby
     return last.intent.cluster if last.intent is not None and is_out else None

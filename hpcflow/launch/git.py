@@ -1,9 +1,9 @@
-"""The one way in which git is asked about a folder: nothing that the folder names is executed.
+"""Run git on an untrusted repository without executing what its configuration names.
 
 A repository's configuration names programs: `core.fsmonitor`, filters, hooks, a credential helper,
-and more with each version of git. A copied repository is another's work, and looking at it must not
-run that. So git reads the objects, the index and the files, but with a configuration of ours, in a
-git directory of ours; of the repository's only what :data:`_KEPT` lists is taken over.
+and more with each version of git. Another user may have written it. So git reads the objects, the
+index and the files with hpcflow's own configuration, in hpcflow's own git directory. Of the
+repository's configuration, it uses only the keys in :data:`_KEPT`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 1 << 16
 _NO_ANSWER: Final = "did not answer"
 
-#: How files are compared, and how objects are named. None of these names a program or a file.
+#: How git compares files and names objects. None of these keys names a program or a file.
 _KEPT: Final = (
     r"^(core\.(filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol)"
     r"|extensions\.objectformat)$"
 )
-#: Which of the caller's variables git gets: who trusts which repository stands in the files that
-#: the second line names. Others of git's (GIT_DIR in a hook) would lead it elsewhere.
+#: The caller's variables that git gets. The second line names the files with `safe.directory`.
+#: Other variables of git, such as GIT_DIR in a hook, would lead it elsewhere.
 _INHERITED: Final = ("PATH", "HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH", "TMPDIR")
 _INHERITED_OF_GIT: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-#: Nothing is fetched, written or asked.
+#: git fetches nothing, writes nothing and prompts for nothing.
 _QUIET: Final = {
     "LC_ALL": "C",
     "GIT_TERMINAL_PROMPT": "0",
@@ -41,7 +41,7 @@ _QUIET: Final = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_ALLOW_PROTOCOL": "none",
 }
-#: While the repository itself is asked where it lies, for that is told by its configuration.
+#: For the queries that need the repository's own configuration: its location and its settings.
 _ASKING: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
@@ -54,11 +54,11 @@ class Repository:
     """A work tree, and what git keeps about it.
 
     Attributes:
-        commit: the one that is checked out.
+        commit: the commit that is checked out.
         git_dir: the folder of this work tree's index.
         objects: the folder of all objects.
         top: the work tree.
-        settings: what is taken over of its configuration.
+        settings: the keys that are used of its configuration.
     """
 
     commit: str
@@ -69,7 +69,7 @@ class Repository:
 
 
 def find_repository(folder: Path) -> Repository | None:
-    """The repository whose work tree holds ``folder``; None if there is none, or no commit in it.
+    """Return the repository whose work tree holds ``folder``; None without one, or without commit.
 
     Raises:
         GitError: git refuses it, as it does with a repository of another user, or hangs.
@@ -89,7 +89,7 @@ def find_repository(folder: Path) -> Repository | None:
     if len(lines) != 4:  # a newline in a path
         return None
     commit, git_dir, objects, top = lines[0], Path(lines[1]), folder / lines[2], Path(lines[3])
-    # `core.worktree` could name any folder; only the one around ``folder`` is meant.
+    # `core.worktree` could name any folder; accept only one that contains ``folder``.
     here = folder.resolve()
     if not (here == top or top in here.parents) or not os.path.lexists(top / ".git"):
         return None
@@ -97,12 +97,12 @@ def find_repository(folder: Path) -> Repository | None:
 
 
 def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
-    """The difference of the tracked files below ``folder`` from the commit, as a patch.
+    """Return the diff between the commit and the tracked files below ``folder``.
 
-    It is cut to one byte more than ``max_bytes``. Files that are no text are named only.
+    It is cut to one byte more than ``max_bytes``. Binary files are only named.
 
     Raises:
-        GitError: git cannot tell.
+        GitError: git failed.
     """
     with tempfile.TemporaryDirectory(prefix="hpcflow-git-") as name:
         ours = Path(name)
@@ -138,7 +138,7 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
                 "--no-textconv",
                 "--no-color",
             ),
-            # A submodule's changes are asked of a git that reads the submodule's configuration.
+            # To find changes in a submodule, git would read the submodule's configuration.
             *("--full-index", "--ignore-submodules=dirty", "HEAD", "--", "."),
             environment=environment,
             max_bytes=max_bytes,
@@ -184,7 +184,7 @@ def _git(
     environment: Mapping[str, str],
     max_bytes: int = _MAX_ANSWER_BYTES,
 ) -> bytes:
-    """What git writes, cut to one byte more than ``max_bytes``."""
+    """Return the output of git, cut to one byte more than ``max_bytes``."""
     is_late = threading.Event()
 
     def stop() -> None:

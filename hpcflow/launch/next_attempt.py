@@ -38,8 +38,8 @@ class NextAttempt:
 
     Raises:
         SpecError: the run does not fit its site any more.
-        ScratchError: others could replace a folder that leads to the run directory.
-        StorageError: what is in its ``runtime/`` cannot be read, or is not this user's.
+        ScratchError: another user could replace a directory on the path to the run directory.
+        StorageError: its ``runtime/`` cannot be read, or another user owns a file in it.
         ValueError: the id of the job to be waited for is none of Slurm's.
     """
 

@@ -51,8 +51,8 @@ class Plan:
         code: file name -> content, kept in the run directory's ``code/``.
         script: the job script of attempt 1.
         start: a checkpoint of another run that it goes on from.
-        warnings: what people should know of what is recorded, and what is not.
-        trust: who may replace folders that lead to its directory.
+        warnings: warnings about what is recorded and what is not.
+        trust: the users and groups that may replace directories on the path to it.
     """
 
     run: Run
@@ -211,10 +211,10 @@ def plan_spec(
 
 
 def _possible_secrets(document: Document) -> Iterator[str]:
-    """What to say of texts that look random, which is no certain knowledge."""
+    """Yield a warning for each value that looks random, and so may be a secret."""
     for path in random_keys(document.data):
         yield (
-            f"{document.where(path)}: looks random, as a key does, and is recorded; if it is "
+            f"{document.where(path)}: looks random, as a key does, and is recorded; if it is a "
             "secret, put it into a file, and name that file under environment.secrets"
         )
 

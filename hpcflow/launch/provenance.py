@@ -25,7 +25,7 @@ class CodeState:
     """What git says about a folder; all empty outside a work tree.
 
     Attributes:
-        diff: without the secrets in it.
+        diff: the diff, with secrets redacted.
         warnings: what is not recorded, and why.
     """
 

@@ -1,4 +1,4 @@
-"""The difference that is recorded of a user's code, without the secrets in it."""
+"""Redact secrets in the recorded diff of a user's code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from hpcflow.model.secret import REDACTED, secrets_in
 
-#: Files that hold nothing but secrets, by their names; not `.env.example` and `id_rsa.pub`.
+#: Names of files that hold only secrets; not `.env.example` and `id_rsa.pub`.
 _SECRET_FILES: Final = re.compile(
     r"\.env(?:rc)?|\.env\.(?!example|sample|template|dist)[\w.-]+|[\w.-]+\.env"
     r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|[\w.-]+\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)"
@@ -19,7 +19,7 @@ _SECRET_FILES: Final = re.compile(
     r"|service[_-]?account[\w.-]*\.json",
     re.IGNORECASE,
 )
-#: In these a value without quotes is an expression.
+#: In these files a value without quotes is an expression.
 _SOURCES: Final = re.compile(
     r".*\.(?:py|pyi|pyx|ipynb|js|jsx|ts|tsx|c|cc|cpp|cu|cuh|h|hpp|rs|go|java|kt|scala|jl|r|rb|pl"
     r"|lua|swift|m|md|rst|html|tex)",
@@ -37,10 +37,10 @@ _MAX_NAMED: Final = 5
 
 @dataclass(frozen=True)
 class Redacted:
-    """A difference that may be recorded.
+    """A redacted diff.
 
     Attributes:
-        places: file and line of what was taken out.
+        places: file and line of each secret.
     """
 
     diff: bytes
@@ -48,7 +48,7 @@ class Redacted:
 
     @property
     def warning(self) -> str | None:
-        """What people should know."""
+        """Return the warning for the user."""
         if not self.places:
             return None
         named = ", ".join(self.places[:_MAX_NAMED])
@@ -61,7 +61,7 @@ class Redacted:
 
 
 def without_secrets(diff: bytes) -> Redacted:
-    """``diff`` with every secret replaced, and files of secrets left out."""
+    """Return ``diff`` with every secret replaced, and the changes to secret files left out."""
     text = diff.decode("latin-1")  # each byte is a character, whatever the files' encodings are
     starts = [found.start() for found in _SECTION.finditer(text)]
     if not starts:
@@ -79,7 +79,7 @@ def without_secrets(diff: bytes) -> Redacted:
 
 
 def _section(text: str) -> tuple[str, list[str]]:
-    """The difference of one file, and the places in it where a secret was."""
+    """Redact the diff of one file; return it with the places of its secrets."""
     head, _, _ = text.partition("\n")
     found = _NEW_NAME.fullmatch(head)
     name = found[1] if found else head
@@ -89,7 +89,7 @@ def _section(text: str) -> tuple[str, list[str]]:
         return (text[: first + 1] + _LEFT_OUT, [shown]) if first >= 0 else (text, [])
     if first < 0:
         return text, []
-    # The lines' marks are no part of them: `-hf_…` is a token that was removed.
+    # A line's mark is not part of its text: `-hf_…` is a token that was removed.
     spans = secrets_in(_MARK.sub(" ", text), bare=_SOURCES.fullmatch(name) is None)
     return _replaced(text, [span for span in spans if span[0] > first], shown)
 
@@ -118,7 +118,7 @@ def _replaced(text: str, spans: list[tuple[int, int]], name: str) -> tuple[str, 
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """Each line of a difference, its number in the new file, and where in ``text`` it begins."""
+    """Yield each line of a diff, its number in the new file, and its offset in ``text``."""
     number = position = 0
     for line in text.split("\n"):
         if (hunk := _HUNK.match(line)) is not None:

@@ -130,13 +130,13 @@ def _launched(run: Run, run_dir: RunDir, job: Submitted) -> Launched:
 
 
 def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
-    """Say that the run is wanted again, and take back what was said before.
+    """Record that the run continues, and withdraw a cancel request.
 
-    The signal for jobs goes first: with the record alone, the run would be sent again and again,
-    and each of its jobs would leave at once.
+    The file ``cancel`` is removed first. With the record alone, the run would be submitted again
+    and again, and each of its jobs would exit at once.
     """
     mark_unread(settings.home, run_dir)
-    record_frozen(settings.home, run_dir)  # whoever says it has seen what it executes
+    record_frozen(settings.home, run_dir)  # the user has accepted what the run executes
     try:
         run_dir.cancel.unlink(missing_ok=True)
     except OSError as error:

@@ -193,7 +193,7 @@ def run_ids(connection: Connection, user: str | None) -> set[str]:
 
 
 def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> list[str]:
-    """The ids of a user's runs that are trials of a sweep, whose ids begin with its name."""
+    """Return the ids of a user's runs that are trials of a sweep; they begin with its name."""
     where, values = "parent_sweep = ? AND user_name = ?", [sweep_id, user]
     if connection.is_sqlite:  # by the key: this is asked in every round of each sweep
         where += " AND run_id >= ? AND run_id < ?"

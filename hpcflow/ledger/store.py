@@ -162,7 +162,7 @@ class Ledger:
         return queries.run_ids(self.connection(), user)
 
     def trial_runs(self, sweep_id: str, name: str, *, user: str) -> list[str]:
-        """The ids of the user's runs that are trials of a sweep of that name."""
+        """Return the ids of the user's runs that are trials of this sweep."""
         with self._reading() as connection:
             return queries.trial_runs(connection, sweep_id, name, user)
 

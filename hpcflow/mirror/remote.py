@@ -144,7 +144,7 @@ class Remote(ABC):
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        #: Names that were listed and are no objects: links, pipes and the like in a plain folder.
+        #: Listed names that are not objects, such as links and pipes in a plain folder.
         self.left_out: set[str] = set()
 
     def __repr__(self) -> str:

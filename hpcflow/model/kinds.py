@@ -196,8 +196,8 @@ def _count_or_all(value: object) -> object:
     raise ValueError(f"expected a whole number from 1 to {MAX_KEPT:,}, or `all`")
 
 
-#: The kinds of store that anything is read from or written to. fsspec knows more, and some of those
-#: fetch from elsewhere, unpack, or execute what an object says.
+#: The kinds of store that hpcflow opens. fsspec has more; some of them fetch from other servers,
+#: unpack archives, or execute code from an object.
 STORE_PROTOCOLS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 _STORE_URL: Final = re.compile(
     rf"(?:{'|'.join(STORE_PROTOCOLS)})://[^\s/?#*\[\]]+(?:/[^\x00-\x20\x7f?#*\[\]]*)?|/[^\x00-\x1f\x7f]*"
@@ -211,7 +211,7 @@ def check_store_url(url: str) -> str:
         ValueError: it is none; the text does not repeat it.
     """
     if is_secret(url) or re.search(r"://[^/]*@", url):
-        raise ValueError("credentials do not belong into a URL; they come from the standard chain")
+        raise ValueError("credentials do not belong in a URL; they come from the standard chain")
     if "::" in url:
         raise ValueError("not the URL of a store: '::' chains stores, which none of ours needs")
     kind, is_url, _ = url.partition("://")

@@ -42,7 +42,7 @@ class Mirror(BaseModel):
     keep_last: int | None = Field(None, ge=1, description="Newest that stay there; None for all.")
     keep_for_s: int | None = Field(None, ge=1, description="How long they stay; None for ever.")
     partition: str | None = Field(None, description="Where a job sends; None for the daemon.")
-    shared: bool = Field(False, description="Of a plain folder: whether its group may read.")
+    shared: bool = Field(False, description="For a plain folder: whether its group may read.")
 
 
 class Run(BaseModel):

@@ -1,4 +1,4 @@
-"""What is a secret, by its name, its form, or the program that it is given to.
+"""Detect secrets by their name, their format, or the program that takes them.
 
 Scripts, journals and the ledger are kept for long and shown to many, so what would put a secret
 there is refused (DESIGN: secrets stay out). A name and a form are certain knowledge, as far as
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from hpcflow.model.secret_forms import Span, entropy, forms_in
 
-#: What takes the place of a secret that is shown or recorded.
+#: The replacement for a secret in messages and records.
 REDACTED: Final = "[redacted]"
 
-#: Whose keys and tokens people have.
+#: Services that issue keys and tokens.
 _SERVICES: Final = (
     "HF|HUB|HUGGING_?FACE|WANDB|OPENAI|ANTHROPIC|COMET|NEPTUNE|COHERE|MISTRAL|GROQ|GEMINI|AZURE|AWS"
     "|GCP|GOOGLE|SENTRY|SLACK|STRIPE|SENDGRID|TWILIO|DATADOG|DD|NEW_?RELIC|CLEARML|MLFLOW|KAGGLE"
@@ -94,7 +94,7 @@ _NAME_PARTS: Final = re.compile(r"[A-Z]?[a-z]{3,}|[0-9]{4,}")
 
 
 def names_secret(name: str) -> bool:
-    """Whether a value of this name is better not shown."""
+    """Return whether a value of this name must not be shown."""
     plain = _plain(name)
     return _is_variable(plain) or _ANYWHERE.fullmatch(plain) is not None
 
@@ -105,7 +105,7 @@ def is_secret(text: str) -> bool:
 
 
 def holds_secret(name: str, value: object, *, variable: bool = False) -> bool:
-    """Whether an option, a parameter or a variable of this name and value gives a secret away.
+    """Return whether an option, a parameter or a variable of this name and value is a secret.
 
     ``--wandb.api-key``, ``wandb_api_key`` and ``wandbApiKey`` are the same name. A reference, the
     path of a file and a placeholder are no secrets.
@@ -124,7 +124,7 @@ def holds_secret(name: str, value: object, *, variable: bool = False) -> bool:
 
 
 def looks_random(text: str) -> bool:
-    """Whether ``text`` holds what could be a key: neither words, nor a digest, nor a path."""
+    """Return whether ``text`` contains a possible key: not words, a digest or a path."""
     for found in _BASE62.finditer(text):
         part = _DIGEST.sub("", found[0].rstrip("="))
         kinds = ("[a-z]", "[A-Z]", "[0-9]")
@@ -137,7 +137,7 @@ def looks_random(text: str) -> bool:
 
 
 def secrets_in(text: str, *, bare: bool = True) -> list[Span]:
-    """Where secrets stand in ``text``: by their form, or as the literal value of a name.
+    """Return the spans of secrets in ``text``: by format, or as the literal value of a name.
 
     Args:
         bare: a value without quotes is a literal, as in a shell and not in a program's source.
@@ -149,7 +149,7 @@ def secrets_in(text: str, *, bare: bool = True) -> list[Span]:
 
 
 def redact(text: str) -> str:
-    """``text`` with every secret in it replaced; for messages and logs."""
+    """Return ``text`` with every secret replaced; for messages and logs."""
     parts, position = [], 0
     for start, end in secrets_in(text):
         if end > position:
@@ -170,7 +170,7 @@ def secret_words(words: Sequence[str]) -> Iterator[int]:
             or (before.startswith("-") and "=" not in before and holds_secret(before, word))
         ):
             found.add(position)
-    # Some programs' options mean a secret: `mysql -pX`, `curl -u NAME:X`.
+    # Some programs take a secret as an option: `mysql -pX`, `curl -u NAME:X`.
     ends = list(accumulate(len(word) + 1 for word in words))
     for start, _ in forms_in(" ".join(words)):
         found.add(next(index for index, end in enumerate(ends) if start < end))
@@ -178,7 +178,7 @@ def secret_words(words: Sequence[str]) -> Iterator[int]:
 
 
 def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
-    """Literal values of names in ``text``."""
+    """Yield the spans of literal values of secret names in ``text``."""
     position = 0
     while (word := _NAME_WORD.search(text, position)) is not None:
         # The whole name; one that is longer is none.
@@ -205,7 +205,7 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
 
 
 def _is_literal(found: re.Match[str]) -> bool:
-    """Whether a value without quotes is one: ``NAME=X``, ``--name X``, or ``name: X`` in a line."""
+    """Return whether a value without quotes is literal: ``NAME=X``, ``--name X``, ``name: X``."""
     operator, text = found["operator"], found.string
     if operator == "=" and not found["close"]:
         return True
@@ -242,16 +242,16 @@ def _is_harmless(name: str, value: str) -> bool:
 
 
 def _repeats_name(name: str, value: str) -> bool:
-    """Whether a value is only the name again: `password=password`, `api_key=settings.api_key`."""
+    """Return whether a value repeats its name: `password=password`, `api_key=settings.api_key`."""
     return f"_{name}".endswith(f"_{value}") or f"_{value}".endswith(f"_{name}")
 
 
 def secret_keys(data: Any) -> Iterator[tuple[str | int, ...]]:
-    """Where, in the values of a YAML file, a secret stands: the ways to them."""
+    """Yield the key path of each secret in the values of a YAML file."""
     yield from _secret_keys(data, (), "")
 
 
-#: Below these stand command lines.
+#: Keys whose values are command lines.
 _COMMAND_LINES: Final = frozenset({"command", "args", "resume_args"})
 #: Keys of a sweep's parameter, whose values are the parameter's.
 _OF_PARAMETER: Final = frozenset({"value", "choices", "when", "low", "high"})
@@ -285,7 +285,7 @@ def _secret_keys(
 
 
 def random_keys(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where, in the values of a YAML file, a text stands that could be a secret."""
+    """Yield the key path of each value of a YAML file that could be a secret."""
     if isinstance(data, dict):
         for key, item in data.items():
             yield from random_keys(item, (*path, key))

@@ -1,4 +1,4 @@
-"""Secrets that are known by their form alone: tokens of services, private keys, URLs with one.
+"""Detect secrets by format alone: tokens of services, private keys, URLs with a password.
 
 Most rules are those that gitleaks keeps, as data in ``secret_rules.json``: which services give out
 what changes with the years, and they follow it. Ours stand beside them, for what researchers use.
@@ -18,13 +18,13 @@ from typing import Final
 
 Span = tuple[int, int]
 
-#: Nothing shorter has one of these forms.
+#: The shortest secret of these formats.
 _SHORTEST: Final = 8
 
-#: What begins a private key, of any kind.
+#: The first line of a private key of any kind.
 _KEY_BEGINS: Final = re.compile(r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS: Final = re.compile(r"-----END[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----")
-#: A key whose end is not there ends here at last; what begins another file ends it before.
+#: The longest key without an end line; the start of another file ends it earlier.
 _LONGEST_KEY: Final = 10_000
 _NEXT_FILE: Final = "\ndiff --git "
 
@@ -62,7 +62,7 @@ _OURS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form, and how it is found: only where one of the keywords, in small letters, stands."""
+    """One format. It is searched only in text that contains one of its lower-case keywords."""
 
     name: str
     keywords: tuple[str, ...]
@@ -82,7 +82,7 @@ class Form:
 
 
 def forms_in(text: str) -> Iterator[Span]:
-    """Where in ``text`` something has the form of a secret."""
+    """Yield the spans in ``text`` that have the format of a secret."""
     if len(text) >= _SHORTEST:
         lowered = text.lower()
         # Most texts have none of them: one look for all, then one for each.
@@ -95,7 +95,7 @@ def forms_in(text: str) -> Iterator[Span]:
 
 
 def entropy(text: str) -> float:
-    """Shannon's, in bits a character."""
+    """Return the Shannon entropy, in bits per character."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
@@ -112,7 +112,7 @@ def _keys_in(text: str) -> Iterator[Span]:
 
 @lru_cache(maxsize=1)
 def forms() -> tuple[Form, ...]:
-    """All of them, read once."""
+    """Return all formats, read once."""
     data = json.loads(Path(__file__).with_name("secret_rules.json").read_text("utf-8"))
     ours = [Form(keyword, (keyword,), regex) for keyword, regex in _OURS]
     theirs = [

@@ -240,8 +240,8 @@ def parse_sweep_record(line: bytes | str) -> SweepRecord | None:
 
 
 def is_torn_or_newer(line: bytes) -> bool:
-    """Whether a line that :func:`parse_sweep_record` does not know may be left out: a crash or a
-    full disk tore it, so that nobody ever acted upon it; or a newer version wrote it."""
+    """Return whether an unknown line may be skipped: a crash or a full disk tore it, so it never
+    had an effect; or a newer version wrote it."""
     try:
         said = parse_json(line)
     except ValueError:

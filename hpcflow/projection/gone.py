@@ -87,10 +87,10 @@ def record_purged(
     user: str | None,
     before: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
-    """Enter these runs, which the ledger does not know and whose directory is gone.
+    """Record runs that the ledger does not know and whose directory is missing.
 
-    They were purged before anybody looked. What became of their jobs nobody can tell; that there
-    was such a run, its link does.
+    They were purged before hpcflow read them. The end of their jobs is unknown; the link proves
+    that the run existed.
 
     Args:
         user: whose home this is; None to enter none.

@@ -24,7 +24,7 @@ NEW_FOR: Final = timedelta(minutes=5)
 #: A daemon that was down for a holiday goes on; one that is started for the first time leaves the
 #: past alone.
 FORGOTTEN_AFTER: Final = timedelta(days=14)
-#: What lies further ahead was written by a clock that was wrong, and keeps nobody waiting.
+#: Times further ahead come from a wrong clock, and delay nothing.
 CLOCKS_DIFFER: Final = timedelta(hours=2)
 #: More would be longer than any `backoff_max`, and at some point than any number.
 _MOST_DOUBLINGS: Final = 40
@@ -395,7 +395,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
 
 
 def _time_is_up(facts: Facts, rule: str, why: str, now: datetime) -> Decision:
-    """Stop a run for good, if an earlier round has found the same."""
+    """Stop a run for good if an earlier round found the same; otherwise wait."""
     since = facts.timed_out_at
     if since is None or since > now:  # a round before had a clock that was ahead
         since = now

@@ -185,8 +185,8 @@ def is_at_rest(records: Sequence[JournalRecord]) -> bool:
 
 
 def needs_resume(records: Iterable[JournalRecord]) -> bool:
-    """Whether the last wish is that nothing is sent. What else the journal says of its end, whoever
-    wrote it may have made up."""
+    """Return whether the last request is a cancel or a hold. Other records of the journal are
+    untrusted: another user may have written them."""
     wishes = [
         each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
     ]

@@ -136,9 +136,9 @@ def place_on(
 
 
 def _named_mirror(spec: RunSpec, url: str) -> RunSpec:
-    """``spec`` from a store, which says nothing of where anything is sent from here.
+    """Return ``spec`` without the mirror URL of the store, which is untrusted.
 
-    A run that named a store of its own goes on with the one that its restorer has named.
+    A run that had its own mirror gets the one that the user gave with ``--from``.
     """
     if spec.mirror in (None, "never"):
         return spec.model_copy(update={"mirror": None})

@@ -59,7 +59,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["CheckpointError", "Params", "Run", "params", "start"]
 
-# Imported when asked for: each command of hpcflow reads files through a module of this package.
+# Imported on first use: each command of hpcflow reads files through a module of this package.
 if TYPE_CHECKING:
     from hpcflow.runtime.manifest import CheckpointError
     from hpcflow.runtime.parameters import Params

@@ -128,7 +128,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def create_marker(path: Path) -> None:
-    """Create an empty file whose name says it all; not through a link.
+    """Create an empty marker file; do not follow a link.
 
     Raises:
         OSError: the disk is full or gone.
@@ -163,7 +163,7 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def sizes_below(folder: Path | str) -> dict[str, int]:
-    """The size in bytes of every file below ``folder``, by its name; none is followed or opened.
+    """Return the size in bytes of every file below ``folder``; follow and open none.
 
     Raises:
         OSError: something there is neither a plain file nor a folder, such as a link.
@@ -184,7 +184,7 @@ def sizes_below(folder: Path | str) -> dict[str, int]:
 
 
 def names_in(folder: Path | str, pattern: re.Pattern[str]) -> list[str]:
-    """The names in ``folder`` that ``pattern`` fits, in no order.
+    """Return the names in ``folder`` that match ``pattern``, unordered.
 
     Raises:
         OSError: it cannot be read.
@@ -203,5 +203,5 @@ def sync_folders(folder: Path) -> None:
 
 def remove_tree(folder: Path) -> None:
     """Remove ``folder`` as far as that works; what stays is hidden and takes only space."""
-    with suppress(RecursionError):  # deeper than anything of ours
+    with suppress(RecursionError):  # deeper than any folder of hpcflow
         shutil.rmtree(str(folder), ignore_errors=True)

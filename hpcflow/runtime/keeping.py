@@ -48,7 +48,7 @@ def find(folder: Path, run_id: str | None) -> list[Found]:
 
 
 def named(folder: Path) -> list[int]:
-    """The train steps of whatever is called as a checkpoint is, in order.
+    """Return the train steps of all names that a checkpoint can have, in order.
 
     Raises:
         OSError: the folder cannot be read.
@@ -57,9 +57,9 @@ def named(folder: Path) -> list[int]:
 
 
 def look(folder: Path, train_step: int, run_id: str | None) -> Found:
-    """The checkpoint of ``train_step`` in ``folder``, as it looks from outside.
+    """Return the state of the checkpoint of ``train_step`` in ``folder``, without reading its data.
 
-    There may be 100,000: it is one list of a folder and one small file that is opened.
+    There may be 100,000: this lists one folder and opens one small file.
     """
     path = f"{folder}/{name_of(train_step)}"
 
@@ -68,7 +68,7 @@ def look(folder: Path, train_step: int, run_id: str | None) -> Found:
 
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            return foreign("it is no folder")
+            return foreign("it is not a folder")
         manifest = read_manifest(path)
     except CheckpointError as error:
         return foreign(str(error))

@@ -83,7 +83,7 @@ def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> 
     entries = {name: asdict(files[name]) for name in sorted(files)}
     manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": entries}
     data = manifest_bytes(manifest)
-    if len(data) > MAX_JSON_BYTES:  # nobody could read it again
+    if len(data) > MAX_JSON_BYTES:  # readers would reject it
         raise OSError(f"{len(files)} files are too many for a checkpoint: pack them into fewer")
     write_new(folder / NAME, data)
     return sum(file.size_bytes for file in files.values())
@@ -152,7 +152,7 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
 
 
 def _require_folder(folder: Path) -> None:
-    """Make sure that ``folder`` is no link: what it leads to is not what was published here.
+    """Check that ``folder`` is not a link: hpcflow did not publish its target.
 
     Raises:
         CheckpointError: it is one. What is not there, or no folder, has no manifest either.
@@ -190,7 +190,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
         data = read_file(f"{folder}/{NAME}", MAX_JSON_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise NotThere(f"it has no {NAME}, so it was never complete") from None
-    except UnsafeFileError as error:  # it answers, and is none: nothing to wait for
+    except UnsafeFileError as error:  # a lasting error: do not retry
         raise CheckpointError(f"its {NAME} cannot be used: {error.strerror}") from None
     except OSError as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from error
@@ -302,7 +302,7 @@ def _check_bytes(folder: Path, name: str, entry: dict[str, Any], each: Each = ma
     said = entry.get("sha256")
     try:
         found = sha256_of(folder / name, said, each)
-    except UnsafeFileError as error:  # it was changed since its size was compared
+    except UnsafeFileError as error:  # it changed after the size check
         raise CheckpointError(f"{name} cannot be used: {error.strerror}") from None
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error

@@ -221,10 +221,10 @@ def read_weights(path: Path, *, is_mapped: bool = False) -> Any:
     with open_file(path) as file:
         if file.read(len(ZIP)) != ZIP:
             # torch before 2.6 executes what a file in the format of its first versions says, also
-            # with weights_only (CVE-2025-32434). We never wrote that.
+            # with weights_only (CVE-2025-32434). hpcflow never wrote that format.
             raise CheckpointError(
                 f"{path} holds more than tensors and plain values, which hpcflow does not load: it "
-                "is no zip archive"
+                "is not a zip archive"
             )
     try:
         return torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_mapped)

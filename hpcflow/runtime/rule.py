@@ -19,7 +19,7 @@ BEING_MIRRORED, DUE = "it is being mirrored", "it was the best, and is not mirro
 #: What a checkpoint can look like without reading its files.
 COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
 
-#: What checkpoints are called, see :func:`name_of`: nine digits, or more where so many are needed.
+#: Names of checkpoints, see :func:`name_of`: nine digits, or more if needed.
 NAMES = re.compile(r"\d{9}|[1-9]\d{9,17}", re.ASCII)
 
 
@@ -70,17 +70,17 @@ class Found:
 
     @property
     def name(self) -> str:
-        """What it is called in ``folder``."""
+        """The name in ``folder``."""
         return name_of(self.train_step)
 
     @property
     def path(self) -> Path:
-        """Where it is. Not kept, for there may be 100,000 of them."""
+        """The path. It is not stored, because there may be 100,000 of them."""
         return self.folder / self.name
 
 
 def name_of(train_step: int) -> str:
-    """What the folder of the checkpoint of ``train_step`` is called."""
+    """Return the name of the checkpoint folder of ``train_step``."""
     return f"{train_step:09d}"
 
 

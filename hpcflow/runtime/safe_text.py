@@ -1,4 +1,4 @@
-"""Text as a terminal may get it: nothing in it that a terminal obeys, or that nobody sees.
+"""Escape text for a terminal: control characters and invisible characters.
 
 File names, tags, metrics, reasons and names of other people's jobs may hold escape sequences,
 right-to-left marks or characters of no width. Each such character becomes U+FFFD.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: What stands for a character that is not shown.
+#: The replacement for an unsafe character.
 SHOWN_INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
 
 #: Printable for Python, but without a glyph of their own: joiners, fillers, variation selectors.
@@ -20,7 +20,7 @@ _INVISIBLE: Final = re.compile(
 
 
 def safe(text: str) -> str:
-    """Return ``text`` on one line, with U+FFFD for each character that is not shown as itself.
+    """Return ``text`` on one line, with U+FFFD for each unsafe character.
 
     These are controls (also C1, DEL, line ends and tabs), format characters (bidi, zero width,
     tags), lone surrogates, and what Unicode has not assigned. Spaces of any kind become a space.
@@ -33,7 +33,7 @@ def safe(text: str) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """The same for several lines: line ends and tabs stay."""
+    """Escape text of several lines; keep line ends and tabs."""
     if text.isascii() and text.isprintable():
         return text
     return "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))

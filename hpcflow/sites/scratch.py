@@ -52,7 +52,7 @@ def expand_scratch(
 def scratch_trust(
     site: Site, environ: Mapping[str, str], *, user: str, account: str | None = None
 ) -> Trust:
-    """Return whom ``site.scratch`` trusts with the folders that lead to it.
+    """Return the users and groups that ``site.scratch`` trusts on the path to it.
 
     Args:
         environ, user, account: as for :func:`expand_scratch`.

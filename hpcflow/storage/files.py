@@ -91,9 +91,9 @@ def make_folders(
     undo: list[Callable[[], object]] | None = None,
     check: Callable[[], object] | None = None,
 ) -> None:
-    """``mkdir -p``, each for the owner only; how to take back what was missing goes to ``undo``.
+    """Make a folder and its missing parents, for the owner only; append to ``undo``.
 
-    ``Path.mkdir(mode, parents=True)`` leaves the parents to the umask. ``OSError`` as it comes.
+    ``Path.mkdir(mode, parents=True)`` leaves the parents to the umask. ``OSError`` passes through.
 
     Args:
         check: raises where others could replace a folder on the way. It is called while the nearest
@@ -117,7 +117,7 @@ def make_folders(
             with suppress(FileExistsError):  # another process makes the same
                 os.mkdir(path.name, FOLDER_MODE, dir_fd=at)
                 if undo is not None:
-                    undo.append(path.rmdir)  # fails, as it must, once others use it
+                    undo.append(path.rmdir)  # fails, as it must, if another process uses it
             below = os.open(path.name, _AS_PLACE | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = below
@@ -206,13 +206,12 @@ def append_line_durably(
     itself.
 
     Args:
-        any_owner: whether the file may be another user's, as in a folder that several share.
-        within: the open folder that holds it, under the last name of ``path``: of a file that must
-            be there.
+        any_owner: whether another user may own the file, as in a shared folder.
+        within: the open folder with the file, which must exist, under the last name of ``path``.
 
     Raises:
-        StorageError: it is a link, no regular file, or could not be written. Part of the line may
-            be there; no reader takes it for one.
+        StorageError: it is a link, not a regular file, or could not be written. A part of the
+            line may be written; readers ignore it.
     """
     content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
     try:
@@ -259,8 +258,8 @@ def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool 
 
 
 def last_line(path: Path | str) -> bytes:
-    """The last whole line of ``path``, without its end; empty where there is none, or where it is
-    longer than a line of ours.
+    """Return the last complete line of ``path``, without its end; empty if there is none, or if
+    it is too long.
 
     Raises:
         StorageError: it exists and cannot be read.

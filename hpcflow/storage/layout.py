@@ -40,7 +40,7 @@
       unread/<run_id>                          mark: the ledger may not have read it to its end
       unsettled/<run_id>                       mark: a bill of it has to be settled in its budgets
       budgets/<kind>/<name>.jsonl              what may be spent, and what is; one lock for all
-      frozen/<run_id>                          the checksum of its run.json, as a person knows it
+      frozen/<run_id>                          the checksum of its run.json
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held by whoever restores it; how that ended
       restoring/<run_id>.cancelled             somebody said so while its directory was gone

@@ -75,11 +75,11 @@ def submit_lock(
 def lock_shared_file(
     path: Path, within: int, *, wait_s: float, clock: Clock | None = None
 ) -> Iterator[bool]:
-    """Hold the lock on a file that several users share, for the length of a ``with`` block;
-    whether the file system really gave one.
+    """Hold the lock on a shared file for the length of a ``with`` block; yield whether the file
+    system supports it.
 
     Args:
-        within: the open folder that has it, under the last name of ``path``.
+        within: the open folder with the file, under the last name of ``path``.
 
     Raises:
         StorageError: somebody else holds it for longer than ``wait_s`` (``retryable``), or it
@@ -119,11 +119,11 @@ def try_lock(path: Path) -> Iterator[int | None]:
 
 
 def _open(path: Path, within: int | None = None) -> int:
-    """A lock file, made where it is missing; one in a shared folder is there, and may be another
-    user's.
+    """Open a lock file, and create it if it is missing. In a shared folder it must exist, and
+    another user may own it.
 
     Raises:
-        StorageError: it cannot be opened, or is no regular file of its own.
+        StorageError: it cannot be opened, or is not an acceptable regular file.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

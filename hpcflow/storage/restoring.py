@@ -68,7 +68,7 @@ class Mark:
         return self.at + timedelta(seconds=min(wait_s, _LONGEST_WAIT_S))
 
     def waits(self, now: datetime) -> bool:
-        """Whether it is too early to try again; not for a mark of a clock that was far ahead."""
+        """Return whether it is too early to retry; ignore a mark from a clock far ahead."""
         return self.at - _CLOCKS_DIFFER <= now < self.again_at
 
 

@@ -73,7 +73,7 @@ def create_run(
         code: files for ``code/``: relative name -> content.
         start: the checkpoint of another run that becomes ``run.begins_from``. Its files are linked,
             where that is possible, for they never change.
-        trust: who may replace folders on the way, beside root and this user.
+        trust: who may replace directories on the path, besides root and this user.
 
     Raises:
         ScratchError: scratch, or the home, is full, read-only, not a folder, not ours; or others
@@ -265,7 +265,7 @@ def discard_run(run_dir: RunDir, home: Home) -> None:
 
 
 def _require_own(final: Path, trust: Trust) -> None:
-    """Refuse a place for a run directory that is not this user's alone; as far as it exists."""
+    """Refuse a path that another user could replace, as far as it exists."""
     for folder in (final.parent.parent, final.parent):
         if os.path.lexists(folder):
             _require_private(folder)

@@ -22,7 +22,7 @@ import hpcflow
 from hpcflow.storage.files import FOLDER_MODE, fsync_folder, make_folders, read_file, write_new
 
 _READ_ONLY = 0o400
-#: What Python compiles; the job script removes it before it looks.
+#: The folder of compiled files; the job script removes it before the check.
 _COMPILED = "__pycache__"
 
 #: ``__init__.py`` of the copy. It comes first on PYTHONPATH and would hide an hpcflow that the
@@ -108,24 +108,24 @@ def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) ->
 
 @lru_cache(maxsize=1)
 def installed_sum() -> str:
-    """Return the checksum of what :func:`add_runtime` puts into a folder."""
+    """Return the checksum of the files that :func:`add_runtime` writes."""
     files = _installed()[1].items()
     return _sum_of({f"hpcflow/{name}": hashlib.sha256(data).hexdigest() for name, data in files})
 
 
 def runtime_sum(target: Path) -> str:
-    """Return the checksum of all that is in ``target``; empty where it is missing.
+    """Return the checksum of all files in ``target``; empty if it is missing.
 
-    The job script makes the same with sha256sum: ``templates/parts/runtime.j2``.
+    The job script computes the same with sha256sum: ``templates/parts/runtime.j2``.
 
     Raises:
-        OSError: it cannot be read; UnsafeFileError: it holds a link, or something of another user.
+        OSError: it cannot be read; UnsafeFileError: it has a link, or another user's file.
     """
     return _sum_of(dict(_sums_below(str(target), ""))) if target.is_dir() else ""
 
 
 def _sums_below(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """Name and checksum of each file in ``folder``, but for what Python has compiled."""
+    """Yield name and checksum of each file in ``folder``, without compiled files."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
@@ -134,8 +134,8 @@ def _sums_below(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
                 yield from _sums_below(entry.path, f"{prefix}{entry.name}/")
 
 
-#: Device, inode, size and time of a file -> its checksum. The files of all runs of one version are
-#: the same few inodes, and a daemon sends a thousand attempts.
+#: Device, inode, size and time of a file -> its checksum. All runs of one version share a few
+#: inodes, and a daemon submits a thousand attempts.
 _SUMS: dict[tuple[int, int, int, int], str] = {}
 
 
@@ -175,9 +175,9 @@ def _shared_copy(
 
 @lru_cache(maxsize=8)
 def _is_the_installed(copy: Path, _changed: int) -> bool:
-    """Whether a shared copy has the bytes of the installed runtime, and is ours alone.
+    """Return whether a shared copy equals the installed runtime and only this user can write it.
 
-    Read once in a process, which may make a thousand runs. A job looks at its own files.
+    It is read once in a process, which may create a thousand runs. Each job checks its own files.
     """
     files = _installed()[1]
     folders = {copy / name.rpartition("/")[0] for name in files}

@@ -1,8 +1,8 @@
-"""Folders that several users write in: opened and made so that no name in them leads elsewhere.
+"""Open and create files in directories that several users can write to.
 
-Whoever may write in a folder may exchange any name in it at any moment, for a link too. So a path
-is looked up once: what it names is opened, without following a link, and from then on only the
-descriptor is used. Nothing is ever changed (``chmod``) by its path.
+A user who can write to a directory can replace any name in it at any moment, by a link too. So a
+path is looked up once, without following links, and then only the descriptor is used. Nothing is
+ever changed (``chmod``) by its path.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, UnsafeFileError
 
 @contextmanager
 def open_folder(path: Path | str, *, within: int | None = None) -> Iterator[int]:
-    """The descriptor of a folder, for the length of a ``with`` block.
+    """Open a directory for the length of a ``with`` block.
 
     Args:
-        within: the open folder that a relative ``path`` begins at.
+        within: the open directory in which a relative ``path`` begins.
 
     Raises:
-        OSError: there is none; an :class:`UnsafeFileError` where it is a link, or no folder.
+        OSError: it does not exist; an :class:`UnsafeFileError` if it is not a directory.
     """
     descriptor = _open(path, within)
     try:
@@ -41,15 +41,15 @@ def _open(path: Path | str, within: int | None) -> int:
         return os.open(path, flags, dir_fd=within)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            reason = "it is a symbolic link, or no folder"
+            reason = "it is a symbolic link, or not a folder"
             raise UnsafeFileError(errno.EINVAL, reason, str(path)) from None
         raise
 
 
 def make_folder(name: str, within: int, mode: int) -> None:
-    """Make the folder ``name`` in an open one, unless there is something of that name.
+    """Make the directory ``name`` in an open one, unless the name exists.
 
-    It gets its name last: whoever is killed leaves none that is closed to the others.
+    The rename comes last, so a crash leaves no directory that is closed to the others.
     """
     new = f".{name}.{secrets.token_hex(8)}"
     os.mkdir(new, FOLDER_MODE, dir_fd=within)
@@ -67,21 +67,21 @@ def make_folder(name: str, within: int, mode: int) -> None:
 
 
 def _require_new(folder: int, name: str) -> None:
-    """Another folder of ours, moved to this name meanwhile, must not be opened to others.
+    """Check that the new directory was not replaced by another one of this user.
 
     Raises:
-        UnsafeFileError: it is not the one that was just made.
+        UnsafeFileError: it is not the new directory.
     """
     status = os.fstat(folder)
     is_closed = not stat.S_IMODE(status.st_mode) & 0o077
     if status.st_uid != os.geteuid() or not is_closed or os.listdir(folder):
-        raise UnsafeFileError(errno.EINVAL, "somebody else put another folder there", name)
+        raise UnsafeFileError(errno.EINVAL, "another user put another folder there", name)
 
 
 def make_file(name: str, within: int, mode: int) -> None:
-    """Make the empty file ``name`` in an open folder, unless there is something of that name.
+    """Make the empty file ``name`` in an open directory, unless the name exists.
 
-    It gets its name last, as a folder does.
+    The link with its name comes last, as for a directory.
     """
     new = f".{name}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

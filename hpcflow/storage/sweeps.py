@@ -47,11 +47,11 @@ from hpcflow.storage.files import (
 from hpcflow.storage.layout import Home
 
 _LISTED: Final = 8
-#: All that a run has reported since it was last read is one record.
+#: One record holds all that a run has reported since it was last read.
 _MAX_LINE_BYTES: Final = 64 << 20
 _ANEW: Final = (
-    "start the sweep anew under another name: hpcflow sweep start SWEEP.yaml; what its trials came "
-    "to: hpcflow ls --all; nothing more is asked or sent for this one"
+    "start a new sweep under another name: hpcflow sweep start SWEEP.yaml; see the results of its "
+    "trials: hpcflow ls --all; hpcflow submits no more trials of this sweep"
 )
 _ARRAY_FILE: Final = re.compile(r"[0-9]+\.json", re.ASCII)
 
@@ -139,7 +139,7 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
         sweep = Sweep.model_validate(content)
         _ = sweep.spec  # what was asked for must be understood, too
         if sweep.sweep_id != sweep_dir.sweep_id:
-            raise ValueError(f"it is of another sweep: {sweep.sweep_id}")
+            raise ValueError(f"it belongs to another sweep: {sweep.sweep_id}")
         return sweep
     except OSError as error:
         raise storage_error("read", path, error) from error
@@ -166,11 +166,11 @@ def append(sweep_dir: SweepDir, records: Sequence[SweepRecord]) -> None:
 def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
     """All records that are whole and known to this version, oldest first.
 
-    What a crash or a full disk tore was never acted upon, and is left out.
+    A line that a crash or a full disk tore is skipped: it never had an effect.
 
     Raises:
-        StorageError: the journal cannot be read or is damaged, or others may write in it: a sampler
-            may keep in it what is executed when it is read.
+        StorageError: the journal cannot be read, is damaged, or other users can write to it: a
+            sampler's state in it can execute code when it is read.
     """
     _require_private(sweep_dir.path)
     _require_private(sweep_dir.journal)
@@ -194,21 +194,20 @@ def _lines(sweep_dir: SweepDir) -> Iterator[bytes]:
 
 
 def lost_journal(sweep_dir: SweepDir, runs: Sequence[str]) -> StorageError:
-    """What is wrong where ``runs`` are trials of a sweep, and its journal does not know them."""
+    """Return the error for ``runs`` whose trials the sweep's journal lacks."""
     what = "has lost records" if size_of(sweep_dir.journal) else "is gone"
     some = f"{runs[0]} and {len(runs) - 1} more" if len(runs) > 1 else runs[0]
     return StorageError(
-        f"the journal of sweep {sweep_dir.sweep_id} {what}, and with it what became of its trials: "
-        f"it does not know {some}",
-        next_action=f"put {shell_word(sweep_dir.journal)} back from a backup; else {_ANEW}",
+        f"the journal of sweep {sweep_dir.sweep_id} {what}: it lacks the trials of {some}",
+        next_action=f"restore {shell_word(sweep_dir.journal)} from a backup; else {_ANEW}",
     )
 
 
 def _damaged(sweep_dir: SweepDir, number: int) -> StorageError:
     return StorageError(
         f"the journal of sweep {sweep_dir.sweep_id} is damaged: line {number} of "
-        f"{sweep_dir.journal} is no record",
-        next_action=f"put it back from a backup; else {_ANEW}",
+        f"{sweep_dir.journal} is not a record",
+        next_action=f"restore it from a backup; else {_ANEW}",
     )
 
 

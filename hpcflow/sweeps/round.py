@@ -126,7 +126,7 @@ class Round:
         _ = self.runs
 
     def require_complete_journal(self) -> None:
-        """Refuse to go on where the journal has lost trials: they would be sent twice.
+        """Stop the round if the journal has lost trials: they would be submitted twice.
 
         A trial stands in the journal before any run of it is made. So a run that it does not know
         was in what is gone.
@@ -139,7 +139,7 @@ class Round:
             self.sweep_dir.sweep_id, self.sweep.spec.name, user=self.around.settings.user
         )
         known = {run_id for trial in self.progress.trials for run_id in trial.all_runs}
-        # Anybody can write a row into a common ledger; a link in the home is its owner's.
+        # Other users can write rows into a shared ledger, but not links into this home.
         lost = [run_id for run_id in made if run_id not in known and self.was_made(run_id)]
         if not lost:
             return

@@ -218,7 +218,7 @@ def test_never(desk: Desk, home: Path) -> None:
     ("mirror", "wrong"),
     [
         ("relative", "not the URL of a store"),
-        ("s3://key:secret@bucket/x", "credentials do not belong into a URL"),
+        ("s3://key:secret@bucket/x", "credentials do not belong in a URL"),
         ("s3://lab/$NO_SUCH_VARIABLE", "$NO_SUCH_VARIABLE is not set"),
     ],
 )

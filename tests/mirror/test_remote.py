@@ -147,7 +147,7 @@ def test_parts_that_are_thrown_away(remote: Remote) -> None:
 @pytest.mark.parametrize(
     ("url", "wrong"),
     [
-        ("s3://user:secret@bucket/x", "credentials do not belong into a URL"),
+        ("s3://user:secret@bucket/x", "credentials do not belong in a URL"),
         ("s3://", "not the URL of a store"),
         ("relative/folder", "not the URL of a store"),
         ("nosuch://bucket/x", "no kind of store that hpcflow opens"),

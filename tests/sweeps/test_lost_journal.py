@@ -171,7 +171,7 @@ def test_who_stops_it_with_its_trials_is_told_that_they_are_not_known(desk: Sear
     journal_of(desk).unlink()
     now = desk.clock.now()
     append(desk.sweep_dir, [StopRequested(at=now, by="ada", cancel=True)])
-    assert "it does not know" in assert_refused(desk)
+    assert "it lacks the trials of" in assert_refused(desk)
 
 
 def test_a_sweep_that_was_only_just_made_has_no_journal_and_begins(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_what_was_frozen_of_another_sweep_is_refused(desk: Searched) -> None:
     desk.round()
     other: SweepDir = desk.begin(SWEEP)
     shutil.copy(other.sweep_json, mine.sweep_json)
-    with pytest.raises(StorageError, match="it is of another sweep"):
+    with pytest.raises(StorageError, match="it belongs to another sweep"):
         read_sweep(mine)

@@ -166,7 +166,7 @@ def _below(path: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
     status = path.lstat()
     if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
         raise OSError(f"{path} is neither a plain file nor a folder")
-    if S_ISREG(status.st_mode):  # the program would load what another user has put there
+    if S_ISREG(status.st_mode):  # the program would load another user's file
         require_safe_status(status, path)
     yield name, status
     if S_ISDIR(status.st_mode):
