@@ -134,7 +134,8 @@ def say_purged(run_id: str) -> str:
 
 def counts_as_purged(known: Known) -> bool:
     """Whether the ledger has the run as one whose directory is gone."""
-    return any(row.journal.get("ended", {}).get("rule") == PURGED_RULE for row in known.attempts)
+    said = (row.journal.get("ended") for row in known.attempts)
+    return any(isinstance(ended, dict) and ended.get("rule") == PURGED_RULE for ended in said)
 
 
 def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = None) -> None:

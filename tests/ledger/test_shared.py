@@ -40,6 +40,7 @@ ATTEMPT: dict[str, str] = {
     "nodes that are none": "nodes = '{}'",
     "a journal that is none": "journal = '[]'",
     "a report that is none": "report = '7'",
+    "an end that is none": "journal = '{\"ended\": 7}', cause = 'boredom'",
 }
 #: What only Postgres takes.
 STRANGE: dict[str, str] = {
