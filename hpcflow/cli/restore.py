@@ -224,6 +224,8 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
         warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")
     if outcome.is_nothing:
         echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
+        if outcome.is_unknown:
+            _print_program(outcome)
         return
     steps = ", ".join(str(step) for step in sorted(outcome.checkpoints))
     what = f"checkpoint {steps}" if steps else "no checkpoint"
@@ -232,12 +234,12 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     echo(f"  {outcome.run_dir.path}")
     if is_move or outcome.is_unknown:
         _print_program(outcome)
-        next_action = f"check that this is what you want, then: hpcflow resume {outcome.run_id}"
-        echo(f"  → {next_action}", err=True)
 
 
 def _print_program(outcome: Outcome) -> None:
     """Print what the run executes: it comes from the store, where other users may write."""
+    import json
+
     from hpcflow.storage.rundir import read_run
 
     run = read_run(outcome.run_dir)
@@ -246,16 +248,21 @@ def _print_program(outcome: Outcome) -> None:
     echo("  the run is held, because its run.json comes from the store; it would execute:")
     for what, value in (
         ("command", " ".join(map(shell_word, [*run.spec.program, *run.spec.args]))),
+        ("and to resume", " ".join(map(shell_word, run.spec.resume_args))),
+        ("params", json.dumps(run.spec.params) if run.spec.params else None),
         ("working dir", run.working_dir),
         ("modules", " ".join(environment.modules)),
         ("venv", environment.venv),
         ("conda", environment.conda),
         ("container", container.image if container is not None else None),
+        ("mounts", " ".join(map(str, container.mounts)) if container is not None else None),
         ("variables", " ".join(f"{k}={v}" for k, v in sorted(environment.variables.items()))),
         ("secrets", " ".join(f"{k}={v}" for k, v in sorted(environment.secrets.items()))),
     ):
         if value:
             echo(f"    {what}: {value}")
+    next_action = f"check that this is what you want, then: hpcflow resume {outcome.run_id}"
+    echo(f"  → {next_action}", err=True)
 
 
 def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hpcflow.errors import InputError, StorageError, Where
 from hpcflow.launch.submission import last_attempt
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import JournalRecord, Observed, Submitted
+from hpcflow.model.journal import JournalRecord, Observed, Restored, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
@@ -83,6 +83,7 @@ def alive_jobs(
     By their names, for ids are used again. People rename their jobs, and name those that they send
     by hand: an id of the journal counts under another name if it was submitted when the journal
     says, under the name that the journal knows, or if it was restarted, for then it has a new time.
+    No id counts that came from a store: whoever may write there would choose which job is ended.
 
     Args:
         records: the run's journal.
@@ -102,10 +103,12 @@ def alive_jobs(
         and record.how == "sbatch"
     ]
 
+    is_own_word = _is_own_word(records, last.number)
+
     def is_of_run(job: JobInfo) -> bool:
         if (named := parse_job_name(job.job_name)) is not None:
             return named[0] == run_id
-        if last.intent is None or job.job_id != last.job_id:
+        if last.intent is None or job.job_id != last.job_id or not is_own_word:
             return False
         if job.restarts:
             return True
@@ -120,3 +123,17 @@ def alive_jobs(
         for job in (scheduler.queue() if queue is None else queue)
         if job.state is not AttemptState.ENDED and is_of_run(job)
     ]
+
+
+def _is_own_word(records: Sequence[JournalRecord], attempt: int) -> bool:
+    """Whether the id of an attempt's job is from Slurm's answer to this user, not from a store.
+
+    After a restore all else may follow from what was in the store: a claim, a restart, a standby.
+    """
+    restored = [
+        number for number, each in enumerate(records) if isinstance(each, Restored) and each.journal
+    ]
+    return not restored or any(
+        isinstance(each, Submitted) and each.attempt == attempt and each.how in ("sbatch", "inside")
+        for each in records[restored[-1] :]
+    )

@@ -24,6 +24,7 @@ from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.frozen import record_frozen_first
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 from hpcflow.storage.path_check import checked_runtime_sum
@@ -102,6 +103,7 @@ class NextAttempt:
             claimed = adopt_claimed(self._run_dir, self._last, clock)
         submitted = claimed or self._send_somehow(scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
+        record_frozen_first(self._settings.home, self._run_dir)
         return Launched(
             self._run.run_id,
             submitted.attempt,

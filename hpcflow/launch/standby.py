@@ -226,7 +226,8 @@ def end_jobs(jobs: Mapping[str, str], queue: Sequence[JobInfo], scheduler: Sched
     if unseen := [job_id for job_id in jobs if job_id not in shown]:
         shown |= {job.job_id: job.job_name.strip() for job in scheduler.queue(unseen)}
     ours = [job_id for job_id, name in jobs.items() if shown.get(job_id) == name]
-    unseen = [job_id for job_id in jobs if job_id not in shown]
+    numbers = {_number(job_id) for job_id in shown}
+    unseen = [job_id for job_id in jobs if _number(job_id) not in numbers]
     for job_ids in (ours, unseen):
         try:
             if job_ids:
@@ -237,6 +238,11 @@ def end_jobs(jobs: Mapping[str, str], queue: Sequence[JobInfo], scheduler: Sched
             if job_ids is ours:
                 raise
             _log.debug("%s", error.message)  # by now they are somebody else's
+
+
+def _number(job_id: str) -> str:
+    """What is common to an array, and to a heterogeneous job: it ends all of it."""
+    return job_id.partition("_")[0].partition("+")[0]
 
 
 def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:

@@ -338,7 +338,7 @@ def _find(
     claim = read_claim(run_dir, intent.attempt)
     if claim is not None:
         return _claimed(run_dir, intent, claim, clock)
-    if parse_job_name(intent.job_name) is None:
+    if not is_own_name(run_dir, intent):
         return None  # sent by hand: other jobs may bear the name that somebody chose
     if (other := another_cluster(intent, scheduler)) is not None:
         raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
@@ -354,6 +354,12 @@ def _find(
     if not lookup.is_certain:
         raise _doubt(intent, "accounting does not answer, and the queue forgets")
     return None
+
+
+def is_own_name(run_dir: RunDir, intent: Intended) -> bool:
+    """Whether no other job can bear the name of an intent: hpcflow made it, for this run."""
+    named = parse_job_name(intent.job_name)
+    return named is not None and named[0] == run_dir.path.name
 
 
 def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:

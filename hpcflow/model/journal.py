@@ -237,6 +237,7 @@ class Held(_Record):
 
     record: Literal["held"] = "held"
     by: str
+    why: str | None = Field(None, description="Of a run that was restored, and nobody held it.")
 
 
 class Released(_Record):
@@ -321,6 +322,11 @@ class Restored(_Record):
     record: Literal["restored"] = "restored"
     by: str
     url: str
+    journal: bool | None = Field(
+        None,
+        description="Lines of the journal before this one came from the store, where others may "
+        "have written them.",
+    )
     after: int = Field(description="The last attempt that was a job; 0 before the first.")
     checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
     skipped: list[int] = Field(

@@ -17,3 +17,9 @@ def is_held(records: Iterable[JournalRecord]) -> bool:
     """Return whether the last request holds the run."""
     wishes = [each for each in records if isinstance(each, (Held, Released, Resumed))]
     return bool(wishes) and isinstance(wishes[-1], Held)
+
+
+def is_stopped(records: Iterable[JournalRecord]) -> bool:
+    """Whether nothing is to be sent, by the last wish of each kind."""
+    said = list(records)
+    return is_cancelled(said) or is_held(said)

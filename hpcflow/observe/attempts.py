@@ -31,6 +31,7 @@ from hpcflow.launch.standby import follow_standby
 from hpcflow.launch.submission import (
     SENDING_TAKES,
     another_cluster,
+    is_own_name,
     last_attempt,
     read_claim,
     settle,
@@ -250,7 +251,7 @@ class _Watch:
         """Whether the intent is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
         with self._apart(each.run_dir):
-            if is_cancelled(journal.read(each.run_dir)):
+            if is_own_name(each.run_dir, each.intent) and is_cancelled(journal.read(each.run_dir)):
                 # The wish was there before the job was known. While it cannot be fulfilled the
                 # intent stays open, and so is looked at again.
                 self._cancel(own)

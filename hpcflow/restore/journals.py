@@ -193,6 +193,14 @@ def needs_resume(records: Iterable[JournalRecord]) -> bool:
     return bool(wishes) and isinstance(wishes[-1], (CancelRequested, Held))
 
 
+def is_held_by_restore(records: Iterable[JournalRecord]) -> bool:
+    """Whether the last wish is a restore's: a person shall see what the run executes."""
+    wishes = [
+        each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
+    ]
+    return bool(wishes) and isinstance(wishes[-1], Held) and wishes[-1].why is not None
+
+
 def last_job(records: Iterable[JournalRecord]) -> int:
     """The number of the last attempt that was a job; 0 before the first."""
     return max((each.attempt for each in records if isinstance(each, Submitted)), default=0)

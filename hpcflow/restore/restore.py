@@ -37,7 +37,7 @@ from hpcflow.runtime.keeping import look
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
-from hpcflow.storage.files import write_durably
+from hpcflow.storage.files import read_file, write_durably
 from hpcflow.storage.frozen import matches_frozen, record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
@@ -183,12 +183,14 @@ class _Restoring:
     def do(self, which: Which, *, says_so: bool) -> Outcome:
         outcome = self._outcome
         outcome.refused = self._remote.objects.refused
-        lines = self._lines()
+        here, lines = local.journal_of(self._run_dir), self._lines()
         self._fetch_checkpoints(which)
         self._fetch_small(journals.records_of(lines))
-        records = self._new_records(journals.records_of(lines))
+        records = self._new_records(journals.records_of(lines), journals.records_of(here))
         if is_gone(self._run_dir) and not self._run_dir.path.exists():
-            everything = lines + self._text([*records, self._restored(lines, records)])
+            everything = lines + self._text(
+                [*records, self._restored(lines, records, is_told=True)]
+            )
             said = journals.records_of(everything)
             outcome.is_new = publish_new(
                 self._staged,
@@ -299,7 +301,9 @@ class _Restoring:
             self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
             self._fetched_bytes += size
 
-    def _new_records(self, records: list[JournalRecord]) -> list[JournalRecord]:
+    def _new_records(
+        self, records: list[JournalRecord], here: list[JournalRecord]
+    ) -> list[JournalRecord]:
         """What the journal has to say besides: what only the ledger knew; of a run that moves, the
         ends of all that was under way, and that it waits for a person."""
         new: list[JournalRecord] = []
@@ -308,7 +312,7 @@ class _Restoring:
         if is_cancelled(self._settings.home, self._remote.run_id):
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
         if not self._place.is_move:
-            return new + self._held_unless_known([*records, *new])
+            return new + self._held_unless_known([*records, *new], here)
         now, before = self._clock.now(), self._place.before
         staged = RunDir(self._staged.run)
 
@@ -325,22 +329,37 @@ class _Restoring:
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
         if not journals.needs_resume([*records, *new]):
-            new.append(Held(at=now, by=self._settings.user))
+            why = "what it executes comes from a store"
+            new.append(Held(at=now, by=self._settings.user, why=why))
         return new
 
-    def _held_unless_known(self, records: list[JournalRecord]) -> list[JournalRecord]:
+    def _held_unless_known(
+        self, records: list[JournalRecord], here: list[JournalRecord]
+    ) -> list[JournalRecord]:
         """Where what the run executes comes from the store, a person has to see it first, unless it
-        is what was frozen here."""
+        is what was frozen here. Nor does a line from the store let go on what was stopped here."""
         home, run_id = self._settings.home, self._remote.run_id
-        if local.frozen(self._run_dir) is not None:
-            return []
-        self.is_known = matches_frozen(home, run_id, self._remote.run_json)
-        if self.is_known:
-            return []
-        self._outcome.is_unknown = True
-        if journals.needs_resume(records):
-            return []
-        return [Held(at=self._clock.now(), by=self._settings.user)]
+        is_here, is_told = local.frozen(self._run_dir) is not None, len(records) > len(here)
+        data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
+        is_known = matches_frozen(home, run_id, data)
+        self.is_known = is_known and not is_here
+        if is_known:
+            if not is_told or not self._was_stopped(here) or requests.is_stopped(records):
+                return []
+            why = "it was stopped here, and the store says that it goes on"
+        else:
+            self._outcome.is_unknown = (
+                not is_here or is_told or journals.is_held_by_restore(records)
+            )
+            if (is_here and not is_told) or journals.needs_resume(records):
+                return []
+            why = "what it executes comes from the store, and nobody here has seen it"
+        return [Held(at=self._clock.now(), by=self._settings.user, why=why)]
+
+    def _was_stopped(self, here: list[JournalRecord]) -> bool:
+        """Whether it was held or cancelled, by the journal here, or by what the ledger has read."""
+        known = self._known.run.journal if self._known is not None else {}
+        return requests.is_stopped(here) or not {"held_at", "cancel_requested_at"}.isdisjoint(known)
 
     def _is_less_than(self, known: Known) -> bool:
         """Whether the journal here is shorter than what the ledger has read of it."""
@@ -348,12 +367,13 @@ class _Restoring:
         size = local.size_of_file(self._run_dir, name)
         return any(each.path == name and each.offset_bytes > size for each in known.sources)
 
-    def _restored(self, lines: bytes, records: list[JournalRecord]) -> Restored:
+    def _restored(self, lines: bytes, records: list[JournalRecord], *, is_told: bool) -> Restored:
         before, run, is_move = self._place.before, self._place.run, self._place.is_move
         return Restored(
             at=self._clock.now(),
             by=self._settings.user,
             url=self._remote.url,
+            journal=is_told or None,
             after=journals.last_job([*journals.records_of(lines), *records]),
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
@@ -384,7 +404,7 @@ class _Restoring:
                 self._look_for_newest()
                 return
             mark_unread(self._settings.home, run_dir)
-            new = [*records, self._restored(lines, records)]
+            new = [*records, self._restored(lines, records, is_told=is_less)]
             said = [*journals.records_of(lines), *new]
             outcome.left = merge(
                 self._staged,

@@ -27,6 +27,15 @@ def record_frozen(home: Home, run_dir: RunDir) -> None:
         write_frozen(home, run_dir)
 
 
+def record_frozen_first(home: Home, run_dir: RunDir) -> None:
+    """Do the same for a run of an older hpcflow, whose checksum nobody has recorded.
+
+    Called when an attempt is submitted, so a person does not have to see it first.
+    """
+    if not os.path.lexists(home.frozen / run_dir.path.name):
+        record_frozen(home, run_dir)
+
+
 def write_frozen(home: Home, run_dir: RunDir) -> None:
     """Do the same in an existing folder. ``OSError`` passes through."""
     digest = hashlib.sha256(read_file(run_dir.run_json)).hexdigest().encode()
