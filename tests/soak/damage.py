@@ -6,12 +6,12 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from tests.hostile import put
 from tests.soak.outside import Outside
 
 #: Sparse: it takes no room on the disk.
@@ -193,21 +193,13 @@ def _hostile_name(path: Path, dice: Random, _: Outside) -> str:
     return repr(name[:40])
 
 
-def _fifo(path: Path, _: Random, __: Outside) -> str:
-    _remove(path)
-    os.mkfifo(path)
+def _pipe(path: Path, _: Random, __: Outside) -> str:
+    put("pipe", path)
     return ""
 
 
 def _socket(path: Path, _: Random, __: Outside) -> str:
-    _remove(path)
-    here = Path.cwd()
-    os.chdir(path.parent)  # the names of sockets are short
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name[:100])
-    finally:
-        os.chdir(here)
+    put("socket", path)
     return ""
 
 
@@ -290,17 +282,17 @@ _OF_FILES: Final[Mapping[str, Damage]] = {
     "garbage appended": _append_garbage, "NUL bytes": _nul_bytes, "huge": _huge,
     "long line": _long_line, "deep JSON": _deep_json, "lines": _lines, "lines again": _lines,
     "other years": _other_years, "other time": _other_time, "value": _value, "value too": _value,
-    "hostile value": _value, "hostile name beside": _hostile_name, "pipe": _fifo,
+    "hostile value": _value, "hostile name beside": _hostile_name, "pipe": _pipe,
     "socket": _socket, "folder": _folder, "link": _link, "link instead": _link,
     "other owner": _other_owner, "mode": _mode, "swapped": _swap, "plain file": _plain_file,
 }  # fmt: skip
 _OF_FOLDERS: Final[Mapping[str, Damage]] = {
-    "deleted": _delete, "pipe": _fifo, "link": _folder_link, "plain file": _plain_file,
+    "deleted": _delete, "pipe": _pipe, "link": _folder_link, "plain file": _plain_file,
     "empty folder": _empty_folder, "other owner": _other_owner, "mode": _mode, "swapped": _swap,
     "hostile name beside": _hostile_name, "other time": _other_time,
 }  # fmt: skip
 _OF_LINKS: Final[Mapping[str, Damage]] = {
-    "deleted": _delete, "pipe": _fifo, "socket": _socket, "link": _folder_link, "link too": _link,
+    "deleted": _delete, "pipe": _pipe, "socket": _socket, "link": _folder_link, "link too": _link,
     "plain file": _plain_file, "empty folder": _empty_folder, "swapped": _swap,
     "other owner": _other_owner, "hostile name beside": _hostile_name,
 }  # fmt: skip
