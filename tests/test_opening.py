@@ -1,4 +1,4 @@
-"""Nothing in hpcflow opens or parses a file in a way of its own: that is runtime/reading.py's."""
+"""Only runtime/reading.py opens and parses untrusted files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that a path leads through: safe ones, and such as others could replace."""
+"""Paths with safe directories, and with directories that another user could replace."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _print(run_id: str, uses: list[Use]) -> None:
         cells = (str(use.attempt), use.cause or ("running" if use.is_running else ""))
         table.add_row(*(cell(text) for text in (*cells, *_cells(use))))
     _show(table)
-    echo("used/asked for, on a node; ? is what nobody knows")
+    echo("used/asked for, on a node; ? is not known")
 
 
 def _show(table: Table) -> None:

@@ -73,8 +73,8 @@ class RunRow:
 
 
 def bare_run_row(run_id: str, run_dir: str, *, user_name: str, created_at: datetime) -> RunRow:
-    """The row of a run whose ``run.json`` was gone before anybody read it: what its link, its
-    folder and its id tell. Its site is not known, and stands for that of this machine."""
+    """Return the row of a run whose ``run.json`` was gone before it was read, from its link, its
+    folder and its id. Its site is not known, and stands for that of this machine."""
     return RunRow(
         run_id=run_id,
         name=run_id.rsplit("-", 2)[0],

@@ -1,9 +1,8 @@
-"""A plain folder, on another file system, as a store.
+"""A plain folder on another file system, used as a store.
 
-Others may write in there. So every path is walked from the store's own folder with descriptors, and
-no link is followed on the way; what is neither a folder nor a regular file is no object, and nobody
-waits for it: a pipe would never answer. What is read may be another user's: a team may share the
-store. The folder itself is the one that the user names, and may be a link.
+Other users may write there. So hpcflow opens every path from the store's root by descriptors, and
+follows no links. Only folders and regular files count; it never opens a pipe, which would block.
+It reads files of any owner, because a team may share the store. The root itself may be a link.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from hpcflow.storage.shared import open_folder
 _T = TypeVar("_T")
 _Data: TypeAlias = "bytes | memoryview"
 _ASIDE: Final = ".hpcflow-tmp"
-#: No run has folders in folders so deep.
+#: The deepest folders that are searched.
 _MOST_DEPTH: Final = 100
 _ROOT_USER: Final = 0
-#: What does not pass by itself.
+#: Errors that a retry does not solve.
 _LASTING: Final = (
     FileExistsError,
     IsADirectoryError,
@@ -48,10 +47,10 @@ _LASTING: Final = (
 
 
 class FolderRemote(Remote):
-    """A plain folder; without sending in parts.
+    """A plain folder, without multipart uploads.
 
-    It is asked whether it is there at all before and after whatever is asked of it: one of a file
-    system that is not mounted would look like an empty store.
+    Each operation first and last checks that the folder exists: if its file system is not mounted,
+    it would look like an empty store.
 
     Args:
         shared: whether the folder's group may read what is written; else only its owner.
@@ -169,8 +168,7 @@ class FolderRemote(Remote):
 
     @contextmanager
     def _written(self, doing: str, root: int, name: str) -> Iterator[Callable[[_Data], None]]:
-        """What takes the bytes of ``name``, which is there, on the disk, when the block has ended
-        well."""
+        """Yield a writer for ``name``; publish the object, synced, when the block succeeds."""
         with ExitStack() as stack:
             folder, last, made = self._once(doing, lambda: self._make_parents(root, name, stack))
             aside = f"{last[:50]}.{secrets.token_hex(4)}{_ASIDE}"
@@ -199,7 +197,7 @@ class FolderRemote(Remote):
                 raise
 
     def _make_parents(self, root: int, name: str, stack: ExitStack) -> tuple[int, str, list[int]]:
-        """The folder of an object that is to be written, made where it is missing; each on the way
+        """Open or create the folder of an object for writing; each directory on the path
         is ours, and as private as it should be. ``OSError`` as it comes.
 
         Returns:
@@ -227,7 +225,7 @@ class FolderRemote(Remote):
 
     def _call(self, doing: str, name: str, do: Callable[[int], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"
-        # Whether it is there is asked without patience: nobody mounts it within a minute.
+        # Check the root without retries: it will not be mounted within a minute.
         with self._root(what) as root:
             return patiently(
                 lambda: self._once(what, lambda: do(root)),
@@ -237,7 +235,7 @@ class FolderRemote(Remote):
 
     @contextmanager
     def _root(self, doing: str) -> Iterator[int]:
-        """The store's own folder; it must still be there when the block has ended."""
+        """Open the root of the store; check that it still exists when the block ends."""
         try:
             root = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -254,7 +252,7 @@ class FolderRemote(Remote):
         self._require_root(doing, status)
 
     def _require_root(self, doing: str, before: os.stat_result | None = None) -> None:
-        """Refuse to take a folder that is not there for an empty store.
+        """Raise if the root is missing, so that it is not taken for an empty store.
 
         Args:
             before: which folder it was a moment ago.
@@ -312,7 +310,7 @@ class FolderRemote(Remote):
 
 
 def _entries(root: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """What lies in a folder of the store, by its name there; nothing where there is no folder.
+    """Yield name and status of each entry in a folder of the store; nothing if it is missing.
 
     Of one that cannot be read nobody knows. ``OSError`` as it comes.
     """
@@ -334,7 +332,7 @@ def _entries(root: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
 
 @contextmanager
 def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
-    """The folder of an object, and the last part of its name. ``OSError`` as it comes."""
+    """Open the folder of an object; yield it and the file name. ``OSError`` passes through."""
     above, last = _parts(name)
     with ExitStack() as stack:
         folder = root
@@ -344,7 +342,7 @@ def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _parts(name: str) -> tuple[list[str], str]:
-    """The folders of an object, and the last part of its name.
+    """Return the folders of an object and its file name.
 
     Raises:
         UnsafeFileError: it leads out of the store.

@@ -1,4 +1,4 @@
-"""A folder of an object store that fsspec knows, beside S3: Google's and Microsoft's."""
+"""A folder of Google's or Microsoft's object store, through fsspec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADi
 
 
 class FsspecRemote(Remote):
-    """A folder of an object store that fsspec knows; without sending in parts.
+    """A folder of an object store, through fsspec, without multipart uploads.
 
     Args:
         fs: fsspec's view of it. An object of it appears when all of it has come.

@@ -1,4 +1,4 @@
-"""Which kind of store a URL names: the only place that opens one.
+"""Open the store that a URL names. No other module opens one.
 
 The URL may come from a file that others wrote, such as a ``run.json`` in a bucket. So it is checked
 here again, whatever was checked before: nothing but the kinds of store that
@@ -27,7 +27,7 @@ def open_remote(
     patience_s: float = 60.0,
     beside: Remote | None = None,
 ) -> Remote:
-    """The folder that ``url`` names: ``s3://bucket/prefix``, ``/a/folder``, ``gs://bucket/prefix``.
+    """Open the store at ``url``: ``s3://bucket/prefix``, ``/a/folder``, ``gs://bucket/prefix``.
 
     Nothing is asked of the store yet.
 

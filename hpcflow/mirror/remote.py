@@ -246,7 +246,7 @@ class Remote(ABC):
         data = self.read_range(name, 0, most_bytes + 1)
         if len(data) > most_bytes:
             raise MirrorError(
-                f"{self.url_of(name)} is too large to be one of ours",
+                f"{self.url_of(name)} is too large: hpcflow did not write it",
                 next_action="see who wrote it there",
             )
         return data

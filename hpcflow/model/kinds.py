@@ -213,7 +213,7 @@ def check_store_url(url: str) -> str:
     if is_secret(url) or re.search(r"://[^/]*@", url):
         raise ValueError("credentials do not belong in a URL; they come from the standard chain")
     if "::" in url:
-        raise ValueError("not the URL of a store: '::' chains stores, which none of ours needs")
+        raise ValueError("not the URL of a store: '::' chains stores, which hpcflow does not open")
     kind, is_url, _ = url.partition("://")
     if is_url and not url.startswith("/") and kind not in STORE_PROTOCOLS:
         known = ", ".join(f"{name}://" for name in STORE_PROTOCOLS)

@@ -83,8 +83,8 @@ class Facts:
         counted_from: attempts with at least this number count against the budgets: the first one
             after a person last wished the run to go on.
         is_trial: a sweep says when it is sent for the first time.
-        is_held: somebody said `hpcflow hold`.
-        is_cancelled: somebody said `hpcflow cancel`.
+        is_held: the last request holds the run.
+        is_cancelled: the run was cancelled.
         was_stopped: a rule has stopped it, and nobody has wished otherwise since.
         is_attended: a daemon has decided about its last end before, or a person has since.
         timed_out_at: when a daemon first found that its time is up, by the clock alone, if nothing
@@ -191,7 +191,7 @@ def _cancel(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     last = facts.last
     if not facts.is_cancelled or last is None or last.stage is not Stage.OPEN or last.is_ending:
         return None
-    why = f"hpcflow cancel was said, and attempt {last.number} is not over"
+    why = f"the run was cancelled, but attempt {last.number} is not over"
     return Decision(Action.CANCEL, "cancel", why)
 
 

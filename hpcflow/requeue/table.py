@@ -89,20 +89,20 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     Example("its job waits, runs, or may exist", _run(_open()), Action.NONE, "under_way"),
     Example(
-        "somebody said `hpcflow cancel`, and its job waits, runs, or may exist",
+        "cancelled, and its job is pending, running or in doubt",
         _run(_open(), is_cancelled=True),
         Action.CANCEL,
         "cancel",
     ),
     Example(
-        "somebody said `hpcflow cancel`, and its job is ending",
+        "cancelled, and its job is completing",
         _run(_open(is_ending=True), is_cancelled=True),
         Action.NONE,
         "under_way",
     ),
     Example("completed", _run(_ended(Cause.COMPLETED)), Action.NONE, "completed"),
     Example(
-        "somebody said `hpcflow cancel`",
+        "cancelled, and its job has ended",
         _run(_ended(Cause.PREEMPTED), is_cancelled=True),
         Action.NONE,
         "cancelled",
@@ -130,7 +130,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "forgotten",
     ),
     Example(
-        "preempted three weeks ago, as an hour ago, too",
+        "preempted three weeks ago; the round an hour ago found the same",
         _old(_ended(Cause.PREEMPTED, ended_at=NOW - timedelta(days=21)), timed_out_at=_HOUR_AGO),
         Action.STOP,
         "forgotten",
@@ -328,7 +328,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         {"deadline": "12h"},
     ),
     Example(
-        "preempted after its deadline, which had passed an hour ago, too",
+        "preempted after its deadline; the round an hour ago found the same",
         _run(_ended(Cause.PREEMPTED), timed_out_at=_HOUR_AGO),
         Action.STOP,
         "deadline",

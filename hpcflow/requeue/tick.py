@@ -227,7 +227,7 @@ class _Round:
             facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
             decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.STOP and decision.rule in _BY_CLOCK:
-            self._queue(run.site)  # Slurm hears nobody whose clock is minutes off
+            self._queue(run.site)  # Slurm refuses requests from a host whose clock is minutes off
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action in (Action.RESUBMIT, Action.CANCEL):

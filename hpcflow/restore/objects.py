@@ -67,7 +67,7 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
             refused.append(repr(name)[:200])
         elif _WANTED.fullmatch(name):
             if (limit := _LIMITED.fullmatch(name)) and entry.size_bytes > MAX_LINES_FILE_BYTES:
-                refused.append(f"{limit[0]!r}, which is too large to be one of ours")
+                refused.append(f"{limit[0]!r}, which is too large: hpcflow did not write it")
             else:
                 small[name] = entry
     impossible = below_files(small)

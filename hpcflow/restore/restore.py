@@ -272,7 +272,7 @@ class _Restoring:
         self._fetched_bytes += checkpoint.size_bytes
         if (
             look(folder.parent, train_step, self._remote.run_id).state == COMPLETE
-        ):  # whoever resumes looks, too
+        ):  # resume runs the same check
             self._of_use = max(self._of_use, train_step)
         return True
 

@@ -119,7 +119,7 @@ class Hashing:
 
 
 def sha256_of(path: Path, like: object = None, each: Each = map) -> str:
-    """The checksum of a file of ours; see :func:`sha256_of_open`.
+    """Return the checksum of an own file; see :func:`sha256_of_open`.
 
     Raises:
         OSError: it cannot be read; an :class:`UnsafeFileError` where it must not be.

@@ -43,7 +43,7 @@
       frozen/<run_id>                          the checksum of its run.json
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held by whoever restores it; how that ended
-      restoring/<run_id>.cancelled             somebody said so while its directory was gone
+      restoring/<run_id>.cancelled             cancelled while its directory was gone
       silent/<site>                            mark: its accounting did not answer a moment ago
       mirror/                                  why the last pass of the mirror could not send; the
                                                plain folders that it has sent to

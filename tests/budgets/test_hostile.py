@@ -1,4 +1,4 @@
-"""A teammate may write in the folder of budgets, and puts anything there, at any moment."""
+"""A teammate can write to the budget directory, and attacks hpcflow through it."""
 
 from __future__ import annotations
 

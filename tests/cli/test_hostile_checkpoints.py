@@ -1,4 +1,4 @@
-"""Whatever lies where a file of a checkpoint should be: each command ends, and tells the others."""
+"""Unsafe files in a checkpoint: every command ends and lists the other checkpoints."""
 
 from __future__ import annotations
 

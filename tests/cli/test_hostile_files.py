@@ -1,5 +1,5 @@
-"""Whatever lies in the place of a file of one run, or of its link: no command hangs, takes much
-memory, shows what is somebody's own, or hides another run."""
+"""Unsafe files of one run, or an unsafe link to it: no command hangs, uses much memory, shows a
+private file, or hides another run."""
 
 from __future__ import annotations
 

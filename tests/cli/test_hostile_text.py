@@ -1,4 +1,4 @@
-"""What others wrote, shown by every command on a real terminal: none of it is obeyed.
+"""Hostile text, shown by every command on a real terminal: the terminal obeys none of it.
 
 A run of another user lies in the shared ledger, with hostile text in each column that has any; the
 journal, events, log and checkpoints of an own run are as a stranger's bucket could have made them.

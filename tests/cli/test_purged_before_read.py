@@ -1,4 +1,4 @@
-"""Runs that were sent and never looked at, and of which a purge then took all, or a part.
+"""Runs that a purge deleted, wholly or partly, before the ledger read them.
 
 Slurm has forgotten their jobs meanwhile. Each is seen in ``ls``, and ``why`` explains it.
 """

@@ -1,4 +1,4 @@
-"""A secret in a config, or in the code beside it, gets into nothing that is recorded or shown."""
+"""hpcflow neither records nor shows a secret of a config or of the code beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another user puts a tree of hers in the place of a waiting job's, and none of it is executed."""
+"""Another user replaces the run directory of a pending job; the job executes none of it."""
 
 from __future__ import annotations
 

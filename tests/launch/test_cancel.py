@@ -317,6 +317,6 @@ def test_a_cancel_that_slurm_did_not_hear_is_said_again_in_the_next_round(desk: 
     desk.slurm.is_controller_down = False
     assert len(desk.alive()) == 1
     assert desk.tick().decisions[run_dir.path.name].why == (
-        "hpcflow cancel was said, and attempt 1 is not over"
+        "the run was cancelled, but attempt 1 is not over"
     )
     assert desk.alive() == []

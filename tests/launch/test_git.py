@@ -1,4 +1,4 @@
-"""Looking at a repository runs nothing that it names, and ends."""
+"""Reading a repository executes nothing that it names, and never hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is made or sent where others could put another folder in the place of a run's."""
+"""hpcflow creates and submits nothing on a path that another user could replace."""
 
 from __future__ import annotations
 

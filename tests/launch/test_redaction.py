@@ -1,4 +1,4 @@
-"""What is recorded of a user's uncommitted changes has no secrets in it."""
+"""The record of uncommitted changes contains no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that is a plain folder: others may have put anything into it, and may read it."""
+"""A plain folder as a store, to which other users can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which URLs are stores: a closed list, wherever they come from."""
+"""Only URLs of a closed list are stores, whatever their source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job executes nothing of a run directory that others could have put in the place of its own."""
+"""A job executes nothing from a run directory that another user could have replaced."""
 
 from __future__ import annotations
 

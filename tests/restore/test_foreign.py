@@ -1,4 +1,4 @@
-"""Whoever may write into the bucket decides neither what runs here, nor where anything is sent."""
+"""A user who can write to the bucket decides neither what runs here nor where data is sent."""
 
 from __future__ import annotations
 

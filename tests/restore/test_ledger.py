@@ -135,7 +135,7 @@ def test_what_is_too_large_to_be_ours_is_not_fetched(
     found = _rebuild(owner, "other.sqlite")
     assert found.runs == [good.path.name]
     (problem,) = found.problems
-    assert "events.jsonl is too large to be one of ours" in problem
+    assert "events.jsonl is too large: hpcflow did not write it" in problem
 
 
 def test_a_run_of_a_cluster_with_the_same_paths_gets_no_link(owner: Owner) -> None:

@@ -1,4 +1,4 @@
-"""In a job: what is no file of ours neither hangs it, nor fills its memory, nor is followed."""
+"""Unsafe files in a job: they neither hang it nor fill its memory, and no link is followed."""
 
 from __future__ import annotations
 

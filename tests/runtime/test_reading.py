@@ -1,4 +1,4 @@
-"""A file that others may have written is opened one way: regular, not followed, owned, limited."""
+"""Untrusted files are opened safely: regular, not followed, owned, limited in size."""
 
 from __future__ import annotations
 

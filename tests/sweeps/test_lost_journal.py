@@ -1,4 +1,4 @@
-"""The journal of a sweep that is deleted, truncated or damaged: no trial is asked for again.
+"""The journal of a sweep is deleted, truncated or damaged: no trial is submitted again.
 
 It is the truth about the trials. What is lost of it is known by the runs that were made: a round
 refuses to ask for anything, says so, and fails.
