@@ -179,7 +179,7 @@ class RemoteRun:
     def too_large(self, name: str) -> MirrorError:
         """The error about the file ``name``, which is larger than any that hpcflow writes."""
         return MirrorError(
-            f"{self.remote.url_of(self.name(name))} is too large to be one of ours",
+            f"{self.remote.url_of(self.name(name))} is too large: hpcflow did not write it",
             next_action="see who wrote it there",
         )
 
