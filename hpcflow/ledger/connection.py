@@ -33,6 +33,31 @@ IDLE_TIMEOUT_S = 30.0
 ACKNOWLEDGE_TIMEOUT_S = 20.0
 
 
+#: What Postgres would take for its own, or call by itself: an operator or function of a type that
+#: fits better than its own, or a trigger. It is executed with the rights of whoever sends the
+#: statement, so it must be of a superuser, of the database's owner, or of this user.
+_BORROWED = """
+WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s))
+SELECT what, name, rolname FROM (
+    SELECT 'the operator' AS what, oprname AS name, oprowner AS owner FROM pg_operator
+    WHERE oprnamespace IN (SELECT oid FROM ours)
+    UNION ALL
+    SELECT 'the function', proname, proowner FROM pg_proc AS theirs
+    WHERE pronamespace IN (SELECT oid FROM ours) AND EXISTS (
+        SELECT FROM pg_proc
+        WHERE proname = theirs.proname AND pronamespace = 'pg_catalog'::regnamespace
+    )
+    UNION ALL
+    SELECT 'the trigger', tgname, proowner FROM pg_trigger
+    JOIN pg_proc ON pg_proc.oid = tgfoid JOIN pg_class ON pg_class.oid = tgrelid
+    WHERE relnamespace IN (SELECT oid FROM ours) AND NOT tgisinternal
+) AS found JOIN pg_roles ON pg_roles.oid = owner
+WHERE NOT rolsuper AND rolname <> current_user
+    AND owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
+LIMIT 1
+"""
+
+
 class Cursor(Protocol):
     """What this package needs of a DB-API cursor."""
 
@@ -213,13 +238,11 @@ def _open_postgres(url: DatabaseUrl) -> Any:
         missing.retryable = False
         raise missing from None
     raw = psycopg.connect(url.dsn, **postgres_options(), autocommit=True)
-    raw.execute("SET timezone TO 'UTC'")  # early times cannot be read in zones west of it
-    # Rows are asked for by their keys, and are in memory: with the usual guess of what a seek takes
-    # the planner would rather read a whole table for each batch.
-    raw.execute("SET random_page_cost TO 1.1")
-    raw.execute(f"SET lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}")
-    raw.execute(f"SET statement_timeout TO {round(STATEMENT_TIMEOUT_S * 1000)}")
-    raw.execute(f"SET idle_in_transaction_session_timeout TO {round(IDLE_TIMEOUT_S * 1000)}")
+    try:
+        _prepare(url, raw)
+    except BaseException:
+        raw.close()
+        raise
     raw.adapters.register_loader("json", TextLoader)  # decoded in one place for both databases
     return raw
 
@@ -244,6 +267,36 @@ def _read_any_time(raw: Any) -> None:
                 return bytes(data).decode()
 
     raw.adapters.register_loader("timestamptz", TimeOrText)
+
+
+def _prepare(url: DatabaseUrl, raw: Any) -> None:
+    """Refuse what would be executed as this user, then set what holds for the whole session.
+
+    Raises:
+        LedgerError: another role has put such a thing there.
+    """
+    ((schemas,),) = raw.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
+    raw.execute("SET search_path TO pg_catalog")
+    found = raw.execute(_BORROWED, {"schemas": schemas}).fetchone()
+    if found is not None:
+        what, name, owner = found
+        error = LedgerError(
+            f"the ledger {url} has {what} {name!r} of {owner!r}, which would be executed as you",
+            next_action="ask the owner of the database to remove it, and to keep others from "
+            "making such things: REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        )
+        error.retryable = False
+        raise error
+    raw.execute(
+        "RESET search_path; "
+        "SET timezone TO 'UTC'; "  # early times cannot be read in zones west of it
+        # Rows are asked for by their keys, and are in memory: with the usual guess of what a seek
+        # takes the planner would rather read a whole table for each batch.
+        "SET random_page_cost TO 1.1; "
+        f"SET lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}; "
+        f"SET statement_timeout TO {round(STATEMENT_TIMEOUT_S * 1000)}; "
+        f"SET idle_in_transaction_session_timeout TO {round(IDLE_TIMEOUT_S * 1000)}"
+    )
 
 
 def postgres_options() -> dict[str, Any]:
