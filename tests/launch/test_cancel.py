@@ -85,9 +85,8 @@ def newest(desk: Watched) -> RunDir:
     return RunDir(links[-1].readlink())
 
 
-states = pytest.mark.parametrize(
-    "begin", [queued, running, ended, in_doubt, with_standby], ids=lambda each: each.__name__
-)
+STATES = (queued, running, ended, in_doubt, with_standby)
+states = pytest.mark.parametrize("begin", STATES, ids=lambda each: each.__name__)
 
 
 def assert_all_agree(desk: Watched, run_dir: RunDir) -> bool:
@@ -160,9 +159,13 @@ def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
     assert moment > 8
 
 
-@states
 @pytest.mark.parametrize(
-    ("code", "is_torn"), [(errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EROFS, False)]
+    ("begin", "code", "is_torn"),
+    [
+        *((begin, errno.ENOSPC, True) for begin in STATES),
+        (running, errno.EDQUOT, False),
+        (running, errno.EROFS, False),
+    ],
 )
 def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
     tmp_path: Path,
