@@ -11,7 +11,7 @@ import pytest
 
 from hpcflow.budgets.records import OnExceeded
 from hpcflow.launch import standby
-from hpcflow.model.journal import Ended, Overspent
+from hpcflow.model.journal import CancelRequested, Ended, Overspent
 from hpcflow.model.state import Cause
 from hpcflow.requeue import overspent
 from hpcflow.storage import journal
@@ -116,7 +116,8 @@ def test_whoever_wants_to_cancel_it_needs_no_notice(desk: BudgetDesk) -> None:
     desk.tick()
     desk.clock.advance(900)
     desk.set(hard="1", on_exceeded=SAVE)
-    RunDir(launched.run_dir).cancel.touch()  # and Slurm has not answered yet
+    wish = CancelRequested(at=desk.clock.now(), by="ada")
+    journal.append(RunDir(launched.run_dir), wish)  # and Slurm has not answered yet
     assert desk.tick().overspent == {}
     assert notices(launched.run_dir) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +19,7 @@ from hpcflow.requeue.history import history
 from hpcflow.requeue.policy import Action, after_preemption
 from hpcflow.requeue.table import EXAMPLES, NOW
 from hpcflow.storage import journal
+from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -383,7 +385,7 @@ def test_what_would_stop_after_a_preemption_has_no_standby(example: Any) -> None
 
 @pytest.mark.parametrize("is_end_known", [True, False])
 def test_a_claim_that_cannot_be_read_for_a_moment_is_no_seal(
-    desk: Watched, is_end_known: bool
+    desk: Watched, is_end_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The standby has begun, executes the run, and must not be cancelled."""
     launched, standby = with_standby(desk)
@@ -393,12 +395,17 @@ def test_a_claim_that_cannot_be_read_for_a_moment_is_no_seal(
     desk.slurm.queue()
     begins(desk, launched, 2, standby)
     claim = RunDir(launched.run_dir).attempt(2).claim
-    claim.rename(claim.with_name("elsewhere"))
-    claim.symlink_to(claim)  # whoever opens it gets an error, also root
-    report = desk.tick()
+
+    def fail_to_read(path: Path) -> bytes:
+        if path == claim:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read_file(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hpcflow.launch.submission.read_file", fail_to_read)
+        report = desk.tick()
     said = "\n".join([*report.problems.values(), *report.warnings])
     assert f"cannot read {claim}" in said
-    claim.with_name("elsewhere").replace(claim)
     desk.tick()
     assert job(desk, standby).state is AttemptState.RUNNING
     assert told(desk.seen(launched.run_id)) == [
