@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from hpcflow.budgets.carrying import MARK, budget_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, fold
+from hpcflow.runtime.reading import UnsafeFileError
 
 _PORTION_BYTES: Final = 1 << 20
 #: The longest line: a compacted one, which lists every open attempt.
 _LINE_BYTES: Final = 16 << 20
+#: Without these limits a teammate could make each read take minutes.
+_MOST_DAMAGED_LINES: Final = 10_000
+_MOST_DAMAGED_COMPACTED: Final = 100
+#: After the newest compacted line.
+_MOST_LINES: Final = 500_000
+_AT_ONCE: Final = 1000
 _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
@@ -21,29 +30,50 @@ def read_budget(scope: Scope, file: int, *, whole: bool) -> tuple[Budget, int]:
 
     Args:
         whole: read from the first line, not from the newest compacted one.
+
+    Raises:
+        UnsafeFileError: too much of it is damaged, or it has too many lines.
     """
     # Ignore a last line without its end: it is torn, or still being written.
     end = _rfind(file, b"\n", os.fstat(file).st_size) + 1
     budget, begin = (Budget(scope), 0) if whole else _begin(scope, file, end)
-    return fold(budget, _lines(file, begin, end)), end
+    _fold(budget, _lines(file, begin, end), most_lines=None if whole else _MOST_LINES)
+    return budget, end
 
 
 def read_on(budget: Budget, file: int, begin: int) -> int:
     """Add the lines after byte ``begin`` to a budget; return the offset after them."""
     end = _rfind(file, b"\n", os.fstat(file).st_size, begin) + 1
-    fold(budget, _lines(file, begin, end))
+    _fold(budget, _lines(file, begin, end), most_lines=_MOST_LINES)
     return max(begin, end)
+
+
+def _fold(budget: Budget, lines: Iterator[bytes], *, most_lines: int | None) -> None:
+    count = 0  # not `budget.lines`, which a line can set to 0
+    while some := list(islice(lines, _AT_ONCE)):
+        fold(budget, some)
+        count += len(some)
+        if budget.skipped > _MOST_DAMAGED_LINES:
+            raise _too_many(f"damaged lines, more than {_MOST_DAMAGED_LINES}")
+        if most_lines is not None and count > most_lines:
+            raise _too_many(f"lines after the newest compacted one, more than {most_lines}")
+
+
+def _too_many(what: str) -> UnsafeFileError:
+    return UnsafeFileError(errno.EFBIG, f"it has too many {what}")
 
 
 def _begin(scope: Scope, file: int, end: int) -> tuple[Budget, int]:
     """Return the budget of the newest compacted line, and the offset of the next line."""
-    before = end
+    before, tries = end, 0
     while (found := _rfind(file, b"\n" + MARK, before)) >= 0:
         line = next(_lines(file, found + 1, min(end, found + 1 + _LINE_BYTES)), b"")
         try:
             return budget_from(scope, line, at_byte=found + 1), found + 2 + len(line)
         except _DAMAGED:
-            before = found  # torn or damaged: use the one before
+            before, tries = found, tries + 1  # torn or damaged: use the one before
+            if tries > _MOST_DAMAGED_COMPACTED:
+                raise _too_many("damaged compacted lines") from None
     return Budget(scope), 0
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from hpcflow.budgets import budget_file
+from hpcflow.budgets.amounts import Amounts
 from hpcflow.budgets.folder import BudgetFolder
-from hpcflow.budgets.records import Change, Limit, Terms
+from hpcflow.budgets.records import Change, Limit, Terms, entry_line
 from hpcflow.budgets.scope import Scope
 from hpcflow.errors import StorageError
 from tests.hostile import KINDS, SECRET, bounded, put
@@ -188,6 +192,41 @@ def test_a_link_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
     link.symlink_to(budgets.path)
     with pytest.raises(StorageError, match="is a symbolic link"):
         spend(BudgetFolder(link, "devcluster"))
+
+
+DEAR: dict[str, tuple[Callable[[int], str], str]] = {
+    "compacted lines": (
+        lambda number: f'{{"record": "carried", "at_byte": {number}}}\n',
+        "too many damaged compacted lines",
+    ),
+    "lines that are none": (lambda number: f"{number}\n", "too many damaged lines"),
+    "attempts without end": (
+        lambda number: (
+            entry_line(
+                *("committed", CREATED_AT, "eve", "x-20260102-abcdefgh", number + 1),
+                amounts=Amounts(Decimal(1), Decimal(1), Decimal(1)),
+            )
+            + '{"at": 0, "record": "carried"}\n'
+        ),  # which begins a new count of lines
+        "too many lines",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "said"), DEAR.values(), ids=list(DEAR))
+def test_no_file_takes_long_or_much_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: Callable[[int], str], said: str
+) -> None:
+    """The search for each damaged compacted line reads a MiB: a file of one MiB took minutes."""
+    monkeypatch.setattr(budget_file, "_MOST_LINES", 20_000)
+    budgets = shared(tmp_path)
+    spend(budgets)
+    with budgets.file(SCOPE).open("a") as file:
+        file.writelines(line(number) for number in range(30_000))
+    began_s = time.process_time()
+    with pytest.raises(StorageError, match=said):
+        budgets.read(SCOPE)
+    assert time.process_time() - began_s < 10
 
 
 def test_a_budget_of_half_a_gigabyte_costs_next_to_no_memory(tmp_path: Path) -> None:
