@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from hpcflow.errors import InputError
@@ -78,7 +79,7 @@ def template_dirs(settings: Settings) -> list[Path]:
     own = settings.home.templates
     if not own.is_dir():
         return []
-    for path in (own, *own.rglob("*")):
+    for path in _below(own):
         weak = weak_point(path)
         if weak is not None:
             raise InputError(
@@ -86,3 +87,13 @@ def template_dirs(settings: Settings) -> list[Path]:
                 next_action=weak.remedy,
             )
     return [own]
+
+
+def _below(top: Path) -> Iterator[Path]:
+    """Yield everything that can be opened below a folder, also behind links, as Jinja does."""
+    seen = set()
+    for folder, folders, files in os.walk(top, followlinks=True):
+        yield from (Path(folder), *(Path(folder, name) for name in files))
+        if (real := os.path.realpath(folder)) in seen:  # a link that leads back
+            folders.clear()
+        seen.add(real)

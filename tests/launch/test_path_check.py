@@ -166,6 +166,21 @@ def test_a_template_that_others_may_write_is_refused(desk: Desk, name: str) -> N
         desk.launch()
 
 
+@pytest.mark.parametrize("name", ["parts", "parts/started.j2", "parts/deeper/note.j2"])
+def test_so_is_one_behind_a_link_to_a_folder(desk: Desk, name: str) -> None:
+    home, shared = desk.settings.home, desk.folder / "shared"
+    (shared / "parts/deeper").mkdir(parents=True)
+    home.templates.mkdir(parents=True)
+    for each in ("parts/started.j2", "parts/deeper/note.j2"):
+        (shared / each).write_text("echo mine\n")
+    (home.templates / "parts").symlink_to(shared / "parts")
+    (shared / "parts/deeper/back").symlink_to(home.templates)
+    assert template_dirs(desk.settings) == [home.templates]
+    (shared / name).chmod(0o777)
+    with pytest.raises(InputError, match=r"every user can write to .*becomes shell"):
+        template_dirs(desk.settings)
+
+
 @pytest.mark.parametrize("name", ["sites", "sites/mine.yaml"])
 def test_a_site_file_that_others_may_write_is_refused(desk: Desk, name: str) -> None:
     home = desk.settings.home.path
