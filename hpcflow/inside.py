@@ -203,6 +203,7 @@ def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
         echo_message(f"error: {error}", err=True)
         sys.exit(error.exit_code)
     os.chdir(script.parent)
+    os.umask(0o077)  # of the log; the script sets the program's
     with (script.parent / "out.log").open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

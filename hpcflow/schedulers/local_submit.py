@@ -24,6 +24,7 @@ _TEN_YEARS_MIN: Final = 10 * 365 * 24 * 60
 
 def main(folder: str, script: str, directory: str, job_name: str) -> None:
     """Create the job below ``folder`` and start it."""
+    os.umask(0o077)  # of the job's log and of submitit's files; the job script sets the program's
     answer = _keep_output()
     job = LocalJob(
         job_name=job_name,

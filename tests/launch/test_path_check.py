@@ -207,7 +207,7 @@ def test_nothing_is_made_where_a_link_of_others_leads(desk: Desk, below: str) ->
     folders = [private, *private.rglob("*")]
     before = [each.stat().st_mtime_ns for each in folders]
     for make in (desk.launch, lambda: make_place(Path(plan.run.run_dir))):
-        with pytest.raises(ScratchError, match="every user may write in"):
+        with pytest.raises(ScratchError, match="every user can write to"):
             make()
         assert [each.stat().st_mtime_ns for each in folders] == before
 

@@ -103,6 +103,19 @@ def test_the_log_gets_both_streams_and_is_never_truncated(
     assert (tmp_path / "out.log").read_text() == "before\nout\nerr\n"
 
 
+def test_its_files_are_for_their_owner_only(
+    scheduler: LocalScheduler, home: Path, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        _ended(scheduler, _submit(scheduler, tmp_path, "echo said"))
+    finally:
+        os.umask(before)
+    made = [tmp_path / "out.log", *(home / "local").rglob("*")]
+    assert len(made) > 5
+    assert [path for path in made if path.lstat().st_mode & 0o077] == []
+
+
 def test_the_script_finds_the_users_environment_and_its_job_id_and_no_slurm(
     scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,13 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
 from hpcflow.schedulers.base import JobRef, SubmitRequest
 from hpcflow.schedulers.slurm.commands import SlurmCommands
-from hpcflow.schedulers.slurm.run_command import Answer, ask, clean_environment, run_query
+from hpcflow.schedulers.slurm.run_command import (
+    Answer,
+    ask,
+    clean_environment,
+    run_query,
+    run_submission,
+)
 from tests.schedulers.programs import arguments, environment, install
 
 
@@ -42,6 +48,12 @@ def test_what_the_shell_says_to_slurm_is_taken_out_and_the_way_to_it_kept() -> N
     }
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JWT": "t", "PATH": "/bin", "PMIN": "mine"}
     assert clean_environment({**inherited, **kept}) == kept
+
+
+def test_sbatch_has_the_umask_that_the_log_of_the_job_is_made_with(tmp_path: Path) -> None:
+    """Slurm makes it before the job script can say anything."""
+    answer = run_submission(["sh", "-c", "umask"], cwd=tmp_path, timeout_s=60, lock_fd=None)
+    assert answer.stdout == "0077\n"
 
 
 def test_queries_ask_for_utc_and_whole_arrays_and_sbatch_gets_the_users_own_environment(

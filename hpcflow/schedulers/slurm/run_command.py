@@ -111,6 +111,7 @@ def run_submission(
         timeout_s=timeout_s,
         cwd=cwd,
         pass_fds=() if lock_fd is None else (lock_fd,),
+        umask=0o077,  # which Slurm makes the job's log with; the job script sets the program's
     )
 
 
@@ -149,6 +150,7 @@ def _run(
     timeout_s: float,
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
+    umask: int = -1,
 ) -> Answer:
     program = argv[0]
     path = shutil.which(program, path=environment.get("PATH"))
@@ -169,6 +171,7 @@ def _run(
         env=dict(environment),
         cwd=cwd,
         pass_fds=pass_fds,
+        umask=umask,
         start_new_session=True,
     )
     try:
