@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
             _print_json(wrong)
         shown = StringIO()
         # Input must not forge a line of output; click's own list of choices keeps its lines.
-        error.message = safe(error.message)  # type: ignore[misc]
+        error.message = safe(error.message)  # type: ignore[misc]  # click declares it Final
         error.show(shown)
         echo_lines(shown.getvalue(), nl=False, err=True)
         return 2
