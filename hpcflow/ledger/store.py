@@ -17,6 +17,7 @@ from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.ends import End, ends
+from hpcflow.ledger.left_out import LeftOutRuns
 from hpcflow.ledger.rates import Observed, observed
 from hpcflow.ledger.rows import (
     ROWS,
@@ -42,8 +43,6 @@ from hpcflow.model.state import Cause, RunState
 from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
 Row = TypeVar("Row")
-#: Whoever hears of so many runs need not hear of more.
-_MOST_TOLD: Final = 10
 
 
 def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger:
@@ -80,8 +79,7 @@ class Ledger:
             warn: is told once, in one line, of each run of which rows are left out.
         """
         self.url = url
-        self._warn = warn
-        self._told: set[str] = set()
+        self._left_out = LeftOutRuns(warn)
         self._connection: Connection | None = None
 
     def __enter__(self) -> Ledger:
@@ -396,24 +394,8 @@ class Ledger:
             of_row.next_action = f"{anew}; if that does not help, {of_row.next_action}"
             raise of_row from None
         if connection.left_out:
-            self._say_left_out(connection)
-
-    def _say_left_out(self, connection: Connection) -> None:
-        left_out, connection.left_out = connection.left_out, {}
-        new = {run_id: why for run_id, why in left_out.items() if run_id not in self._told}
-        self._told.update(new)
-        if self._warn is None or not new:
-            return
-        some = list(new.items())[:_MOST_TOLD]
-        owners = queries.owners(connection, [run_id for run_id, _ in some])
-        for run_id, why in some:
-            self._warn(
-                f"run {run_id[:80]} of user {str(owners.get(run_id, '?'))[:80]} is left out: a row "
-                f"of it in the ledger is damaged ({why[:120]}); its owner can make it anew from "
-                "the files: hpcflow ledger rebuild"
-            )
-        if len(new) > len(some):
-            self._warn(f"{len(new) - len(some)} more runs are left out, for the same reason")
+            left_out, connection.left_out = connection.left_out, {}
+            self._left_out.report(connection, left_out)
 
 
 def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:

@@ -21,24 +21,10 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
-from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.restore.mirrored import contents, mirror, purge
-from tests.restore.owner import Owner, home_of
+from tests.restore.owner import Owner
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def other(owner: Owner) -> Owner:
-    """Another cluster, with a scratch and a home of its own, and the same bucket."""
-    other = home_of(owner.folder / "other")
-    other.slurm = FakeScheduler(other.clock, cluster_name="elsewhere")
-    other.site = other.site.model_copy(
-        update={"name": "elsewhere", "cluster_name": "elsewhere", "mirror": None}
-    )
-    other.remote = owner.remote
-    other.clock.advance(timedelta(hours=3).total_seconds())
-    return other
 
 
 def _take(other: Owner, run_id: str, *, warnings: list[str] | None = None, **how: object) -> RunDir:

@@ -23,22 +23,9 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
-from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.hostile import bounded
 from tests.restore.mirrored import mirror, purge
-from tests.restore.owner import Owner, home_of
-
-
-@pytest.fixture
-def other(owner: Owner) -> Owner:
-    other = home_of(owner.folder / "other")
-    other.slurm = FakeScheduler(other.clock, cluster_name="elsewhere")
-    other.site = other.site.model_copy(
-        update={"name": "elsewhere", "cluster_name": "elsewhere", "mirror": None}
-    )
-    other.remote = owner.remote
-    other.clock.advance(timedelta(hours=3).total_seconds())
-    return other
+from tests.restore.owner import Owner
 
 
 def take(other: Owner, run_id: str, **how: Any) -> RunDir:

@@ -1,0 +1,44 @@
+"""Warn about runs that a query left out because a row of theirs is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hpcflow.ledger import queries
+from hpcflow.ledger.connection import Connection
+
+#: The number of runs that are named in one report.
+_MAX_NAMED: Final = 10
+
+
+class LeftOutRuns:
+    """The runs that were left out so far. Each is reported once."""
+
+    def __init__(self, warn: Callable[[str], object] | None) -> None:
+        """Args:
+        warn: receives each warning, one line; None for no warnings.
+        """
+        self._warn = warn
+        self._reported: set[str] = set()
+
+    def report(self, connection: Connection, left_out: Mapping[str, str]) -> None:
+        """Warn about the runs of ``left_out``, run id -> reason, that were not reported before.
+
+        Raises:
+            LedgerError: the database failed.
+        """
+        new = {run_id: why for run_id, why in left_out.items() if run_id not in self._reported}
+        self._reported.update(new)
+        if self._warn is None or not new:
+            return
+        named = list(new.items())[:_MAX_NAMED]
+        owners = queries.owners(connection, [run_id for run_id, _ in named])
+        for run_id, why in named:
+            self._warn(
+                f"run {run_id[:80]} of user {str(owners.get(run_id, '?'))[:80]} is left out: a row "
+                f"of it in the ledger is damaged ({why[:120]}); its owner can make it anew from "
+                "the files: hpcflow ledger rebuild"
+            )
+        if len(new) > len(named):
+            self._warn(f"{len(new) - len(named)} more runs are left out, for the same reason")
