@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.runtime.reading import require_safe
+from hpcflow.runtime.reading import require_safe_status
 from hpcflow.testing.cluster import Postgres, Software, User
 
 TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
@@ -59,15 +59,16 @@ class Hpcflow:
 
 
 @pytest.fixture(autouse=True)
-def read_runs_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the tests, which are root, read the runs of ada and grace."""
+def use_runs_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests, which are root, use the runs of ada and grace."""
 
     def require_safe_of_any_owner(
-        descriptor: int, path: Path | str, *, max_bytes: int | None = None, **_: bool
-    ) -> os.stat_result:
-        return require_safe(descriptor, path, max_bytes=max_bytes, any_owner=True)
+        status: os.stat_result, path: Path | str, *, max_bytes: int | None = None, **_: bool
+    ) -> None:
+        require_safe_status(status, path, max_bytes=max_bytes, any_owner=True)
 
-    monkeypatch.setattr("hpcflow.runtime.reading.require_safe", require_safe_of_any_owner)
+    name = "hpcflow.runtime.reading.require_safe_status"
+    monkeypatch.setattr(name, require_safe_of_any_owner)
 
 
 def newcomer(user: User, software: Software) -> Hpcflow:
