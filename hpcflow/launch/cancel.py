@@ -23,7 +23,9 @@ from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
 from hpcflow.model.journal import CancelRequested, JournalRecord
+from hpcflow.model.requests import cancel_signal
 from hpcflow.model.state import AttemptState
+from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
@@ -54,7 +56,7 @@ def wish_to_cancel(
     settings: Settings,
     clock: Clock,
     why: str | None = None,
-    word: str = "",
+    prune: bool = False,
 ) -> None:
     """Write down, durably and before Slurm is even looked for, that the run shall stop for good.
 
@@ -64,24 +66,26 @@ def wish_to_cancel(
 
     Args:
         why: for the journal.
-        word: what the program is told beside; see ``hpcflow/runtime/notice.py``.
+        prune: tell the program to save nothing more; see ``hpcflow/runtime/notice.py``.
 
     Raises:
         StorageError: a part could not be written; the text says which, and what follows.
     """
     unmarked = _try_to_mark(settings, run_dir)
     run_id = run_dir.path.name
+    signal = PRUNED if prune else None
+    request = CancelRequested(at=clock.now(), by=settings.user, why=why, signal=signal)
     try:
         if is_gone(run_dir):
             keep_cancelled(settings.home, run_id)
         else:
-            journal.append(run_dir, CancelRequested(at=clock.now(), by=settings.user, why=why))
+            journal.append(run_dir, request)
     except StorageError as error:
         what = "the run is not recorded as cancelled, and a daemon may send it again"
         raise _unwritten(what, error, run_id) from error
     try:
         if not is_gone(run_dir):
-            write_durably(run_dir.cancel, f"{word}\n" if word else "")
+            write_durably(run_dir.cancel, cancel_signal([request]))
     except StorageError as error:
         what = "the run is recorded as cancelled, but a job that starts later will not see it"
         raise _unwritten(what, error, run_id) from error
@@ -164,10 +168,11 @@ def complete(
         SchedulerError: Slurm refused the request.
         StorageError: the run's files cannot be read or written.
     """
+    records = journal.read(run_dir)
     if not run_dir.cancel.exists():
-        write_durably(run_dir.cancel, "")
+        write_durably(run_dir.cancel, cancel_signal(records))
     left = [job for job in queue if job.state is not AttemptState.COMPLETING]
-    alive = alive_jobs(run_dir.path.name, scheduler, journal.read(run_dir), queue=left)
+    alive = alive_jobs(run_dir.path.name, scheduler, records, queue=left)
     if alive:
         before()
         scheduler.cancel(alive)

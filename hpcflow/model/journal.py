@@ -223,6 +223,9 @@ class CancelRequested(_Record):
     record: Literal["cancel_requested"] = "cancel_requested"
     by: str
     why: str | None = Field(None, description="Of a trial that its sweep has ended.")
+    signal: Literal["pruned"] | None = Field(
+        None, description="What the file `cancel` tells the program: to save nothing more."
+    )
 
 
 class Resumed(_Record):

@@ -13,6 +13,12 @@ def is_cancelled(records: Iterable[JournalRecord]) -> bool:
     return bool(wishes) and isinstance(wishes[-1], CancelRequested)
 
 
+def cancel_signal(records: Iterable[JournalRecord]) -> str:
+    """Return the content of the file ``cancel``, by the last request to cancel the run."""
+    signals = [each.signal for each in records if isinstance(each, CancelRequested)]
+    return f"{signals[-1]}\n" if signals and signals[-1] else ""
+
+
 def is_held(records: Iterable[JournalRecord]) -> bool:
     """Return whether the last request holds the run."""
     wishes = [each for each in records if isinstance(each, (Held, Released, Resumed))]

@@ -422,7 +422,7 @@ class _Restoring:
     def _keep_cancelled(self, said: list[JournalRecord]) -> None:
         """A run that was to stop for good does not begin again because its files came back."""
         if requests.is_cancelled(said) and not self._run_dir.cancel.exists():
-            write_durably(self._run_dir.cancel, b"")
+            write_durably(self._run_dir.cancel, requests.cancel_signal(said))
         forget_cancelled(self._settings.home, self._remote.run_id)
 
     def _look_for_newest(self) -> None:

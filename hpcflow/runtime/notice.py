@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
 
@@ -28,7 +28,7 @@ NOTHING, SAVE, FAILED, BUSY, FLAG, USR2, TERM = range(7)
 NAMES = {FLAG: "flag", USR2: "USR2", TERM: "TERM"}
 
 #: The word in the run's file ``cancel`` that means: leave, and save nothing more.
-PRUNED = "pruned"
+PRUNED: Final = "pruned"
 
 _SIGNALS = {signal.SIGUSR2: USR2, signal.SIGTERM: TERM}
 _POLL_S = 1.0

@@ -26,7 +26,6 @@ from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
 from hpcflow.model.sweep_records import Sweep
-from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
@@ -305,8 +304,7 @@ class TrialRuns:
         run_dir = run_dir_of(home, run_id)
         if is_gone(run_dir) or (run_dir.cancel.exists() and is_cancelled(journal.read(run_dir))):
             return
-        word = PRUNED if prune else ""
-        wish_to_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, word=word)
+        wish_to_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 
     def cancel_jobs(self, run_ids: Sequence[str], queue: Sequence[JobInfo]) -> None:
         """End all jobs in ``queue`` that are of these runs, with one call.
