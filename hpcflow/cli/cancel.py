@@ -51,13 +51,13 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _wish(session: Session, text: str) -> _Cancelled:
-    from hpcflow.launch.cancel import wish_to_cancel
+    from hpcflow.launch.cancel import request_cancel
 
     each = _Cancelled(text)
     try:
         each.run_dir = session.run_dir(text)
         each.run_id = each.run_dir.path.name
-        wish_to_cancel(each.run_dir, settings=session.settings, clock=session.clock)
+        request_cancel(each.run_dir, settings=session.settings, clock=session.clock)
     except HpcflowError as error:
         each.error = error
     return each

@@ -40,17 +40,17 @@ from hpcflow.storage.unread import mark_unread
 def cancel(
     run_dir: RunDir, *, settings: Settings, scheduler: Scheduler, clock: Clock
 ) -> str | None:
-    """Stop a run for good; returns the id of the job that was cancelled, if one was alive.
+    """Cancel a run; return the id of the job that was cancelled, if one was pending or running.
 
     Raises:
-        StorageError: the wish could not be written.
-        SchedulerError: Slurm could not be asked. The wish stands; say it again later.
+        StorageError: the request could not be written.
+        SchedulerError: Slurm did not answer. The request is recorded; call this again later.
     """
-    wish_to_cancel(run_dir, settings=settings, clock=clock)
+    request_cancel(run_dir, settings=settings, clock=clock)
     return end_jobs(run_dir, scheduler=scheduler, clock=clock)
 
 
-def wish_to_cancel(
+def request_cancel(
     run_dir: RunDir,
     *,
     settings: Settings,
@@ -58,14 +58,14 @@ def wish_to_cancel(
     why: str | None = None,
     prune: bool = False,
 ) -> None:
-    """Write down, durably and before Slurm is even looked for, that the run shall stop for good.
+    """Record durably, before Slurm is asked, that the run is cancelled.
 
-    A job of this run that starts later, because its submission was in doubt, sees it and leaves at
-    once; whoever looks at the run ends a job that is found. Of a run whose directory is gone the
-    home keeps it, for when it is restored.
+    A job of this run that starts later, because its submission was in doubt, reads the request and
+    exits at once. If the run directory is missing, the home stores the request until the run is
+    restored.
 
     Args:
-        why: for the journal.
+        why: the reason, for the journal.
         prune: tell the program to save nothing more; see ``hpcflow/runtime/notice.py``.
 
     Raises:
@@ -97,7 +97,7 @@ def wish_to_cancel(
 def end_jobs(
     run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, cluster: str | None = None
 ) -> str | None:
-    """End whatever job of a run is alive; returns the id of one of them.
+    """Cancel all jobs of a run that are pending or running; return the id of one of them.
 
     If the run directory is missing, only the queue knows the jobs. The jobs are cancelled even if
     the journal cannot be written; that error is raised afterwards.
@@ -106,10 +106,10 @@ def end_jobs(
         cluster: where its last job was sent to, as the ledger knows it.
 
     Raises:
-        SchedulerError: Slurm could not be asked, or this is another cluster than the run's; or a
-            submission is still in doubt.
-        StorageError: the run's files cannot be read, or written. As with a doubt, the jobs of the
-            run that the queue shows are ended, and ``details["job_id"]`` is one of them.
+        SchedulerError: Slurm did not answer, the run is on another cluster, or a submission is
+            still in doubt.
+        StorageError: the run's files cannot be read or written. In this case, and if a submission
+            is in doubt, the jobs that the queue shows are cancelled; ``details["job_id"]`` is one.
     """
     records: list[JournalRecord] = []
     failed: HpcflowError | None = None
@@ -211,5 +211,5 @@ def _require_cluster(run_dir: RunDir, scheduler: Scheduler, cluster: str | None)
     if here and cluster and here.lower() != cluster.lower():
         raise SchedulerUnavailable(
             f"its job is on cluster {cluster}, and this is {here}",
-            next_action=f"say it there: hpcflow cancel {run_dir.path.name}",
+            next_action=f"run it there: hpcflow cancel {run_dir.path.name}",
         )

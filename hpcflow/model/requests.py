@@ -9,8 +9,8 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Released
 
 def is_cancelled(records: Iterable[JournalRecord]) -> bool:
     """Return whether the last request cancels the run."""
-    wishes = [each for each in records if isinstance(each, (CancelRequested, Resumed))]
-    return bool(wishes) and isinstance(wishes[-1], CancelRequested)
+    requests = [each for each in records if isinstance(each, (CancelRequested, Resumed))]
+    return bool(requests) and isinstance(requests[-1], CancelRequested)
 
 
 def cancel_signal(records: Iterable[JournalRecord]) -> str:
@@ -21,11 +21,11 @@ def cancel_signal(records: Iterable[JournalRecord]) -> str:
 
 def is_held(records: Iterable[JournalRecord]) -> bool:
     """Return whether the last request holds the run."""
-    wishes = [each for each in records if isinstance(each, (Held, Released, Resumed))]
-    return bool(wishes) and isinstance(wishes[-1], Held)
+    requests = [each for each in records if isinstance(each, (Held, Released, Resumed))]
+    return bool(requests) and isinstance(requests[-1], Held)
 
 
 def is_stopped(records: Iterable[JournalRecord]) -> bool:
-    """Whether nothing is to be sent, by the last wish of each kind."""
+    """Return whether the last requests cancel or hold the run."""
     said = list(records)
     return is_cancelled(said) or is_held(said)

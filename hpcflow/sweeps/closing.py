@@ -25,13 +25,13 @@ def close(this: Round) -> None:
         alive = [run_id for run_id in trial.all_runs if not this.is_at_rest(run_id)]
         if not alive:
             this.write(_closed(this, trial))
-        wish_end(this, trial, alive)
+        request_end(this, trial, alive)
         to_end += alive
     if to_end:
         _cancel(this, to_end)
 
 
-def wish_end(this: Round, trial: Trial, run_ids: Iterable[str] | None = None) -> None:
+def request_end(this: Round, trial: Trial, run_ids: Iterable[str] | None = None) -> None:
     """Say it of the runs of a trial that counts already.
 
     Args:
@@ -45,7 +45,7 @@ def _wish_end(this: Round, trial: Trial, run_id: str) -> None:
     assert trial.told is not None
     why = f"trial {trial.number} of its sweep: {trial.told.outcome}, {trial.told.why}"
     try:
-        this.runs.wish_end(run_id, why=why, prune=trial.state is TrialState.PRUNED)
+        this.runs.request_end(run_id, why=why, prune=trial.state is TrialState.PRUNED)
     except StorageError as error:
         this.report.problems.append(f"{run_id}: {error.message}")
 

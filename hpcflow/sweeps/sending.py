@@ -12,7 +12,7 @@ from hpcflow.errors import (
     SubmissionRefused,
     next_step,
 )
-from hpcflow.sweeps.closing import wish_end
+from hpcflow.sweeps.closing import request_end
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
 
@@ -37,7 +37,7 @@ def _without_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
     for trial in waiting:
         if trial not in begun:
             this.tell(trial, "failed", why=why, stopped=True)
-            wish_end(this, trial)
+            request_end(this, trial)
     return begun
 
 

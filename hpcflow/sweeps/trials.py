@@ -14,7 +14,7 @@ from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
 from hpcflow.errors import BudgetError, InputError, SpecError, StorageError, SubmissionDelayed
 from hpcflow.launch import submission
-from hpcflow.launch.cancel import wish_to_cancel
+from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
@@ -289,14 +289,14 @@ class TrialRuns:
             )
             return attempt.send(scheduler=self._scheduler, clock=self._clock, lock=lock)
 
-    def wish_end(self, run_id: str, *, why: str, prune: bool = False) -> None:
-        """Say that a run shall end for good. A job of it that starts later leaves at once.
+    def request_end(self, run_id: str, *, why: str, prune: bool = False) -> None:
+        """Cancel a run. A job of it that starts later exits at once.
 
         Args:
-            prune: its program is to save nothing more.
+            prune: tell its program to save nothing more.
 
         Raises:
-            StorageError: it could not be written.
+            StorageError: the request could not be written.
         """
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
@@ -304,7 +304,7 @@ class TrialRuns:
         run_dir = run_dir_of(home, run_id)
         if is_gone(run_dir) or (run_dir.cancel.exists() and is_cancelled(journal.read(run_dir))):
             return
-        wish_to_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
+        request_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 
     def cancel_jobs(self, run_ids: Sequence[str], queue: Sequence[JobInfo]) -> None:
         """End all jobs in ``queue`` that are of these runs, with one call.

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hpcflow.errors import HpcflowError
-from hpcflow.launch.cancel import cancel, end_jobs, wish_to_cancel
+from hpcflow.launch.cancel import cancel, end_jobs, request_cancel
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
@@ -78,7 +78,7 @@ class Desk:
         """As the command does it: jobs are ended also where the wish cannot be written."""
         failed: HpcflowError | None = None
         try:
-            wish_to_cancel(run_dir, settings=self.settings, clock=self.clock)
+            request_cancel(run_dir, settings=self.settings, clock=self.clock)
         except HpcflowError as error:
             failed = error
         job_id = None

@@ -192,7 +192,7 @@ def test_nothing_is_sent_from_another_clusters_login_node(desk: Desk) -> None:
         desk.resume(run_dir)
     with pytest.raises(SchedulerUnavailable, match="is on cluster devcluster") as caught:
         desk.cancel(run_dir)
-    assert "say it there" in str(caught.value)
+    assert "run it there" in str(caught.value)
     desk.slurm = here
     assert desk.alive() == [launched.job_id]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import SchedulerError, SubmissionDelayed, SubmissionRefused
-from hpcflow.launch.cancel import wish_to_cancel
+from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Held, Released
 from hpcflow.outlook.unsent import Unsent, explain_unsent
@@ -56,7 +56,7 @@ def test_a_run_that_runs_says_since_when_and_where(desk: Watched) -> None:
 def test_a_cancel_that_was_killed_before_the_job_ended_is_told(desk: Watched) -> None:
     launched = desk.launch()
     run_dir = RunDir(launched.run_dir)
-    wish_to_cancel(run_dir, settings=desk.settings, clock=desk.clock)
+    request_cancel(run_dir, settings=desk.settings, clock=desk.clock)
     desk.look()
     told = why(desk, launched.run_id)
     assert told.words == f"cancelled, but its job {launched.job_id} has not ended yet"

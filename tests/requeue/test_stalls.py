@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.launch.cancel import wish_to_cancel
+from hpcflow.launch.cancel import request_cancel
 from hpcflow.model.state import Cause, RunState
 from hpcflow.requeue.stalls import NOTICE_WORD
 from hpcflow.storage.layout import RunDir
@@ -329,7 +329,7 @@ def test_who_is_to_be_cancelled_gets_no_notice(desk: Training) -> None:
     """hpcflow cancel was said while Slurm did not answer; its job runs on."""
     launched = desk.launch()
     desk.trains(launched, 1)
-    wish_to_cancel(RunDir(launched.run_dir), settings=desk.settings, clock=desk.clock)
+    request_cancel(RunDir(launched.run_dir), settings=desk.settings, clock=desk.clock)
     assert desk.waits(40) == []
 
 
