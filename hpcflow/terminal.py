@@ -62,6 +62,9 @@ class Styled:
     dim: bool | None = None
 
 
+#: Only these characters can be unsafe. Megabytes of JSON have none of them.
+_MAYBE_UNSAFE: Final = re.compile("[^\n -~]")
+
 #: The parts of a line.
 Line: TypeAlias = Sequence[str | Styled]
 
@@ -115,10 +118,7 @@ def echo_json(value: object, *, indent: int | None = None) -> None:
 
 def escaped(text: str) -> str:
     """Write each unsafe character of JSON or YAML as ``\\uXXXX``."""
-    if text.isascii() and text.isprintable():
-        return text
-    shown = (char if char == "\n" or safe(char) == char else _escape(char) for char in text)
-    return "".join(shown)
+    return _MAYBE_UNSAFE.sub(lambda char: _escape(char[0]), text)
 
 
 def ask(question: str) -> bool:
@@ -266,6 +266,8 @@ def _encodable(text: str, stream: Any) -> str:
 
 
 def _escape(char: str) -> str:
+    if safe(char) == char:
+        return char
     number = ord(char)
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 

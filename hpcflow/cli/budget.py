@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -227,7 +228,7 @@ def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> N
             home=session.settings.home,
             user=session.settings.user,
             folders=[folder],
-            find_site=session.site,
+            find_site=cache(session.site),
             clock=session.clock,
             scope=scope,
         )

@@ -61,7 +61,7 @@ def reconcile(
     Args:
         user: the caller.
         folders: where the budgets are.
-        find_site: site name -> site, for its prices.
+        find_site: site name -> site, for its prices; called for each run.
         scope: this budget, too, whatever the ledger says.
 
     Returns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,7 @@ def refresh(
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
     said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
+    find_site = cache(find_site)  # each file is read once, and not for each of many runs
     said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
     said += _reconcile(ledger, home, user, find_site, clock)
     return list(dict.fromkeys(said))

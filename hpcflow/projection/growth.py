@@ -48,8 +48,11 @@ def grown(
 
 
 def _is_read(folder: str, far: HowFar) -> bool:
-    names = [JOURNAL, MIRROR, *map(events_of, far.attempts)]
+    offset_of = far.offsets.get
     try:
-        return all((size_of(f"{folder}/{name}") or 0) == far.offsets.get(name, 0) for name in names)
+        for name in (JOURNAL, MIRROR, *map(events_of, far.attempts)):
+            if (size_of(f"{folder}/{name}") or 0) != offset_of(name, 0):
+                return False
     except StorageError:
         return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -97,9 +97,10 @@ def catch_up_home(
     mine = set(run_ids(home))
     marked = unread_runs(home)
     known = ledger.run_ids(user=user)
-    taken = _taken(ledger, home, mine - known, user) if user is not None else []
-    if taken:
+    owners = ledger.owners(mine - known) if user is not None else {}
+    if taken := _taken(home, owners, user):
         rebuild(ledger, taken)
+    known.update(owners)
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
     invalid_links: list[str] = []
@@ -121,10 +122,9 @@ def catch_up_home(
     return summary
 
 
-def _taken(ledger: Ledger, home: Home, ids: Set[str], user: str) -> list[RunDir]:
-    """Those of these runs that the ledger has as another user's, and their files as this user's:
-    somebody has written into a ledger that several share, and nothing would be sent for them."""
-    owners = ledger.owners(ids) if ids else {}
+def _taken(home: Home, owners: Mapping[str, str], user: str | None) -> list[RunDir]:
+    """The runs that are another user's in the ledger and this user's by their own files: somebody
+    has written into a ledger that several share, and nothing would be sent for them."""
     found = []
     for run_dir in linked(home, sorted(owners)):
         with suppress(OSError, ValueError):

@@ -67,8 +67,8 @@ def link_of(home: Home, run_id: str) -> str:
         OSError: there is no link; an :class:`InvalidRunLinkError` if it leads elsewhere.
     """
     link = os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
-    is_place = link.startswith("/") and link.endswith(f"/{run_id}")
-    if not is_place or link.count("/") < _LEAST_SLASHES:
+    parts = link.rsplit("/", _LEAST_SLASHES)
+    if parts[-1] != run_id or len(parts) <= _LEAST_SLASHES or link[0] != "/":
         reason = f"its link in {home.runs} leads to {link!r}, which is not its run directory"
         raise InvalidRunLinkError(errno.EINVAL, reason, str(home.runs / run_id))
     return link

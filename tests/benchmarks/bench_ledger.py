@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pwd
 import shutil
 import sqlite3
 import sys
@@ -117,6 +118,7 @@ def make_completed(root: Path, number: int, events: int) -> RunDir:
     """A run that completed: files as they would be, written without fsync."""
     created_at = CREATED_AT + timedelta(seconds=number)
     run = make_run(root / "scratch", name=f"run{number % 100}", at=created_at)
+    run = run.model_copy(update={"user": pwd.getpwuid(os.getuid()).pw_name})
     run_dir = RunDir(Path(run.run_dir))
     attempt = run_dir.attempt(1)
     attempt.path.mkdir(parents=True)
