@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
-from hpcflow.terminal import echo, safe
+from hpcflow.terminal import echo, echo_lines, safe
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,24 @@ def print_columns(names: Sequence[str], numbers: Sequence[str], rows: Sequence[R
         return len(text) if text.isascii() else cell_len(text)
 
     everything = [
-        Row([*map(safe, row.names)], [*map(safe, row.numbers)], is_bold=row.is_bold)
+        Row([*map(safe, row.names)], row.numbers, is_bold=row.is_bold)
         for row in (Row(names, numbers, is_bold=True), *rows)
     ]
     columns = zip(*([*row.names, *row.numbers] for row in everything), strict=True)
     widths = [max(map(width, column)) for column in columns]
-    for row in everything:
+
+    def line(row: Row) -> str:
         cells = [
             text + " " * (wide - width(text)) if index < len(names) else text.rjust(wide)
             for index, (text, wide) in enumerate(
                 zip([*row.names, *row.numbers], widths, strict=True)
             )
         ]
-        line = "  ".join(cells).rstrip()
-        echo(line, bold=row.is_bold or None)
+        return "  ".join(cells).rstrip()
+
+    for is_bold, alike in groupby(everything, key=attrgetter("is_bold")):
+        if is_bold:
+            for row in alike:
+                echo(line(row), bold=True)
+        else:
+            echo_lines("\n".join(map(line, alike)))
