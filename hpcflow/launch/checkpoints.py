@@ -418,6 +418,6 @@ def _hidden(folder: Path, run_id: str, *, is_live: bool) -> list[Hidden]:
 def _is_of(path: Path, run_id: str) -> bool:
     """Whether it was a checkpoint of this run, before it was set aside."""
     try:
-        return not path.is_symlink() and read_manifest(path).get("run_id") == run_id
+        return read_manifest(path).get("run_id") == run_id
     except CheckpointError:
         return False

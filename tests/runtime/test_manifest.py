@@ -93,3 +93,11 @@ def test_where_no_more_threads_can_be_had_one_reads_all(
         file.write(b"x")
     with pytest.raises(CheckpointError, match="c is not what was written"):
         verify(made.path)
+
+
+def test_a_link_in_the_place_of_a_checkpoint_leads_to_no_manifest(manifest: Path) -> None:
+    link = manifest.parent.with_name("000000500")
+    link.symlink_to(manifest.parent)
+    for read in (read_manifest, verify):
+        with pytest.raises(CheckpointError, match="it is a link"):
+            read(link)
