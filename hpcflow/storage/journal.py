@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.storage.files import append_line_durably, read_lines, storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.runs import is_gone, require_no_link
 
 
 class Journal(NamedTuple):
@@ -77,8 +77,9 @@ def _require_run(run_dir: RunDir) -> None:
     """Begin no journal where there is no run: with it, what was deleted would look like one.
 
     Raises:
-        StorageError: the run directory is gone.
+        StorageError: the run directory is gone, or there is a link in its place.
     """
+    require_no_link(run_dir)
     if is_gone(run_dir):
         error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(run_dir.journal))
         raise storage_error("append to", run_dir.journal, error)

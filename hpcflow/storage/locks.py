@@ -26,6 +26,7 @@ from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.storage.files import FILE_MODE, require_safe, storage_error
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import require_no_link
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _POLL_S = 0.05
@@ -60,8 +61,10 @@ def submit_lock(
 
     Raises:
         StorageError: somebody else is submitting this run (``retryable``, unless the lock must be
-            free), or the lock file cannot be opened.
+            free), or the lock file cannot be opened, or there is a link in the place of the run
+            directory.
     """
+    require_no_link(run_dir)
     fd = _open(run_dir.submit_lock)
     try:
         held = partial(_stuck if must_be_free else _contended, run_dir)

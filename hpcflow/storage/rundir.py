@@ -190,13 +190,14 @@ def read_run(run_dir: RunDir) -> Run:
     """What was frozen into ``run.json``.
 
     Raises:
-        StorageError: it is gone, damaged, of another run, or was written by a newer hpcflow.
+        StorageError: it is gone, behind a link, damaged, of another run, or was written by a newer
+            hpcflow.
     """
     path = run_dir.run_json
+    require_no_link(run_dir)
     try:
         data = read_file(path, MAX_JSON_BYTES)
     except FileNotFoundError:
-        require_no_link(run_dir)
         raise StorageError(
             f"{path} is gone",
             next_action="scratch may have been purged; the ledger still has what it knew: "

@@ -12,6 +12,8 @@ from hpcflow.model.journal import Intended, Observed, Refused
 from hpcflow.model.state import AttemptState
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
 from tests.storage.runs import CREATED_AT
 
 INTENDED = Intended(at=CREATED_AT, attempt=1, job_name="hpcflow:x:1", scheduler="slurm")
@@ -50,6 +52,22 @@ def test_where_a_run_was_deleted_no_journal_is_begun(run_dir: RunDir) -> None:
     with pytest.raises(StorageError, match=r"append to .*/journal.jsonl: No such file"):
         journal.append(run_dir, INTENDED)
     assert not run_dir.journal.exists()
+
+
+def test_nothing_is_written_through_a_link_in_the_place_of_a_run_directory(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    RunDir(elsewhere).run_json.touch()
+    run_dir = RunDir(tmp_path / "run")
+    run_dir.path.symlink_to(elsewhere)
+    for act in (
+        lambda: journal.append(run_dir, INTENDED),
+        lambda: submit_lock(run_dir, wait_s=0).__enter__(),
+        lambda: read_run(run_dir),
+    ):
+        with pytest.raises(StorageError, match=f"is a link to {elsewhere}"):
+            act()
+    assert [each.name for each in elsewhere.iterdir()] == ["run.json"]
 
 
 def test_torn_foreign_and_unknown_lines_are_skipped_and_counted(run_dir: RunDir) -> None:
