@@ -19,10 +19,15 @@ def cancel_signal(records: Iterable[JournalRecord]) -> str:
     return f"{signals[-1]}\n" if signals and signals[-1] else ""
 
 
+def active_hold(records: Iterable[JournalRecord]) -> Held | None:
+    """Return the hold that is still in force; None without one."""
+    requests = [each for each in records if isinstance(each, (Held, Released, Resumed))]
+    return requests[-1] if requests and isinstance(requests[-1], Held) else None
+
+
 def is_held(records: Iterable[JournalRecord]) -> bool:
     """Return whether the last request holds the run."""
-    requests = [each for each in records if isinstance(each, (Held, Released, Resumed))]
-    return bool(requests) and isinstance(requests[-1], Held)
+    return active_hold(records) is not None
 
 
 def is_stopped(records: Iterable[JournalRecord]) -> bool:

@@ -30,6 +30,7 @@ from hpcflow.model.journal import (
     Withdrawn,
     parse_record_or_none,
 )
+from hpcflow.model.requests import is_stopped
 from hpcflow.model.state import Cause, cause_of_end
 
 #: What the ledger keeps of an attempt's records, in the order in which they come.
@@ -77,21 +78,21 @@ def records_of(data: bytes) -> list[JournalRecord]:
 def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[JournalRecord]:
     """What the ledger has read of the journal that was lost, and ``records`` do not say.
 
-    Each attempt keeps its number, and so no job name is used twice; a wish that was said last
+    Each attempt keeps its number, and so no job name is used twice; the request that came last
     counts. What a lost journal said of standbys is not kept: such a job is found by its name.
     """
     lost: list[JournalRecord] = []
     for row in sorted(known.attempts, key=lambda row: row.attempt):
         lost += _lost_of(row, [each for each in records if _number(each) == row.attempt])
-    wishes, latest = known.run.journal, _latest(records)
+    journal, latest = known.run.journal, _latest(records)
     for key, kind in (
         ("cancel_requested_at", CancelRequested),
         ("resumed_at", Resumed),
         ("held_at", Held),
     ):
-        if key in wishes and (latest is None or from_text(wishes[key]) > latest):
-            lost.append(kind(at=from_text(wishes[key]), by=known.run.user_name))
-    decided = parsed({**wishes["decided"]}) if "decided" in wishes else None
+        if key in journal and (latest is None or from_text(journal[key]) > latest):
+            lost.append(kind(at=from_text(journal[key]), by=known.run.user_name))
+    decided = parsed(journal["decided"]) if "decided" in journal else None
     if decided is not None and (latest is None or decided.at > latest):
         lost.append(decided)
     return sorted(lost, key=lambda record: record.at)
@@ -174,31 +175,10 @@ def is_at_rest(records: Sequence[JournalRecord]) -> bool:
         return True
     if last.is_live or last.is_open:
         return False
-    said = [
-        each
-        for each in records
-        if isinstance(each, (CancelRequested, Decided, Held, Resumed, Released))
-    ]
-    if said and isinstance(said[-1], Decided):
-        return said[-1].action in ("stop", "cancel")
-    return bool(said) and isinstance(said[-1], (CancelRequested, Held))
-
-
-def needs_resume(records: Iterable[JournalRecord]) -> bool:
-    """Return whether the last request is a cancel or a hold. Other records of the journal are
-    untrusted: another user may have written them."""
-    wishes = [
-        each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
-    ]
-    return bool(wishes) and isinstance(wishes[-1], (CancelRequested, Held))
-
-
-def is_held_by_restore(records: Iterable[JournalRecord]) -> bool:
-    """Whether the last wish is a restore's: a person shall see what the run executes."""
-    wishes = [
-        each for each in records if isinstance(each, (CancelRequested, Held, Resumed, Released))
-    ]
-    return bool(wishes) and isinstance(wishes[-1], Held) and wishes[-1].why is not None
+    if is_stopped(records):
+        return True
+    said = [each for each in records if isinstance(each, (Decided, Resumed, Released))]
+    return bool(said) and isinstance(said[-1], Decided) and said[-1].action in ("stop", "cancel")
 
 
 def last_job(records: Iterable[JournalRecord]) -> int:

@@ -328,7 +328,7 @@ class _Restoring:
             ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
-        if not journals.needs_resume([*records, *new]):
+        if not requests.is_stopped([*records, *new]):
             why = "what it executes comes from a store"
             new.append(Held(at=now, by=self._settings.user, why=why))
         return new
@@ -348,10 +348,10 @@ class _Restoring:
                 return []
             why = "it was stopped here, and the store says that it goes on"
         else:
-            self._outcome.is_unknown = (
-                not is_here or is_told or journals.is_held_by_restore(records)
-            )
-            if (is_here and not is_told) or journals.needs_resume(records):
+            hold = requests.active_hold(records)
+            is_ours = hold is not None and hold.why is not None
+            self._outcome.is_unknown = not is_here or is_told or is_ours
+            if (is_here and not is_told) or requests.is_stopped(records):
                 return []
             why = "what it executes comes from the store, and nobody here has seen it"
         return [Held(at=self._clock.now(), by=self._settings.user, why=why)]

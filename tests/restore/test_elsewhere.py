@@ -12,7 +12,7 @@ import pytest
 from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import Accounted, Ended, Held, Restored, Submitted, Withdrawn
+from hpcflow.model.journal import Accounted, Decided, Ended, Held, Restored, Submitted, Withdrawn
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
 from hpcflow.restore.request import Changes, endpoint_of, of_elsewhere
@@ -205,6 +205,10 @@ def test_what_is_at_rest_is_taken_at_once(owner: Owner, other: Owner, how: str) 
     run_dir = owner.trained(100, end="COMPLETED" if how == "completed" else "PREEMPTED")
     if how == "held":
         owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+        decided = Decided(  # by its daemon
+            at=owner.clock.now(), after=1, action="wait", rule="held", why="hpcflow hold was said"
+        )
+        owner.say(run_dir.path, decided)
     if how == "cancelled":
         owner.cancel(run_dir)
     mirror(run_dir, owner.remote)
