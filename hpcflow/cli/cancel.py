@@ -36,8 +36,8 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     Each is handled by itself, whatever happens to the others.
     """
     session = Session()
-    # All wishes first: they outlive a scheduler that cannot be reached.
-    found = {each.run_id: each for each in [_wish(session, text) for text in runs]}
+    # All requests first: they outlive a scheduler that cannot be reached.
+    found = {each.run_id: each for each in [_request(session, text) for text in runs]}
     for each in found.values():
         _end(session, each)
         if not as_json:
@@ -50,7 +50,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     return _exit_code(list(found.values()))
 
 
-def _wish(session: Session, text: str) -> _Cancelled:
+def _request(session: Session, text: str) -> _Cancelled:
     from hpcflow.launch.cancel import request_cancel
 
     each = _Cancelled(text)
@@ -64,7 +64,7 @@ def _wish(session: Session, text: str) -> _Cancelled:
 
 
 def _end(session: Session, each: _Cancelled) -> None:
-    """End the jobs of the run; also where the wish could not be written."""
+    """End the jobs of the run; also where the request could not be written."""
     from hpcflow.launch.cancel import end_jobs
 
     if each.run_dir is None:

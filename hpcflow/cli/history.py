@@ -47,7 +47,7 @@ def command(run: str, as_json: bool) -> int:
     All times are UTC. With --json, "attempts" has the attempts, and "entries" what was said in or
     after them, in the order of the journal: each with its time ("at"), "attempt" (0 before the
     first job) and "kind"; decisions and stalls with "action", "rule" and "why", a wait also with
-    "not_before"; what somebody wished (held, released, resumed, cancel_requested) with "by".
+    "not_before"; requests (held, released, resumed, cancel_requested) with "by".
     """
     from hpcflow.errors import StorageError
     from hpcflow.requeue.history import history

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hpcflow.cli.arguments import json_option, runs_argument
-from hpcflow.cli.wishes import write_wishes
+from hpcflow.cli.hold_release import append_requests
 
 
 @click.command("hold", short_help="Keep runs from being sent again.")
@@ -18,4 +18,4 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     """
     from hpcflow.model.journal import Held
 
-    return write_wishes(runs, Held, "held", as_json=as_json)
+    return append_requests(runs, Held, "held", as_json=as_json)

@@ -18,7 +18,7 @@ from hpcflow.sites.placement import Placement
 
 #: The work of a run whose time limit nobody knows.
 _WORK_MIN: Final = 24 * 60
-#: Before anything was observed, an end that nobody wished is expected once in so many seconds: in
+#: Before anything was observed, an unplanned end is expected once in so many seconds: in
 #: a partition whose jobs give way, and in one whose jobs do not.
 _PREEMPTIBLE_S: Final = 24 * 3600.0
 _SAFE_S: Final = 30 * 24 * 3600.0

@@ -1,4 +1,4 @@
-"""How long an attempt runs in a partition before something ends it that nobody wished.
+"""How long an attempt runs in a partition before an unplanned end.
 
 For ``checkpoint.interval: auto``. What the ledger has observed is joined with what is expected
 before anything was: a gamma distribution of the rate, worth one end in a day. With little to go by

@@ -1,4 +1,4 @@
-"""Sending a run again because a rule said so: nobody is asked, and nobody's wish is changed."""
+"""Resubmit a run because a rule says so; no request changes."""
 
 from __future__ import annotations
 

@@ -170,13 +170,13 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
         row: from :func:`run_row`, or an older state of the same row.
         attempts: all attempts, by number.
     """
-    wishes = fold.journal
+    journal = fold.journal
     executed = [attempt for attempt in attempts if attempt.state != AttemptState.WITHDRAWN.value]
-    state = _run_state(attempts, executed, wishes)
+    state = _run_state(attempts, executed, journal)
     row.state = state.value
     row.cause = executed[-1].cause if executed else None
     row.started_at = next((a.started_at for a in attempts if a.started_at), None)
-    row.completed_at = _completed_at(state, executed, wishes)
+    row.completed_at = _completed_at(state, executed, journal)
     row.attempts = len(attempts)
     row.job_id = next((a.job_id for a in reversed(attempts) if a.job_id), None)
     derive_progress(row, attempts)
@@ -185,9 +185,9 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
     )
     row.save_error = _save_error(attempts)
     _derive_cost(row, attempts)
-    row.next_action, row.next_at = _next(wishes, state, executed)
-    row.journal = wishes
-    row.journal_at = _moment(wishes.get("at"))
+    row.next_action, row.next_at = _next(journal, state, executed)
+    row.journal = journal
+    row.journal_at = _moment(journal.get("at"))
 
 
 def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
@@ -219,55 +219,55 @@ def _attempt_state(journal: dict[str, Any], report: dict[str, Any]) -> AttemptSt
 
 
 def _run_state(
-    attempts: list[AttemptRow], executed: list[AttemptRow], wishes: dict[str, Any]
+    attempts: list[AttemptRow], executed: list[AttemptRow], journal: dict[str, Any]
 ) -> RunState:
     last = attempts[-1] if attempts else None
     if last is not None and (live := _LIVE.get(AttemptState(last.state))):
         return live
-    # Nothing is under way: what the last end means, unless somebody wishes otherwise.
+    # Nothing is under way: what the last end means, unless a request says otherwise.
     after = RunState.WAITING if executed else RunState.CREATED
     if last is not None and last.cause is not None:
         after = run_state_after(Cause(last.cause))
-    after = _decided_state(wishes, executed, after)
-    if "cancel_requested_at" in wishes and after is not RunState.COMPLETED:
+    after = _decided_state(journal, executed, after)
+    if "cancel_requested_at" in journal and after is not RunState.COMPLETED:
         return RunState.CANCELLED
-    if "resumed_at" in wishes and after.is_final and after is not RunState.COMPLETED:
+    if "resumed_at" in journal and after.is_final and after is not RunState.COMPLETED:
         return RunState.WAITING
     return after
 
 
-def _decided_state(wishes: dict[str, Any], executed: list[AttemptRow], after: RunState) -> RunState:
+def _decided_state(journal: dict[str, Any], executed: list[AttemptRow], after: RunState) -> RunState:
     """What a run is by the daemon's decision, where that has a say."""
-    decided = _decision(wishes, executed)
+    decided = _decision(journal, executed)
     if decided is None or after in (RunState.COMPLETED, RunState.CANCELLED):
         return after
     return RunState.FAILED if decided["action"] == "stop" else RunState.WAITING
 
 
-def _decision(wishes: dict[str, Any], executed: list[AttemptRow]) -> dict[str, Any] | None:
+def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, Any] | None:
     """What the requeue daemon has said since the last attempt ended; None if nothing."""
-    decided: dict[str, Any] | None = wishes.get("decided")
+    decided: dict[str, Any] | None = journal.get("decided")
     is_news = decided and decided["after"] == (executed[-1].attempt if executed else 0)
     return decided if is_news else None
 
 
 def _next(
-    wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]
+    journal: dict[str, Any], state: RunState, executed: list[AttemptRow]
 ) -> tuple[str | None, datetime | None]:
     """What is to come of a run that waits, and not before when."""
-    if _is_standby_due(wishes, state, executed):
+    if _is_standby_due(journal, state, executed):
         return STANDBY_DUE, None
-    if "cancel_requested_at" in wishes and state in _LIVE.values():
+    if "cancel_requested_at" in journal and state in _LIVE.values():
         return CANCEL_DUE, None
-    if "held_at" in wishes and not state.is_final:
+    if "held_at" in journal and not state.is_final:
         return "held", None
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):
         return f"{stall['action']}: stalled", None
     if state is RunState.RUNNING and executed and "overspent" in executed[-1].journal:
         return _text(f"notice: {executed[-1].journal['overspent']['why']}"), None
     if state in _LIVE.values() and executed:
-        return _next_of_live(wishes, executed[-1])
-    decided = _decision(wishes, executed)
+        return _next_of_live(journal, executed[-1])
+    decided = _decision(journal, executed)
     if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
         return None, None
     # Of a budget people want to know which.
@@ -275,20 +275,20 @@ def _next(
     return _text(f"{decided['action']}: {said}"), _moment(decided.get("not_before"))
 
 
-def _is_standby_due(wishes: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:
+def _is_standby_due(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:
     """Whether something is to be done about a standby: what it waits for is over, or unwanted."""
-    standby = wishes.get("standby", {})
+    standby = journal.get("standby", {})
     if not standby or "void_at" in standby:
         return False
     if standby.get("is_given_up"):
         return True
     waits = state in _LIVE.values() and executed and executed[-1].attempt < standby["attempt"]
-    return "held_at" in wishes or "cancel_requested_at" in wishes or not waits
+    return "held_at" in journal or "cancel_requested_at" in journal or not waits
 
 
-def _next_of_live(wishes: dict[str, Any], last: AttemptRow) -> tuple[str | None, datetime | None]:
+def _next_of_live(journal: dict[str, Any], last: AttemptRow) -> tuple[str | None, datetime | None]:
     """What is to come of a run that is under way: only of a standby is anything known."""
-    standby = wishes.get("standby", {})
+    standby = journal.get("standby", {})
     if "job_id" in standby and "void_at" not in standby:
         return _text(f"{STANDBY_WAITS} {standby['job_id']} waits"), None
     is_wanted = last.journal.get("intended", {}).get("standby")
@@ -303,13 +303,13 @@ def _next_of_live(wishes: dict[str, Any], last: AttemptRow) -> tuple[str | None,
 
 
 def _completed_at(
-    state: RunState, executed: list[AttemptRow], wishes: dict[str, Any]
+    state: RunState, executed: list[AttemptRow], journal: dict[str, Any]
 ) -> datetime | None:
     if not state.is_final:
         return None
     end = executed[-1].ended_at if executed else None
-    wish = _moment(wishes.get("cancel_requested_at")) if state is RunState.CANCELLED else None
-    return max((moment for moment in (end, wish) if moment), default=None)
+    cancel = _moment(journal.get("cancel_requested_at")) if state is RunState.CANCELLED else None
+    return max((moment for moment in (end, cancel) if moment), default=None)
 
 
 def _save_error(attempts: list[AttemptRow]) -> str | None:

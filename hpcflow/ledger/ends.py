@@ -26,7 +26,7 @@ class End:
         nodes: all that the attempt had.
         reached: the last train step that is known; None for none.
         has_saved: whether it made a checkpoint.
-        counted_from: number of the run's first attempt after a person last wished it to go on.
+        counted_from: number of the run's first attempt after the last `resume` or `release`.
         user: whose run it is, as it says itself.
     """
 
@@ -45,7 +45,7 @@ class End:
 
 @dataclass(slots=True)
 class _EndRow:
-    """The columns of an end; ``wishes`` is the run's ``journal``."""
+    """The columns of an end; ``journal`` is the run's ``journal``."""
 
     site: str
     user_name: str
@@ -56,12 +56,12 @@ class _EndRow:
     nodes: list[str] = field(metadata=JSON)
     ended_at: datetime = field(metadata=TIME)
     report: dict[str, Any] = field(metadata=JSON)
-    wishes: dict[str, Any] = field(metadata=JSON)
+    journal: dict[str, Any] = field(metadata=JSON)
 
 
 _COLUMNS: Final = columns(_EndRow)
 #: What is the run's, and how it is called there.
-_OF_RUN: Final = {"site": "site", "user_name": "user_name", "wishes": "journal"}
+_OF_RUN: Final = {"site": "site", "user_name": "user_name", "journal": "journal"}
 
 
 def ends(
@@ -111,7 +111,7 @@ def _end(
     nodes: list[str],
     ended_at: datetime,
     report: dict[str, Any],
-    wishes: dict[str, Any],
+    journal: dict[str, Any],
 ) -> End:
     return End(
         site=site,
@@ -123,7 +123,7 @@ def _end(
         ended_at=ended_at,
         reached=_number(report.get("train_step", report.get("saved"))),
         has_saved="saved" in report,
-        counted_from=_number(wishes.get("counted_from")) or 1,
+        counted_from=_number(journal.get("counted_from")) or 1,
         user=user_name,
     )
 

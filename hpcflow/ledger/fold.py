@@ -72,7 +72,7 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
         number = said.get("attempt")
         if number is None:
             try:
-                _fold_wish(fold, said)
+                _fold_run(fold, said)
             except ValueError:
                 skipped += 1
         elif 1 <= number <= MAX_ATTEMPT:
@@ -91,7 +91,7 @@ def _parse_record(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _fold_wish(fold: RunFold, said: dict[str, Any]) -> None:
+def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
     journal, kind = fold.journal, said["record"]
     if kind == "cancel_requested":
         journal["cancel_requested_at"] = said["at"]

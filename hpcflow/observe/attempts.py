@@ -252,7 +252,7 @@ class _Watch:
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
         with self._apart(each.run_dir):
             if is_own_name(each.run_dir, each.intent) and is_cancelled(journal.read(each.run_dir)):
-                # The wish was there before the job was known. While it cannot be fulfilled the
+                # The request came before the job was known. While the job cannot be cancelled, the
                 # intent stays open, and so is looked at again.
                 self._cancel(own)
             settle(

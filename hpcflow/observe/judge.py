@@ -78,7 +78,7 @@ def judge(
         attempt: what is known so far; it has a job id and has not ended.
         job: what the queue or accounting says; None when both answered and neither knows it.
         cancel_requested: whether somebody wants the run to stop; then whatever is not completed
-            is cancelled, also a job that found the wish when it started, and one that TERM failed.
+            is cancelled, also a job that found the request when it started, and one that TERM failed.
         first_notice: the first signal that the job says it was told to leave by. Slurm calls a
             job that saves and leaves within the grace time of its preemption FAILED; the TERM that
             comes before any USR2 is how it can be known.

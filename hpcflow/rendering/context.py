@@ -70,7 +70,7 @@ class Job:
         notice_s: seconds that the program has to save once it is told to.
         resubmit_exit_codes: which mean "send me again".
         standby: what this job waits for, if it is a standby.
-        mtbf_s: mean time until something ends it that nobody wished; None where nobody asks.
+        mtbf_s: mean time to an unplanned end; None where nobody asks.
     """
 
     attempt: int

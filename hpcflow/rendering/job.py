@@ -39,7 +39,7 @@ def render_job(
         integrity: what the job checks before it uses its run directory.
         excluded: nodes to keep away from, beside those that the run names.
         standby: what the job is to wait for before it may start; None for nothing.
-        mtbf_s: mean time until something ends the job that nobody wished, for
+        mtbf_s: mean time to an unplanned end of the job, for
             ``checkpoint.interval: auto``.
         template_dirs: folders whose files go before the shipped templates of the same name.
         compiled: file with templates that were compiled before.

@@ -24,7 +24,7 @@ from hpcflow.storage.own_runs import OwnRuns
 #: What Slurm calls it when a job waits for a time.
 REASON: Final = "BeginTime"
 
-#: Slurm's own wait is 121 s from the restart. A begin time further away is somebody's wish.
+#: Slurm's own wait is 121 s from the restart. A user set a begin time that is further away.
 _BY_SLURM: Final = timedelta(minutes=5)
 #: Not worth a call.
 _SOON: Final = timedelta(seconds=2)

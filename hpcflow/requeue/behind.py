@@ -22,7 +22,7 @@ def nobody_sends(known: Known, now: datetime) -> bool:
 
 
 def is_behind(known: Known, run_dir: RunDir) -> bool:
-    """Whether the journal says more than the ledger has read: somebody has just wished something.
+    """Whether the journal has records that the ledger has not read, such as a new request.
 
     Raises:
         StorageError: it says less, so it is not the journal that the ledger has read; or it cannot

@@ -33,7 +33,7 @@ def facts_of(
         mem_max_mb: memory of a node of its partition; None if nobody knows it.
         is_purged, only_mirrored: as in :class:`Facts`.
     """
-    wishes = known.run.journal
+    journal = known.run.journal
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     attempts = [_attempt(row) for row in rows]
     if is_purged:  # nobody saw the end of what ran when it was purged
@@ -41,22 +41,22 @@ def facts_of(
             replace(each, ended_at=each.ended_at or known.run.journal_at) for each in attempts
         ]
     executed = [each.number for each in attempts if each.stage is not Stage.VOID]
-    decided = wishes.get("decided", {})
+    decided = journal.get("decided", {})
     is_decided = decided.get("after") == (executed[-1] if executed else 0)
     is_timed_out = is_decided and (decided["action"], decided["rule"]) in _TIMED_OUT
     return Facts(
         run_id=known.run.run_id,
         created_at=known.run.created_at,
         attempts=attempts,
-        counted_from=wishes.get("counted_from", 1),
+        counted_from=journal.get("counted_from", 1),
         is_trial=known.run.parent_sweep is not None,
-        is_held="held_at" in wishes,
-        is_cancelled="cancel_requested_at" in wishes,
+        is_held="held_at" in journal,
+        is_cancelled="cancel_requested_at" in journal,
         was_stopped=is_decided and decided["action"] == "stop",
-        is_attended=(is_decided and not is_timed_out) or "resumed_at" in wishes,
+        is_attended=(is_decided and not is_timed_out) or "resumed_at" in journal,
         timed_out_at=from_text(decided["at"]) if is_timed_out else None,
         put_off_at=_put_off_at(rows[-1]) if rows else None,
-        delayed_until=_delayed_until(rows[-1] if rows else None, wishes),
+        delayed_until=_delayed_until(rows[-1] if rows else None, journal),
         mem_max_mb=mem_max_mb,
         is_purged=is_purged,
         only_mirrored=only_mirrored,
@@ -111,10 +111,10 @@ def _put_off_at(last: AttemptRow) -> datetime | None:
     return from_text(journal["withdrawn"]["at"]) if "withdrawn" in journal else None
 
 
-def _delayed_until(last: AttemptRow | None, wishes: dict[str, Any]) -> datetime | None:
+def _delayed_until(last: AttemptRow | None, journal: dict[str, Any]) -> datetime | None:
     """When to try again what Slurm did not take; None where the last attempt was taken."""
     put_off_at = _put_off_at(last) if last is not None else None
     if put_off_at is None:
         return None
-    doublings = min(max(0, wishes.get("delays", 1) - 1), _MOST_DOUBLINGS)
+    doublings = min(max(0, journal.get("delays", 1) - 1), _MOST_DOUBLINGS)
     return put_off_at + timedelta(seconds=min(_DELAY_S * 2.0**doublings, _DELAY_MAX_S))

@@ -27,7 +27,7 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.state import Cause
 
-_WISHES: Final = (Held, Released, Resumed, CancelRequested)
+_REQUESTS: Final = (Held, Released, Resumed, CancelRequested)
 _NEVER_A_JOB: Final = (Refused, Withdrawn)
 
 
@@ -69,7 +69,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Entry:
-    """What was decided, wished or answered, and stands in the journal.
+    """A decision, a request or an answer in the journal.
 
     Attributes:
         attempt: in or after which attempt that was; 0 before the first job.
@@ -78,7 +78,7 @@ class Entry:
         action, rule: of a decision, or of what was done about a stall or a budget.
         why: the facts that it went by; of what the scheduler would not do, its reason.
         not_before: when what was decided is due.
-        by: whose wish it was.
+        by: the user who made the request.
     """
 
     at: datetime
@@ -131,7 +131,7 @@ def _entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
             yield Entry(at, record.attempt, kind, record.action, record.rule, record.why)
         elif isinstance(record, Overspent):
             yield Entry(at, record.attempt, kind, "notice", "over_budget", record.why)
-        elif isinstance(record, _WISHES):
+        elif isinstance(record, _REQUESTS):
             yield Entry(at, last, kind, by=record.by)
         elif isinstance(record, Changed):
             yield Entry(at, last, record.record, why=", ".join(record.overrides), by=record.by)

@@ -80,7 +80,7 @@ class Watched:
         has_begun: there was a progress event since its job started, or its log has grown.
         rhythm: that of the run: of this attempt and those before.
         log_gap_s: the longest that its log stood still and then grew; where that is watched.
-        stalls: how many attempts before ended as stalled, since a person last wished it to go on.
+        stalls: how many attempts before ended as stalled, since the last `resume` or `release`.
         is_leaving: its program has said that it was told to leave, by whomever.
         given: what was done about its silence.
         has_moved: whether there was a sign of progress since.

@@ -81,14 +81,14 @@ class Facts:
     Attributes:
         attempts: by number.
         counted_from: attempts with at least this number count against the budgets: the first one
-            after a person last wished the run to go on.
+            after the last `resume` or `release`.
         is_trial: a sweep says when it is sent for the first time.
         is_held: the last request holds the run.
         is_cancelled: the run was cancelled.
-        was_stopped: a rule has stopped it, and nobody has wished otherwise since.
+        was_stopped: a rule has stopped it, and no `resume` or `release` came since.
         is_attended: a daemon has decided about its last end before, or a person has since.
         timed_out_at: when a daemon first found that its time is up, by the clock alone, if nothing
-            was sent or wished for since.
+            was sent or requested since.
         put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.

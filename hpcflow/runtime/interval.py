@@ -44,7 +44,7 @@ def optimum_s(cost_s: float, mtbf_s: float) -> float:
 
     Args:
         cost_s: what one save costs the training.
-        mtbf_s: mean time between two ends that nobody wished.
+        mtbf_s: mean time between two unplanned ends.
     """
     if cost_s >= 2 * mtbf_s:
         return mtbf_s

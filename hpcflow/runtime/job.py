@@ -42,8 +42,8 @@ class Job:
             found whole when it began.
         tensorboard_dir: where TensorBoard files go.
         interval_s: save when so many seconds have passed; None for never by time, or ``auto``.
-        mtbf_s: mean time until something ends the job that nobody wished, where the interval is to
-            follow from that; None where it is given.
+        mtbf_s: mean time to an unplanned end of the job, where the interval is to follow from that;
+            None where it is given.
         every_train_steps: save after every so many train steps; None for never by count.
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.

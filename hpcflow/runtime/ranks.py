@@ -26,8 +26,8 @@ class Ranks(Protocol):
     rank: int
     world_size: int
 
-    def agree(self, wish: int) -> int:
-        """Contribute ``wish``; returns what all agreed on, with many ranks one call later."""
+    def agree(self, value: int) -> int:
+        """Contribute ``value``; returns what all agreed on, with many ranks one call later."""
         ...
 
     def settle(self) -> None:
@@ -57,8 +57,8 @@ class Alone:
     rank = 0
     world_size = 1
 
-    def agree(self, wish: int) -> int:
-        return wish
+    def agree(self, value: int) -> int:
+        return value
 
     def settle(self) -> None:
         return None
@@ -81,8 +81,8 @@ class OtherRanks:
         self.world_size = world_size
         self._maximum = maximum
 
-    def agree(self, wish: int) -> int:
-        return self.max(wish)
+    def agree(self, value: int) -> int:
+        return self.max(value)
 
     def settle(self) -> None:
         return None
@@ -115,9 +115,9 @@ class TorchRanks:
         self._work: Any = None
         self._value: Any = None
 
-    def agree(self, wish: int) -> int:
+    def agree(self, value: int) -> int:
         agreed = self._finish()
-        self._value = self._integer(wish)
+        self._value = self._integer(value)
         self._work = self._all_reduce(async_op=True)
         return agreed
 

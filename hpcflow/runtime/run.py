@@ -250,7 +250,7 @@ class Run:
             self._ranks.settle()
             self._try(self._save)
             return
-        agreed = self._ranks.agree(self._wish())
+        agreed = self._ranks.agree(self._own_signal())
         self._saving.advance(agreed)
         if agreed >= FLAG:
             self._leave(agreed)
@@ -269,7 +269,7 @@ class Run:
             return by_count and not self._job.skip_when_busy
         return by_count or agreed == SAVE
 
-    def _wish(self) -> int:
+    def _own_signal(self) -> int:
         seen = self._notice.seen()
         if seen != NOTHING:
             return seen

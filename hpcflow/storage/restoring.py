@@ -5,7 +5,7 @@ says is about a failure, so that the daemon waits before it tries again. It is n
 run: whoever loses it only tries once more.
 
 ``<run_id>.cancelled`` beside it: somebody cancelled the run while it had no directory, and so no
-journal. The wish goes into the journal when that comes back.
+journal. The request goes into the journal when that comes back.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def request_end(this: Round, trial: Trial, run_ids: Iterable[str] | None = None)
         run_ids: those that are not over; None for all.
     """
     for run_id in trial.all_runs if run_ids is None else run_ids:
-        _wish_end(this, trial, run_id)
+        _request_end(this, trial, run_id)
 
 
-def _wish_end(this: Round, trial: Trial, run_id: str) -> None:
+def _request_end(this: Round, trial: Trial, run_id: str) -> None:
     assert trial.told is not None
     why = f"trial {trial.number} of its sweep: {trial.told.outcome}, {trial.told.why}"
     try:

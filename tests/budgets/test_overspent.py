@@ -116,8 +116,8 @@ def test_whoever_wants_to_cancel_it_needs_no_notice(desk: BudgetDesk) -> None:
     desk.tick()
     desk.clock.advance(900)
     desk.set(hard="1", on_exceeded=SAVE)
-    wish = CancelRequested(at=desk.clock.now(), by="ada")
-    journal.append(RunDir(launched.run_dir), wish)  # and Slurm has not answered yet
+    request = CancelRequested(at=desk.clock.now(), by="ada")
+    journal.append(RunDir(launched.run_dir), request)  # and Slurm has not answered yet
     assert desk.tick().overspent == {}
     assert notices(launched.run_dir) == []
 

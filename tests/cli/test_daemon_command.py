@@ -62,7 +62,7 @@ def test_what_need_not_wait_is_said_by_the_line(
 
 def test_hold_and_release(desk: Desk) -> None:
     run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
-    assert desk.json("hold", "patient") == [{"run_id": run["run_id"], "wish": "held"}]
+    assert desk.json("hold", "patient") == [{"run_id": run["run_id"], "request": "held"}]
     desk.say("daemon", "--once")
     assert desk.json("history", "patient")["next_action"] == "held"
     assert "held" in desk.say("ls")
@@ -75,7 +75,7 @@ def test_what_was_cancelled_is_not_released_but_resumed(desk: Desk) -> None:
     desk.say("cancel", "patient")
     for word in ("release", "hold"):
         (said,) = desk.json(word, "patient", code=2)
-        assert said["wish"] is None
+        assert said["request"] is None
         assert "was cancelled" in said["error"]["message"]
         assert "hpcflow resume" in said["error"]["next_action"]
     assert desk.json("show", "patient")["state"] == "cancelled"
@@ -89,7 +89,7 @@ def test_what_is_completed_is_neither_held_nor_released(desk: Desk) -> None:
         refused, done = desk.json(word, "done", "patient", code=1)
         assert "hpcflow run CONFIG" in refused["error"]["next_action"]
         assert done["run_id"] == other, "the others are"
-        assert done["wish"] == ("held" if word == "hold" else "released")
+        assert done["request"] == ("held" if word == "hold" else "released")
 
 
 def test_what_scancel_has_ended_is_held_once_it_was_released(desk: Desk) -> None:

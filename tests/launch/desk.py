@@ -75,7 +75,7 @@ class Desk:
         return cancel(run_dir, settings=self.settings, scheduler=self.slurm, clock=self.clock)
 
     def say_cancel(self, run_dir: RunDir) -> str | None:
-        """As the command does it: jobs are ended also where the wish cannot be written."""
+        """As the command does it: jobs are ended also where the request cannot be written."""
         failed: HpcflowError | None = None
         try:
             request_cancel(run_dir, settings=self.settings, clock=self.clock)

@@ -92,20 +92,20 @@ states = pytest.mark.parametrize("begin", STATES, ids=lambda each: each.__name__
 def assert_all_agree(desk: Watched, run_dir: RunDir) -> bool:
     """Whether it is cancelled: for its journal, ``show``, ``why`` and the daemon alike."""
     run_id = run_dir.path.name
-    wished = is_cancelled(journal.read(run_dir))
+    cancelled = is_cancelled(journal.read(run_dir))
     alive = desk.alive()
     sent = desk.tick().sent
     seen = desk.seen(run_id)
     last = seen.attempts[-1] if seen.attempts else None
     why = explain_unsent(seen.run, last, journal.read(run_dir), desk.clock.now()).words
-    if wished:
+    if cancelled:
         assert run_id not in sent
         assert seen.run.state is RunState.CANCELLED or desk.alive(), seen.run.state
     else:
         assert seen.run.state is not RunState.CANCELLED
         assert desk.alive(), f"it goes on: {alive}"
-    assert wished == ("cancelled" in why)
-    return wished
+    assert cancelled == ("cancelled" in why)
+    return cancelled
 
 
 def assert_finished_by_daemon(desk: Watched, run_dir: RunDir) -> None:
@@ -149,8 +149,8 @@ def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
         killer.aim_at(moment)
         with killer.armed():
             desk.cancel(run_dir)
-        found.add(wished := assert_all_agree(desk, run_dir))
-        if wished:
+        found.add(cancelled := assert_all_agree(desk, run_dir))
+        if cancelled:
             assert_finished_by_daemon(desk, run_dir)
         assert_finished_by_repeating(desk, run_dir)
         if not killer.has_struck:

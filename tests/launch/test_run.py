@@ -102,7 +102,7 @@ def test_whoever_is_faster_in_sending_a_new_run_has_sent_it(
     assert len(desk.alive()) == 1
 
 
-def test_the_wish_to_cancel_outlives_a_cluster_that_cannot_be_reached(
+def test_the_cancel_request_outlives_a_cluster_that_cannot_be_reached(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = desk.launch(), desk.launch()

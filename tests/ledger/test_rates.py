@@ -1,4 +1,4 @@
-"""How long attempts ran in a partition, and how many were ended there by what nobody wished."""
+"""How long attempts ran in a partition, and how many had an unplanned end."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_torchrun_over_two_nodes(cluster: Cluster, desk: Desk) -> None:
     started, exited = desk.events()
     assert started["job_id"] == job_id
     assert len(set(started["nodes"])) == 2
-    assert exited["exit_code"] == 75, "the ranks' wish to be sent again is lost"
+    assert exited["exit_code"] == 75, "the ranks' request to be sent again is lost"
 
 
 def test_one_srun_task_per_rank_over_two_nodes(cluster: Cluster, desk: Desk) -> None:

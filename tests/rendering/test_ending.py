@@ -1,4 +1,4 @@
-"""How a job ends: exit codes, the wish to be sent again, what is missing, the notice."""
+"""How a job ends: exit codes, the request to be sent again, what is missing, the notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.rendering.samples import a_local_site, a_site
 @pytest.mark.parametrize(
     ("code", "expected"), [(0, 0), (1, 1), (75, 75), (85, 75), (127, 127), (255, 255)]
 )
-def test_the_exit_code_is_the_programs_or_the_wish_to_be_sent_again(
+def test_the_exit_code_is_the_programs_or_the_request_to_be_sent_again(
     bench: Bench, code: int, expected: int
 ) -> None:
     written(bench, "sh", "-c", f"exit {code}", retry={"resubmit_exit_codes": [85]})

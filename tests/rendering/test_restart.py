@@ -173,5 +173,5 @@ def test_it_goes_on_from_the_newest_checkpoint(bench: Bench) -> None:
     checkpoint.mkdir(parents=True)
     (checkpoint / "manifest.json").write_text("{}")
     bench.program("python3", "#!/bin/sh\nexit 9\n")  # it cannot tell here which are whole
-    assert restart(bench, 1) == 75, "the wish of its former life is not this one's"
+    assert restart(bench, 1) == 75, "the request of its former life is not this one's"
     assert (bench.work / "lives").read_text() == f"none\n{checkpoint}\n"

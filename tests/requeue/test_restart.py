@@ -325,7 +325,7 @@ def test_what_the_queue_does_not_count_the_claims_tell(
 
 
 @pytest.mark.parametrize(("after_s", "cause"), [(5, Cause.STALLED), (3600, Cause.CANCELLED)])
-def test_our_cancel_of_a_stall_that_meets_a_restart_is_no_wish_to_stop(
+def test_our_cancel_of_a_stall_that_meets_a_restart_is_no_request_to_stop(
     desk: Watched, after_s: float, cause: Cause
 ) -> None:
     launched = desk.launch()

@@ -1,4 +1,4 @@
-"""A restart beside a wish, another sender or a kill: one attempt comes of it, and no second job."""
+"""A restart beside a request, another sender or a kill: one attempt comes of it, and no second job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_count_beyond_all_reason_is_not_believed(
     assert last_attempt(journal.read(RunDir(launched.run_dir))).number == 1 + MAX_RESTARTS
 
 
-def test_the_later_wish_wins_a_job_ended_by_scancel_and_requeued_by_hand_goes_on(
+def test_the_later_request_wins_a_job_ended_by_scancel_and_requeued_by_hand_goes_on(
     desk: Watched,
 ) -> None:
     launched, _ = desk.launch(), desk.launch()

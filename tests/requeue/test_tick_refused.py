@@ -97,7 +97,7 @@ def test_a_controller_that_loses_whatever_it_is_sent_is_left_alone_for_a_round(
     assert desk.slurm.calls.count("submit") == 3
 
 
-def test_a_wish_to_cancel_outlives_a_scancel_that_fails(
+def test_a_cancel_request_outlives_a_scancel_that_fails(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run was cancelled while nobody knew whether its job exists."""

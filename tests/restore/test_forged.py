@@ -72,13 +72,13 @@ def _own_name(job_id: str, owner: Owner) -> list[JournalRecord]:
 
 
 def _cancelled(job_id: str, owner: Owner) -> list[JournalRecord]:
-    wish = CancelRequested(at=owner.clock.now(), by="ada")
-    return [*_submitted(job_id, owner), wish]
+    request = CancelRequested(at=owner.clock.now(), by="ada")
+    return [*_submitted(job_id, owner), request]
 
 
 def _open(job_id: str, owner: Owner) -> list[JournalRecord]:
-    wish = CancelRequested(at=owner.clock.now(), by="ada")
-    return [_submitted(job_id, owner)[0], wish]
+    request = CancelRequested(at=owner.clock.now(), by="ada")
+    return [_submitted(job_id, owner)[0], request]
 
 
 def _standby(job_id: str, owner: Owner) -> list[JournalRecord]:
@@ -131,10 +131,10 @@ def test_a_renamed_job_that_was_sent_after_the_restore_is_ended(owner: Owner) ->
     assert owner.cancel(run_dir) == job_id
 
 
-@pytest.mark.parametrize("wish", [Resumed, Released])
+@pytest.mark.parametrize("record", [Resumed, Released])
 @pytest.mark.parametrize("how", [{}, {"which": 100}, {"which": "all"}])
 def test_no_bucket_lets_go_on_what_is_held(
-    owner: Owner, wish: type[Resumed | Released], how: dict[str, Any]
+    owner: Owner, record: type[Resumed | Released], how: dict[str, Any]
 ) -> None:
     """The run is held, for its run.json is unknown; it is mirrored, and restored once more."""
     run_dir = owner.mirrored(100)
@@ -143,7 +143,7 @@ def test_no_bucket_lets_go_on_what_is_held(
     assert owner.restore(run_dir).is_unknown
     mirror(run_dir, owner.remote)
     at = owner.clock.now() + timedelta(days=3650)
-    forge(owner, run_dir, [wish(at=at, by="ada")])
+    forge(owner, run_dir, [record(at=at, by="ada")])
     assert owner.restore(run_dir, **how).is_unknown
     for _ in range(3):
         assert owner.tick().sent == {}

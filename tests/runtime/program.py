@@ -138,8 +138,8 @@ def change_disk() -> None:
 
 def hurt(rank: int, train_step: int, when: str = "") -> None:
     """Do to this process what ``HURT`` says."""
-    for wish in os.environ.get("HURT", "").split():
-        on_rank, at, what = wish.split(":")
+    for fault in os.environ.get("HURT", "").split():
+        on_rank, at, what = fault.split(":")
         if (int(on_rank), int(at)) == (rank, train_step) and what.startswith(when or what):
             HURTS[what.removeprefix(when)]()
 

@@ -152,7 +152,7 @@ def _elsewhere(this: Try, role: str, url: str, server: S3 | None) -> None:
 
     say("restore --from", "restore", run_id, "--from", url, "--even-if-running",
         "--working-dir", str(other))  # fmt: skip
-    this.wished.add(role)
+    this.requested.add(role)
     for command in this.dice.sample(_LATER, 3):
         say(command, *command.replace("RUN", run_id).split())
     for name in sorted(_outer(project).keys() - before.keys()):

@@ -3,8 +3,8 @@
 - Each command ends in time, in little memory, with an exit code of its own and no traceback;
 - a terminal gets no control characters that were in the data;
 - nothing outside the project is read or written, and nothing of it is told;
-- no run is sent while a job of it is there, or that had ended for good; no job is cancelled that
-  nobody wished to be;
+- no run is sent while a job of it is there, or that had ended for good; no job is
+  cancelled without a request;
 - what is not damaged is listed;
 - a checkpoint that is not what was written is never gone on from, restored or found whole.
 """
@@ -52,7 +52,7 @@ class Try:
         self.story: list[str] = []
         self.hurt: list[Path] = []
         #: Runs that a command of this try was about: they may be sent, or be cancelled.
-        self.wished: set[str] = set()
+        self.requested: set[str] = set()
 
     def damage(self, path: Path) -> None:
         where = self.project.role_of(path)
@@ -98,7 +98,7 @@ class Try:
         at_terminal = self.dice.random() < 0.6 if at_terminal is None else at_terminal
         self.story.append(f"hpcflow {command} ({role})")
         if command.startswith(("release", "cancel", "resume RUN")):
-            self.wished.add(role)
+            self.requested.add(role)
         if command.startswith("daemon --once"):
             self._quietly(lambda: pass_five_minutes(self.project.home))
         if command == "resume-path RUN":
@@ -177,12 +177,12 @@ class Try:
             role = roles.get(job.run_id)
             if role is None:
                 strangers.add(job.run_id)
-            elif role in self.wished:
+            elif role in self.requested:
                 continue
             elif job.job_id not in before and role in _AT_REST:
                 self.found(f"a run that was {role} is sent again", job.name)
             elif job.is_over and not before.get(job.job_id, job).is_over:
-                self.found("a job is cancelled that nobody wished to be", f"{role} {job.name}")
+                self.found("a job is cancelled without a request", f"{role} {job.name}")
         if len(strangers) > 1:
             self.found("a sweep sends trials again", str(sorted(strangers)))
 

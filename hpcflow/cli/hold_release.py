@@ -1,4 +1,4 @@
-"""What `hold` and `release` have in common: a wish in the journal of each run."""
+"""`hold` and `release`: append a request to the journal of each run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from hpcflow.storage.locks import SubmitLock
 
 
-def write_wishes(
+def append_requests(
     runs: tuple[str, ...], record: type[Held] | type[Released], word: str, *, as_json: bool
 ) -> int:
-    """Journal ``record`` for each of ``runs``, and say so, whatever happens to the others."""
+    """Append a ``record`` to the journal of each run, whatever happens to the others."""
     session = Session()
     run_dirs: list[RunDir] = []
     said: list[dict[str, Any]] = []
@@ -32,13 +32,13 @@ def write_wishes(
             _write(session, run_dir, record)
         except HpcflowError as error:
             codes.add(error.exit_code)
-            said.append({"run_id": run_id, "wish": None, "error": error_json(error)})
+            said.append({"run_id": run_id, "request": None, "error": error_json(error)})
             if not as_json:
                 say_error(error)
         else:
             codes.add(0)
             run_dirs.append(run_dir)
-            said.append({"run_id": run_id, "wish": word})
+            said.append({"run_id": run_id, "request": word})
             if not as_json:
                 echo(f"{run_id}: {word}")
     if as_json:
@@ -126,7 +126,7 @@ def _require_effect(
 
 
 def _was_ended_by_hand(records: Sequence[JournalRecord]) -> bool:
-    """Whether its last job was cancelled, and nothing has been sent or wished for it since."""
+    """Whether its last job was cancelled, and nothing was sent or requested since."""
     from hpcflow.model.journal import Ended, Intended, Released, Resumed, Submitted
     from hpcflow.model.state import Cause
 
