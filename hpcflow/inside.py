@@ -133,7 +133,7 @@ def _script_of_former_life(home: Home, job_id: str) -> Path:
                 return run_dir.attempt(record.attempt).script
     raise InputError(
         f"Slurm restarted job {job_id}, and the run that it made before is not to be found",
-        next_action="look what there is: hpcflow ls; or submit it anew",
+        next_action="look for it: hpcflow ls; or submit it again",
     )
 
 

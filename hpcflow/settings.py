@@ -125,7 +125,7 @@ def _require_private(home: Path) -> None:
     """Whoever may write in the home could put templates there, and so shell into our jobs.
 
     Raises:
-        InputError: it can be no folder, belongs to somebody else, or others may write in it.
+        InputError: it can be no folder, belongs to another user, or other users can write to it.
     """
     where = Where(key="HPCFLOW_HOME")
     try:
@@ -146,7 +146,7 @@ def _require_private(home: Path) -> None:
         )
     if status.st_uid != os.geteuid():
         raise InputError(
-            f"{home} belongs to somebody else, who could change what your jobs run",
+            f"{home} belongs to another user, who could change what your jobs run",
             where=where,
             next_action='name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"',
         )

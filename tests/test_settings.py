@@ -38,7 +38,7 @@ def test_somebody_elses_home_is_refused(tmp_path: Path) -> None:
         os.chown(theirs, 12345, -1)
     else:
         theirs = Path("/usr")  # root's
-    with pytest.raises(InputError, match="belongs to somebody else"):
+    with pytest.raises(InputError, match="belongs to another user"):
         load_settings({"HPCFLOW_HOME": str(theirs)})
 
 

@@ -147,7 +147,7 @@ def _require_written(
                 entry is None or entry.standing is not Standing.COMMITTED
             ):
                 raise StorageError(
-                    f"somebody else has written to {folder.file(scope)} at the same moment",
+                    f"another process wrote to {folder.file(scope)} at the same time",
                     next_action="try again",
                 )
 
@@ -171,7 +171,7 @@ def _require_first(
             )
             no_room = refusal(up_to, pledge, now)
             if no_room is not None:
-                _release(folder, pledges, now, why="somebody else was first")
+                _release(folder, pledges, now, why="another submission came first")
                 raise no_room.as_error()
 
 

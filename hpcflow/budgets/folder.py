@@ -104,8 +104,8 @@ class BudgetFolder:
     def _require_mounted(self) -> None:
         if self.site is not None and not self.is_there():
             raise StorageError(
-                f"the budgets of site {self.site} are in {self.path}, and that is not there: "
-                "nobody knows what may be spent",
+                f"the budgets of site {self.site} are in {self.path}, which is missing: "
+                "the limits are not known",
                 next_action="wait until it is mounted; or make it, open to your group: "
                 f"mkdir -m 2770 {self.path}",
             )

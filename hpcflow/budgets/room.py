@@ -154,7 +154,7 @@ def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
     scope = budget.scope
     names = " and ".join(UNITS[unit] for unit in unknown)
     if pledge.limit_s is None:
-        why = f"it has no time limit, so nobody knows how much of the {names} it takes"
+        why = f"it has no time limit, so its share of the {names} is not known"
         then = "give it one: --set resources.time_limit=4h"
     else:
         why = f"partition {pledge.partition} has no price in {names}"

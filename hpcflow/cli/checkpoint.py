@@ -164,7 +164,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     "--keep-last",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Keep so many of the newest, whatever the config says.",
+    help="Keep the newest N instead of what the config says.",
 )
 @json_option
 def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool) -> int:
@@ -172,7 +172,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
 
     The same rule as in the job: `checkpoint.keep_last`, `keep_best` and `keep_every`. The newest
     complete one is verified first and always stays, and so does what a live attempt resumes from,
-    the final model, and whatever hpcflow did not make for this run.
+    the final model, and files that hpcflow did not create for this run.
     """
     from hpcflow.launch.checkpoints import prune
     from hpcflow.storage.runs import is_gone

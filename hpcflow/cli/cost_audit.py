@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def audit_command(
     since: datetime | timedelta | None, until: datetime | timedelta | None, as_json: bool
 ) -> int:
-    """Compute all of your bills anew, from accounting and the prices of now, and list what differs.
+    """Recompute all of your bills from accounting and current prices; list the differences.
 
-    Jobs of hpcflow's that accounting has, and no run knows, are listed, too. The exit code is 1
-    where there is anything.
+    It also lists jobs of hpcflow in accounting that belong to no run. The exit code is 1 if it
+    lists anything.
     """
     from hpcflow.costs.audit import audit
 

@@ -1,4 +1,4 @@
-"""``hpcflow daemon``: bring all runs to their end; look whether somebody is at it."""
+"""``hpcflow daemon``: supervise all runs; show whether a daemon does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ Said = TypeVar("Said")
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@click.group("daemon", invoke_without_command=True, short_help="Bring all your runs to their end.")
+@click.group(
+    "daemon",
+    invoke_without_command=True,
+    short_help="Supervise your runs; resubmit those that stopped early.",
+)
 @click.option("--once", is_flag=True, help="One round, then end: for cron.")
 @click.option(
     "--interval",
@@ -97,7 +101,7 @@ command.add_command(uninstall_command)
 @command.command("status")
 @json_option
 def status_command(as_json: bool) -> int:
-    """Say who brings your runs to their end, and what is installed; exit 1 if nobody does."""
+    """Show which daemon supervises your runs and what is installed; exit 1 without one."""
     from hpcflow.ledger.lease import look
     from hpcflow.requeue.daemon import lease_name
     from hpcflow.requeue.install.ways import look_around
@@ -118,7 +122,7 @@ def status_command(as_json: bool) -> int:
     elif problem is not None:
         say_error(problem)
     elif lease is None:
-        echo("nobody ever was; start one: hpcflow daemon, or hpcflow daemon --once from cron")
+        echo("no daemon has run yet; start one: hpcflow daemon, or hpcflow daemon --once from cron")
     else:
         word = "is" if is_alive else "was"
         echo(

@@ -98,9 +98,9 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
 @_choice
 @json_option
 def uninstall_command(as_json: bool, **chosen: bool) -> int:
-    """Take away what `hpcflow daemon install` wrote, and nothing else.
+    """Remove what `hpcflow daemon install` wrote, and nothing else.
 
-    Without an option: whatever of it is there.
+    Without an option, remove all of it.
     """
     from hpcflow.requeue.install.ways import NAMES, installed_way, others_installed
 

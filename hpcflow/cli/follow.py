@@ -62,7 +62,7 @@ def until_still(
         raise
     lost = is_gone(run_dir) and not run.state.is_final
     if lost:
-        warn(f"{run_dir.path} is gone (a scratch purge?): nobody can see what becomes of the run")
+        warn(f"{run_dir.path} is gone (a scratch purge?): the state of the run cannot be read")
     if as_json:
         extra = jsonable(launched) if launched else {}
         print_json({**extra, **detail_json(session.detail(run_id))})
@@ -72,7 +72,7 @@ def until_still(
 
 
 def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
-    """Look until the run stands still.
+    """Look until no attempt is pending or running.
 
     When its files say that it left, Slurm is asked at once instead of at the next turn.
     """

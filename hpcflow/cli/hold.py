@@ -12,7 +12,7 @@ from hpcflow.cli.hold_release import append_requests
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Keep each RUN from being sent again until `hpcflow release`. A job that runs, runs on.
+    """Keep each RUN from being sent again until `hpcflow release`. Running jobs are not affected.
 
     Each is handled by itself, whatever happens to the others.
     """

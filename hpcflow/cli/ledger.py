@@ -31,7 +31,7 @@ def command() -> None:
 @endpoint_option
 @json_option
 def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
-    """Read all your run directories anew and write what follows from them."""
+    """Rebuild the rows of your runs from their run directories."""
     from hpcflow.projection import forget_unsent, rebuild, record_damaged
     from hpcflow.storage.runs import list_runs, run_ids
 
@@ -163,5 +163,5 @@ def upgrade_command(as_json: bool) -> int:
     else:
         echo(f"the ledger {url} has the tables of version {HEAD}")
         # A newer hpcflow may take more from the files than an older one did.
-        echo("  → read your runs anew: hpcflow ledger rebuild")
+        echo("  → update the rows of your runs: hpcflow ledger rebuild")
     return 0

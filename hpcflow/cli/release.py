@@ -12,7 +12,7 @@ from hpcflow.cli.hold_release import append_requests
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Let each RUN go on that was held, or that a rule has stopped. Budgets are counted anew.
+    """Let each RUN that was held, or stopped by a rule, go on. Its retry budgets start again.
 
     Each is handled by itself, whatever happens to the others.
     """

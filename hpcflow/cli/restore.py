@@ -94,7 +94,7 @@ def command(
     this cluster's scratch, with its history and its newest checkpoint. It is held then; `hpcflow
     resume RUN` goes on with it. --site, --set and --working-dir say what is different here.
 
-    What is newer on scratch is never touched. Whoever is interrupted says it again, and goes on.
+    Newer files on scratch are never changed. If interrupted, run it again; it continues.
     """
     from hpcflow.restore.request import Changes
     from hpcflow.storage.restoring import restoring

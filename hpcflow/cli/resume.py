@@ -13,8 +13,12 @@ from hpcflow.terminal import echo
 @click.command("resume", short_help="Send a run again, from its last checkpoint.")
 @run_argument
 @set_option
-@click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
-@click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
+@click.option(
+    "--follow", is_flag=True, help="Show the progress until no attempt is pending or running."
+)
+@click.option(
+    "--wait", is_flag=True, help="Wait until no attempt is pending or running; exit 0 if completed."
+)
 @json_option
 def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_json: bool) -> int:
     """Send RUN again: from its last complete checkpoint, or for the first time.

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 @site_option
 @set_option
 @click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
-@click.option("--follow", is_flag=True, help="Show the progress until the run stands still.")
-@click.option("--wait", is_flag=True, help="Wait until the run stands still; exit 0 if completed.")
+@click.option(
+    "--follow", is_flag=True, help="Show the progress until no attempt is pending or running."
+)
+@click.option(
+    "--wait", is_flag=True, help="Wait until no attempt is pending or running; exit 0 if completed."
+)
 @json_option
 def command(
     config: Path,

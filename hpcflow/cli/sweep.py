@@ -152,7 +152,7 @@ def _require_ledger_here(session: Session) -> None:
 @click.option("--cancel", is_flag=True, help="Also end the trials that are under way.")
 @json_option
 def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
-    """Ask for no more trials of SWEEP; those under way go on to their end."""
+    """Ask for no more trials of SWEEP; active ones are completed."""
     from hpcflow.model.sweep_records import StopRequested
     from hpcflow.storage.sweeps import append, find_sweep
     from hpcflow.sweeps.view import look
@@ -243,7 +243,7 @@ def resume_command(
         _say(session, report)
         echo(f"it goes on; look: hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
-            echo(f"nobody makes its rounds; next: {what}")
+            echo(f"no daemon and no cron job drives this sweep; next: {what}")
     _warn(report)
     return 1 if report.problems else 0
 

@@ -95,7 +95,7 @@ def loaded_function(
         return None
     if said.space is None:
         raise InputError(
-            "nobody has said what varies",
+            "no parameter space is given",
             where=Where(key="--space"),
             next_action="add a YAML file, or: --space '{lr: {low: 1e-5, high: 0.1, log: true}}'",
         )

@@ -8,12 +8,12 @@ from hpcflow.cli.arguments import run_argument
 from hpcflow.cli.session import Session
 
 
-@click.command("wait", short_help="Wait until a run stands still.")
+@click.command("wait", short_help="Wait until no attempt of a run is pending or running.")
 @run_argument
 @click.option("--follow", is_flag=True, help="Show the progress meanwhile.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run as JSON at the end.")
 def command(run: str, follow: bool, as_json: bool) -> int:
-    """Wait until RUN stands still; exit 0 if it is completed, 1 otherwise."""
+    """Wait until no attempt of RUN is pending or running; exit 0 if it is completed, else 1."""
     from hpcflow.cli.follow import until_still
 
     session = Session()

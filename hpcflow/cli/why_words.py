@@ -65,7 +65,7 @@ def _job(wait: Wait, now: datetime) -> str:
 def _position(wait: Wait) -> str:
     job = wait.job
     if job.position is None:
-        return "none: it cannot start yet, whatever is before it"
+        return "none: it cannot start yet, even with no job before it"
     place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
     if not wait.sees_others:
         return f"{place}, of your own jobs alone: this site does not show others"

@@ -169,7 +169,7 @@ def goals_of(metrics: Sequence[str], directions: Sequence[str]) -> dict[str, Any
     names = list(metrics) or [VALUE]
     if not directions:
         raise InputError(
-            f"nobody has said which {names[0]} is the better one",
+            f"it is not known which {names[0]} is better",
             where=Where(key="--direction"),
             next_action="add --direction minimize, or --direction maximize",
         )

@@ -151,7 +151,7 @@ def _ask(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list
     ids = [each.attempt.job_id or "" for each in dues]
     told = scheduler.accounting(ids, since - _MARGIN, name_prefix=PREFIX)
     if dues and not told:
-        raise SchedulerUnavailable("accounting knows none of these jobs, or there is none")
+        raise SchedulerUnavailable("accounting has no record of these jobs, or is not set up")
     return told
 
 

@@ -17,7 +17,7 @@ MEANINGS: Final = (
         "also those that were preempted, failed or were cancelled.",
     ),
     ("USD, SU", "What was allocated × time × the price in the site file that held at that time."),
-    ("?", "Nobody knows: the partition has no price. It is counted in hours, and never as 0."),
+    ("?", "Not known: the partition has no price. It is counted in hours, and never as 0."),
     ("~", "Some of it is an estimate, or its bill is still to come."),
     (
         "Wasted",
@@ -77,11 +77,11 @@ def notes_of_keeping(found: Keeping) -> list[str]:
             ),
             (
                 facts.lost_checkpoints,
-                "checkpoints went from scratch at a time that nobody saw, and are not counted",
+                "checkpoints left scratch at an unknown time and are not counted",
             ),
             (
                 facts.lost_fetches,
-                "checkpoints were fetched of which nobody wrote down the size, and are not counted",
+                "fetched checkpoints have no recorded size and are not counted",
             ),
         )
         if count

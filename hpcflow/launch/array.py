@@ -237,7 +237,7 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
         is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
         if not is_free or cancel_requested(run_dir, records, user=run.user, clock=clock):
             raise StorageError(
-                f"somebody else has sent or cancelled {run.run_id} since it was made",
+                f"another process has submitted or cancelled {run.run_id} since it was created",
                 next_action=f"look: hpcflow show {run.run_id}",
             )
         attempt = run_dir.attempt(1)

@@ -104,7 +104,7 @@ def adopt_restarted(
             attempt=number,
             cause=Cause.REQUEUED,
             raw_state="REQUEUED",
-            rule=f"job {last.job_id} was restarted again before anybody looked",
+            rule=f"job {last.job_id} was restarted again before hpcflow saw it",
         )
         return [ended]
 

@@ -71,7 +71,7 @@ def resume(
         require_journal(run_dir, records, known_attempts=known_attempts)
         if last.is_live:
             raise InputError(
-                f"run {run.run_id} is still in the hands of Slurm as job {last.job_id}",
+                f"run {run.run_id} is still pending or running in Slurm as job {last.job_id}",
                 next_action=f"look: hpcflow show {run.run_id}",
             )
         if last.cause is Cause.COMPLETED:

@@ -159,7 +159,7 @@ def _send_first(
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         if submission.last_attempt(journal.read(run_dir)).intent is not None:
             raise StorageError(
-                f"somebody else has sent {plan.run.run_id} since it was made",
+                f"another process has submitted {plan.run.run_id} since it was created",
                 next_action=f"look: hpcflow show {plan.run.run_id}",
             )
         try:

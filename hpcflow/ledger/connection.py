@@ -341,7 +341,7 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     if type(error).__name__ == "ProgrammingError" and "token" in text:  # quotes parts of the URL
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif "due to lock timeout" in text or "due to statement timeout" in text:
-        hint = "somebody else holds it up; send this again later. The files have everything"
+        hint = "another session holds a lock; try again later. The files have everything"
     elif re.match(r"(relation|column) .* does not exist", text):  # somebody has taken it away
         return damaged(url, text)
     elif url.kind == "postgresql":
@@ -359,15 +359,15 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
 
 
 def damaged(url: DatabaseUrl, why: str) -> LedgerError:
-    """The error for a database that holds what hpcflow never wrote: it has to be made anew."""
-    error = LedgerError(f"the ledger {url} is damaged: {why}", next_action=how_to_make_anew(url))
+    """The error for a database that holds what hpcflow never wrote: it must be rebuilt."""
+    error = LedgerError(f"the ledger {url} is damaged: {why}", next_action=how_to_rebuild(url))
     error.retryable = False
     return error
 
 
-def how_to_make_anew(url: DatabaseUrl) -> str:
+def how_to_rebuild(url: DatabaseUrl) -> str:
     """What to type when what the database holds is worth nothing."""
     if url.kind == "sqlite":
         path = shell_word(url.path)
-        return f"delete it and make it anew from the files: rm {path} && hpcflow ledger rebuild"
+        return f"delete it and rebuild it from the files: rm {path} && hpcflow ledger rebuild"
     return "name an empty database with HPCFLOW_LEDGER, then: hpcflow ledger rebuild"

@@ -236,7 +236,9 @@ def _run_state(
     return after
 
 
-def _decided_state(journal: dict[str, Any], executed: list[AttemptRow], after: RunState) -> RunState:
+def _decided_state(
+    journal: dict[str, Any], executed: list[AttemptRow], after: RunState
+) -> RunState:
     """What a run is by the daemon's decision, where that has a say."""
     decided = _decision(journal, executed)
     if decided is None or after in (RunState.COMPLETED, RunState.CANCELLED):

@@ -390,8 +390,8 @@ class Ledger:
             yield connection
         except DamagedError as error:
             of_row = self.damaged(str(error))
-            anew = "make its rows anew from the files: hpcflow ledger rebuild"
-            of_row.next_action = f"{anew}; if that does not help, {of_row.next_action}"
+            rebuild = "rebuild its rows from the files: hpcflow ledger rebuild"
+            of_row.next_action = f"{rebuild}; if that does not help, {of_row.next_action}"
             raise of_row from None
         if connection.left_out:
             left_out, connection.left_out = connection.left_out, {}

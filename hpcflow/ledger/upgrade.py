@@ -14,7 +14,7 @@ from hpcflow.ledger.connection import (
     BUSY_TIMEOUT_S,
     Connection,
     damaged,
-    how_to_make_anew,
+    how_to_rebuild,
     postgres_options,
 )
 from hpcflow.ledger.url import DatabaseUrl
@@ -62,7 +62,7 @@ def require_head(connection: Connection) -> None:
     elif found < HEAD:
         raise LedgerVersionError(
             f"the ledger {connection.url} has tables of version {found}; this hpcflow needs {HEAD}",
-            next_action="once nobody uses an older hpcflow with it: hpcflow ledger upgrade",
+            next_action="when no older hpcflow uses it any more: hpcflow ledger upgrade",
         )
     elif found > HEAD:
         raise _too_new(connection.url, found)
@@ -95,7 +95,7 @@ def upgrade(url: DatabaseUrl) -> None:
         raise LedgerError(
             f"the tables of the ledger {url} could not be made: {reason}",
             next_action="the files have everything; try again, or use another database. "
-            f"If this one is a damaged ledger, {how_to_make_anew(url)}",
+            f"If this one is a damaged ledger, {how_to_rebuild(url)}",
         ) from None
     except (CommandError, UnicodeError) as error:  # a version that never was, a name that is none
         raise damaged(url, str(error)) from None

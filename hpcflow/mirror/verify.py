@@ -123,7 +123,7 @@ def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -
     try:
         files = files_of(parse_manifest(manifest))
     except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {MANIFEST: f"its manifest is none: {error}"}
+        return {MANIFEST: f"its manifest is not valid: {error}"}
     there, wrong = remote.names(folder), {}
     for name, (size_bytes, sha256) in files.items():
         entry = there.get(folder + name)

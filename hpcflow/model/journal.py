@@ -240,7 +240,7 @@ class Held(_Record):
 
     record: Literal["held"] = "held"
     by: str
-    why: str | None = Field(None, description="Of a run that was restored, and nobody held it.")
+    why: str | None = Field(None, description="Set by a restore: why a user must resume the run.")
 
 
 class Released(_Record):

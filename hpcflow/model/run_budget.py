@@ -26,7 +26,7 @@ def _amount(value: object) -> object:
     if not amount.is_finite():
         raise ValueError(said)
     if not 0 < amount <= _MOST:
-        raise ValueError("must be more than 0, and not more than anybody has")
+        raise ValueError("must be more than 0 and at most 10^12")
     # Some exponents have more digits than there is memory for what they would be written out as.
     is_tiny = int(amount.as_tuple().exponent) < -_MOST_DIGITS
     if is_tiny or int(amount.normalize().as_tuple().exponent) < -_DIGITS:

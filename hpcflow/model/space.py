@@ -95,7 +95,7 @@ class Parameter:
         if isinstance(self.values, Range):
             return self.values.complaint(value)
         is_known = is_one_of(value, self.values.choices)
-        return None if is_known else f"{shown(value)} is none of its choices"
+        return None if is_known else f"{shown(value)} is not one of its choices"
 
     def points(self) -> Sequence[Scalar] | None:
         """All its values, if they can be counted."""

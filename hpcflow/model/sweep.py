@@ -155,7 +155,7 @@ class SweepSpec(Section):
     )
     parallel: Parallel | None = Field(
         None,
-        description="How many trials are in Slurm's hands at once, waiting or running. A few more "
+        description="How many trials are pending or running in Slurm at once. A few more "
         "than can run keep every GPU at work while nobody looks. Default: 1; of pbt its "
         "population.",
         examples=[8],
@@ -182,7 +182,7 @@ class SweepSpec(Section):
     )
     retries: CountOrNone = Field(
         0,
-        description="How often a run that has failed for good is trained anew, with the same "
+        description="How often a run that has failed for good is trained again, with the same "
         "values, before its trial counts as failed.",
         examples=[1],
     )
@@ -305,7 +305,7 @@ class SweepSpec(Section):
 
     @property
     def parallel_or_default(self) -> int:
-        """How many trials are in Slurm's hands at once."""
+        """How many trials are pending or running in Slurm at once."""
         is_population = self.sampler.kind is SamplerKind.PBT
         return self.parallel or (self.sampler.population_or_default if is_population else 1)
 

@@ -77,8 +77,8 @@ def judge(
     Args:
         attempt: what is known so far; it has a job id and has not ended.
         job: what the queue or accounting says; None when both answered and neither knows it.
-        cancel_requested: whether somebody wants the run to stop; then whatever is not completed
-            is cancelled, also a job that found the request when it started, and one that TERM failed.
+        cancel_requested: whether the run is cancelled; then every end but a completion counts as
+            cancelled, also of a job that found the request when it started, or failed on TERM.
         first_notice: the first signal that the job says it was told to leave by. Slurm calls a
             job that saves and leaves within the grace time of its preemption FAILED; the TERM that
             comes before any USR2 is how it can be known.
@@ -127,7 +127,7 @@ def _refine(
     elif stall is not None and stall.action == "cancel" and ended.cause in _HIDE_STALL["cancel"]:
         cause, why = Cause.STALLED, stall.why  # with a TERM that was ours
     elif ended.cause is Cause.CHECKPOINTED and first_notice == "TERM":
-        cause, why = Cause.PREEMPTED, "it saved and left on TERM, which nobody here had sent"
+        cause, why = Cause.PREEMPTED, "it saved and left on a TERM that hpcflow did not send"
     elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):
         cause, why = Cause.STALLED, stall.why
     else:
@@ -183,7 +183,7 @@ def _judge_absence(
     if _silent_s(own, last_sign, now) >= VANISHED_AFTER_S:
         return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
     if _is_missed_by_all(missed, last_sign, now):
-        return [_ended_unseen(attempt, now, "missing for three hours, for whoever looked")]
+        return [_ended_unseen(attempt, now, "missing for three hours in every check")]
     if own and 0 <= (now - own[-1].at).total_seconds() < LOOK_COUNTS_S:
         return []
     return [

@@ -53,7 +53,7 @@ def set_budget(
     lines: list[str] = []
     if folder.read(scope).terms is None:
         if ledger is None:
-            raise LedgerError("the ledger does not answer, and nobody knows what was spent before")
+            raise LedgerError("the ledger does not answer, so earlier spending is not known")
         rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
         # A bill that is journaled from now on is in no sum.
         change = replace(change, at=clock.now(), opening=_opening(rows, clock.now()))

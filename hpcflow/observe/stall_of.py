@@ -2,10 +2,10 @@
 
 Whoever is killed between the record of a cancel and the cancel itself leaves a record of what never
 was. The attempt may go on for days, and its end is then somebody else's: a person's scancel is a
-request to stop. So a cancel counts for :data:`CANCEL_TAKES`. How long after it the end came, two tell,
-and each may be wrong: Slurm's time of the end, for it has another clock than the journal; and the
-last line that was written into the attempt's files, even that of its death, for a file has its time
-from the node that writes it or from a file server. Ours is the end unless all who know say
+request to stop. So a cancel counts for :data:`CANCEL_TAKES`. How long after it the end came, two
+tell, and each may be wrong: Slurm's time of the end, for it has another clock than the journal; and
+the last line that was written into the attempt's files, even that of its death, for a file has its
+time from the node that writes it or from a file server. Ours is the end unless all who know say
 otherwise: a run is never given up because one clock was put right.
 """
 

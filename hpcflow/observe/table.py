@@ -29,7 +29,7 @@ class End:
         stall: what the daemon last did about a stall of it.
         has_finished: its program has said that it finished.
         own_word: the exit code that its script wrote down.
-        cancel_requested: somebody said `hpcflow cancel`.
+        cancel_requested: `hpcflow cancel` was requested.
     """
 
     raw_state: str | None
@@ -65,7 +65,7 @@ def _ended_by_us(raw_state: str, exit_code: int | None, cause: Cause) -> End:
 
 
 def _cancelled(raw_state: str, exit_code: int | None, cause: Cause) -> End:
-    return End(raw_state, exit_code, cause, "somebody said `hpcflow cancel`", cancel_requested=True)
+    return End(raw_state, exit_code, cause, "`hpcflow cancel` was requested", cancel_requested=True)
 
 
 ENDS: Final[tuple[End, ...]] = (
@@ -102,7 +102,7 @@ ENDS: Final[tuple[End, ...]] = (
         "FAILED",
         75,
         Cause.PREEMPTED,
-        "its first notice was TERM, which nobody here had sent",
+        "its first notice was a TERM that hpcflow did not send",
         first_notice="TERM",
     ),
     _done("TIMEOUT"),

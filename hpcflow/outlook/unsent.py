@@ -63,7 +63,7 @@ def _explained(
     if run.state is RunState.RUNNING and last is not None:
         return _runs(last, now), None, "follow it: hpcflow logs --follow {run}"
     if run.state is RunState.SUBMITTING:
-        words = "an attempt is being sent, or whoever sent it was killed before Slurm's answer came"
+        words = "an attempt is being submitted, or its submission was killed before Slurm answered"
         return words, None, "look the job up, and go on: hpcflow resume {run}"
     if run.state is RunState.COMPLETED:
         return "it is completed", None, "what it made: hpcflow show {run}"

@@ -89,12 +89,12 @@ _NUMBERS: Final = (
         _duration(FORGOTTEN_AFTER.total_seconds()),
         "after an end, a refusal or its making, a run that no daemon has looked at since is "
         "`forgotten`",
-        "longer than a daemon is away for a holiday; whoever starts one for the first time does "
+        "longer than a daemon is away for a holiday; a user who starts one for the first time does "
         "not find what was given up long ago in the queue",
     ),
     (
         _duration(NEW_FOR.total_seconds()),
-        "a run that was just made is left to whoever made it (`new`)",
+        "a run that was just created is left to the process that created it (`new`)",
         "longer than `hpcflow run` takes to write its first intent, also while Slurm is slow",
     ),
     (

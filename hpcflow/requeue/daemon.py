@@ -79,7 +79,7 @@ class Told:
 
 
 class Daemon:
-    """One process that brings runs to their end.
+    """One process that supervises runs.
 
     Args:
         around: what a tick works with; its ``may_act`` is replaced.

@@ -244,7 +244,7 @@ def _cancelled(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 def _stopped(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     if facts.was_stopped:
-        return Decision(Action.NONE, "stopped", "it was stopped, and nobody has resumed it")
+        return Decision(Action.NONE, "stopped", "it was stopped and not resumed since")
     return None
 
 

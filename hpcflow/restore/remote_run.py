@@ -98,8 +98,7 @@ class RemoteRun:
                 f"{self.remote.url} has no run {self.run_id}",
                 next_action="if it was mirrored to another place, name that: hpcflow restore "
                 f"--from s3://BUCKET/PREFIX/{self.run_id}, and its server, if that is another: "
-                "--endpoint-url URL; else no copy is left, and it has to start anew: "
-                "hpcflow run CONFIG",
+                "--endpoint-url URL; if no copy is left, start it again: hpcflow run CONFIG",
             )
         where = self.remote.url_of(self.name(RUN_JSON))
         try:
@@ -136,7 +135,7 @@ class RemoteRun:
         """
         if not self.has_journal:
             raise MirrorError(
-                f"{self.url} has no journal: nobody knows what became of the run's jobs",
+                f"{self.url} has no journal: the state of the run's jobs is not known",
                 next_action="it was not mirrored to the end; see what is there, and start a new "
                 "run: hpcflow run CONFIG",
             )

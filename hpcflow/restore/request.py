@@ -83,7 +83,7 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
         mirror = mirror_of(spec, site, variables(settings), user=settings.user, account=account)
     if mirror is None:
         raise InputError(
-            f"site {site.name} has no mirror, and nobody knows of one that run {run_id} had",
+            f"site {site.name} has no mirror, and hpcflow knows no other mirror of run {run_id}",
             next_action=f"name the place: hpcflow restore --from s3://BUCKET/PREFIX/{run_id}",
         )
     return mirror

@@ -123,8 +123,8 @@ def restore(
             the daemon goes on without.
 
     Raises:
-        StorageError: somebody else is restoring the run, the disk is full; or the journals here and
-            in the mirror say different things.
+        StorageError: another process is restoring the run, the disk is full; or the journals here
+            and in the mirror say different things.
         NotFoundError: the store does not have the run, or not that checkpoint.
         MirrorError: the store; whoever tries again goes on where this stopped.
     """
@@ -353,7 +353,7 @@ class _Restoring:
             self._outcome.is_unknown = not is_here or is_told or is_ours
             if (is_here and not is_told) or requests.is_stopped(records):
                 return []
-            why = "what it executes comes from the store, and nobody here has seen it"
+            why = "what it executes comes from the store, and no user of this home has seen it"
         return [Held(at=self._clock.now(), by=self._settings.user, why=why)]
 
     def _was_stopped(self, here: list[JournalRecord]) -> bool:

@@ -46,7 +46,7 @@ def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: dateti
             next_action=f"{hold}; and when that was mirrored, again here. If {where} is lost: "
             f"hpcflow restore --from {shell_word(remote.url)} --even-if-running",
         )
-    return f"nobody has said that it is over; should it still be sent there, {hold}"
+    return f"no terminal state is recorded; if it is still submitted there, {hold}"
 
 
 def last_sign(remote: RemoteRun, records: list[JournalRecord]) -> datetime | None:

@@ -233,7 +233,7 @@ def _lock(descriptor: int, run_dir: RunDir) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         error = StorageError(
-            f"somebody else is restoring {run_dir.path.name} right now",
+            f"another process is restoring {run_dir.path.name} right now",
             next_action="wait for their end, then look: hpcflow show " + run_dir.path.name,
         )
         error.retryable = True

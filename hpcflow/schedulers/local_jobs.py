@@ -175,7 +175,7 @@ def _judge(
     """
     here, there = this_machine(), Machine(job.host, job.boot_id, job.pid_namespace)
     if here.was_before(there):
-        return "NODE_FAIL", "the machine was started anew"
+        return "NODE_FAIL", "the machine was rebooted"
     if not here.sees(there):
         return "RUNNING", (
             f"it is on {job.host}, and can only be seen there; "

@@ -158,7 +158,7 @@ def _partition(partition: PartitionInfo, info: ClusterInfo) -> Iterator[str]:
         yield "preemptible: true"
         if partition.grace_s:
             yield f"grace: {partition.grace_s}s"
-        yield "auto: false # nobody should be preempted who did not ask for it"
+        yield "auto: false # jobs are preempted only if their user asked for it"
     elif not partition.is_up:
         yield "auto: false # it was down when this was written"
     yield "# qos: NAME               # if it must be named here"

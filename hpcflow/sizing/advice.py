@@ -131,7 +131,7 @@ def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
     known_s = [use.elapsed_s for use in uses if use.elapsed_s is not None]
     took_s = sum(known_s)
     if took_s <= 0 or len(known_s) < len(uses):
-        return Nothing(what, "nobody knows how long it took")
+        return Nothing(what, "its duration is not known")
     if len({(use.nodes, use.gpus) for use in uses if use.elapsed_s}) > 1:
         return Nothing(what, "its attempts had different numbers of nodes or GPUs")
     better = round_up.minutes(_limit_s(took_s * MARGIN, notice_s) / 60)

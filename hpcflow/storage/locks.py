@@ -60,7 +60,7 @@ def submit_lock(
         must_be_free: nobody can be sending this run: whoever holds it will not give it back soon.
 
     Raises:
-        StorageError: somebody else is submitting this run (``retryable``, unless the lock must be
+        StorageError: another process is submitting this run (``retryable``, unless the lock must be
             free), or the lock file cannot be opened, or there is a link in the place of the run
             directory.
     """
@@ -176,7 +176,7 @@ def _acquire(
                 is_said = True
                 who = f"fuser -v {shell_word(path)}"
                 _log.warning(
-                    "%s is held by somebody else: waiting, %.0f s at most; who it is: %s",
+                    "%s is held by another process: waiting, %.0f s at most; who it is: %s",
                     path,
                     wait_s,
                     who,
@@ -191,7 +191,7 @@ def _acquire(
 def _contended(run_dir: RunDir) -> StorageError:
     run_id = run_dir.path.name
     error = StorageError(
-        f"somebody else is submitting {run_id} right now",
+        f"another process is submitting {run_id} right now",
         next_action=f"look in a moment: hpcflow show {run_id}",
     )
     error.retryable = True
@@ -201,7 +201,7 @@ def _contended(run_dir: RunDir) -> StorageError:
 def _busy(path: Path) -> StorageError:
     file = shell_word(path)
     error = StorageError(
-        f"somebody else has held {path} for a while",
+        f"another process has held {path} for a while",
         next_action=f"try again; if that stays so, see who it is: fuser -v {file}",
     )
     error.retryable = True
@@ -211,7 +211,7 @@ def _busy(path: Path) -> StorageError:
 def _stuck(run_dir: RunDir) -> StorageError:
     lock = shell_word(run_dir.submit_lock)
     return StorageError(
-        f"{run_dir.submit_lock} is held, and nobody has sent this run for minutes",
+        f"{run_dir.submit_lock} is held, but no submission of this run was recorded for minutes",
         next_action=f"if that stays so, see who holds it, on each login node: fuser -v {lock}; if "
-        f"nobody does, the file server has not given it back: rm {lock}",
+        f"no process does, the file server has not released it: rm {lock}",
     )

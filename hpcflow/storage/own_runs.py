@@ -115,7 +115,7 @@ def require_own(run_dir: RunDir) -> RunDir:
 
 
 def _say_others(run_id: str) -> str:
-    return f"{run_id}: its run directory belongs to somebody else now"
+    return f"{run_id}: its run directory belongs to another user now"
 
 
 def _owner(path: str) -> int | None:

@@ -210,7 +210,7 @@ def _write(descriptor: int, mark: Mark) -> None:
 
 def _busy(run_id: str) -> StorageError:
     error = StorageError(
-        f"somebody else is restoring {run_id} right now",
+        f"another process is restoring {run_id} right now",
         next_action=f"look in a moment: hpcflow show {run_id}",
     )
     error.retryable = True

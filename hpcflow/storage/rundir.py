@@ -237,7 +237,7 @@ def _damaged(path: str, why: str) -> StorageError:
     return StorageError(
         f"{path} is damaged: {why}",
         next_action="if the run was mirrored, that brings it back: hpcflow restore "
-        f"{PurePosixPath(path).parent.name}; else start it anew: hpcflow run CONFIG",
+        f"{PurePosixPath(path).parent.name}; else start it again: hpcflow run CONFIG",
     )
 
 
@@ -277,12 +277,12 @@ def _require_private(folder: Path) -> None:
     """Whoever may rename in this folder could put another run, with other commands, in our place.
 
     Raises:
-        ScratchError: it belongs to somebody else, or others may write in it.
+        ScratchError: it belongs to another user, or other users can write to it.
     """
     status = folder.stat()
     if status.st_uid != os.geteuid():
         raise ScratchError(
-            f"{folder} belongs to somebody else, who could change what your jobs run",
+            f"{folder} belongs to another user, who could change what your jobs run",
             next_action="name another scratch folder, one of your own: export SCRATCH=...",
         )
     if status.st_mode & 0o022:

@@ -5,7 +5,7 @@
     sweep.json         what was asked for, frozen at the start
     function.pkl       the function that its trials call, if it was given as one
     journal.jsonl      what was asked, read, decided; see hpcflow/model/sweep_records.py
-    tick.lock          held by whoever makes a round of it right now
+    tick.lock          held by the process that makes a round of it right now
     published.json     how much of it the study's database has been told; may be deleted
     arrays/0001.json   the job names of the attempts that the tasks of a Slurm array are
 """
@@ -146,8 +146,8 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     except (ValueError, TypeError) as error:
         raise DamagedSweepError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action="start the sweep anew: hpcflow sweep start SWEEP.yaml; and take this one "
-            f"out of the way: mv {shell_word(sweep_dir.path)} "
+            next_action="start the sweep again: hpcflow sweep start SWEEP.yaml; and move this one "
+            f"away: mv {shell_word(sweep_dir.path)} "
             f"{shell_word(f'{sweep_dir.path}.damaged')}",
         ) from None
 
@@ -227,7 +227,7 @@ def _require_private(path: Path) -> None:
         return  # whoever reads it says why
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageError(
-            f"{path} belongs to somebody else, or others may write in it",
+            f"{path} belongs to another user, or other users can write to it",
             next_action=f"see whose it is: ls -ld {shell_word(path)}; if it is yours: chmod "
             f"go-w {shell_word(path)}",
         )

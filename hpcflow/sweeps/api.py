@@ -121,7 +121,7 @@ class StartedSweep:
         return Best(view.best[0].params, value)
 
     def stop(self) -> None:
-        """Ask for no more trials; those under way go on to their end."""
+        """Ask for no more trials; active ones are completed."""
         if self._progress().over is None:
             append(self._dir, [StopRequested(at=self._clock.now(), by=self._settings.user)])
 
@@ -169,7 +169,8 @@ def sweep(
         direction: ``minimize`` or ``maximize``; a list of them for several objectives.
         metric: what it returns is called so; ``value`` if nothing is said.
         trials: how many; only a grid and pbt end without.
-        parallel: how many are in Slurm's hands at once: if None 1, of pbt its population.
+        parallel: how many are pending or running in Slurm at once; if None 1, of pbt its
+            population.
         sampler, pruner: as in a sweep's file.
         resources: as in a run's file: ``{"gpus_per_node": 1, "time_limit": "1h"}``.
         site: name of a site, or path of a site file; recognized from this machine if None.

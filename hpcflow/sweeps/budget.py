@@ -79,8 +79,8 @@ def complaint(budget: Budget, rate: Rate) -> Complaint | None:
     if budget.cost_usd is not None and rate.cost_usd is None:
         return Complaint(
             "cost_usd",
-            "nobody knows what a trial costs: the site has no price in money for its partition, or "
-            "the trial no time limit",
+            "the cost of a trial is not known: the site has no price in money for its partition, "
+            "or the trial has no time limit",
             "take `gpu_hours`, or write `price` into the site file: docs/sites.md",
         )
     if budget.gpu_hours is not None and not rate.gpu_hours:
@@ -156,7 +156,7 @@ def no_room_for(progress: SweepProgress, rate: Rate, taken: Mapping[int, Taken])
     for name, limit, unit in _limits(progress.budget):
         used, _ = _used(progress, rate, name, taken)
         if used > limit:
-            return f"training it anew may pass the budget of {limit} {unit}"
+            return f"training it again may pass the budget of {limit} {unit}"
     return None
 
 

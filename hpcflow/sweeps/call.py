@@ -24,10 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         content = read_file(path, MAX_LINES_FILE_BYTES)
     except OSError as error:
-        warn(f"cannot read the function of this sweep: {error}; start the sweep anew")
+        warn(f"cannot read the function of this sweep: {error}; start the sweep again")
         return 1
     if hashlib.sha256(content).hexdigest() != checksum:
-        warn(f"{path} is not what the sweep was started with, and is not read; start it anew")
+        warn(f"{path} changed after the sweep was started, and is not read; start the sweep again")
         return 1
     submission = pickle.loads(content)  # noqa: S301 - the bytes that we wrote
     return call(submission.function, metrics, job_from(os.environ))

@@ -256,7 +256,7 @@ def apply(progress: SweepProgress, record: SweepRecord) -> None:
                 f"the sweep's journal is damaged: trial {len(progress.trials)} is missing, and "
                 f"trial {record.trial} is there",
                 next_action="nothing more is asked or sent; what ran is in: hpcflow ls; start the "
-                "sweep anew under another name",
+                "sweep again under another name",
             )
         if record.trial == len(progress.trials):
             progress.trials.append(_trial(record))

@@ -62,7 +62,7 @@ def _go(this: Round) -> TickReport:
     this.publish()
     if this.report.warnings and this.progress.is_at_rest:
         later = f"hpcflow sweep tick {this.sweep.sweep_id}"
-        this.report.warnings.append(f"nobody makes rounds of it any more; once it can be: {later}")
+        this.report.warnings.append(f"no further round follows; when this is mended, type: {later}")
     this.report.state = this.progress.state
     return this.report
 

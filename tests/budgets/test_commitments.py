@@ -146,7 +146,7 @@ def test_what_a_budget_began_with_is_not_settled_once_more(desk: BudgetDesk) -> 
     desk.look()
     desk.clock.advance(60)
     with desk.budgets.lock():  # so that the bills of this run are settled at a later look
-        assert any("somebody else has held" in each for each in desk.look())
+        assert any("another process has held" in each for each in desk.look())
     desk.look()
     assert desk.usd() == ("2.00", "0.00")
 

@@ -93,7 +93,7 @@ def test_without_the_folder_nothing_is_sent(two: tuple[BudgetDesk, BudgetDesk]) 
     ada, _ = two
     ada.set(hard="100")
     shutil.move(ada.budgets.path, ada.folder / "not-mounted")
-    with pytest.raises(ScratchError, match="nobody knows what may be spent"):
+    with pytest.raises(ScratchError, match="the limits are not known"):
         ada.launch()
     assert ada.alive() == []
     shutil.move(ada.folder / "not-mounted", ada.budgets.path)
@@ -212,7 +212,7 @@ def test_whoever_holds_the_lock_holds_up_no_look_and_no_bill(
     ada.clock.advance(60)
     with grace.budgets.lock():
         warnings = ada.look()
-        assert sum("somebody else has held" in each for each in warnings) == 1
+        assert sum("another process has held" in each for each in warnings) == 1
         bills = [ada.seen(each.run_id).attempts[0].billed_by for each in runs]
         assert bills == ["accounting"] * 3, "they are journaled all the same"
         ada.clock.advance(120)

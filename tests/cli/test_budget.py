@@ -122,7 +122,7 @@ def test_nothing_without_a_time_limit_fits_a_hard_budget(mine: Desk) -> None:
     path.write_text(path.read_text().replace(", time_limit: 5m", ""))
     mine.say("budget", "set", "project:vision", "--hard", "1000000")
     error = mine.error("run", str(path))
-    assert "it has no time limit, so nobody knows how much of the USD it takes" in error
+    assert "it has no time limit, so its share of the USD is not known" in error
     assert "--set resources.time_limit=4h" in error
     mine.say("run", str(path), "--set", "resources.time_limit=5m", "--wait")
 
@@ -241,7 +241,7 @@ def test_a_folder_of_a_team_is_as_open_as_it_was_made(mine: Desk) -> None:
     site = mine.folder / "mine.yaml"
     site.write_text(SITE + f"budgets_dir: {json.dumps(str(team))}\n")
     error = mine.error("run", config(mine))
-    assert "nobody knows what may be spent" in error
+    assert "the limits are not known" in error
     assert "mkdir -m 2770" in error
     team.mkdir()
     team.chmod(0o2770)

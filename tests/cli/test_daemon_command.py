@@ -175,7 +175,7 @@ def test_ls_says_what_is_next_and_how_soon(desk: Desk) -> None:
 
 
 def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
-    assert "nobody ever was" in desk.say("daemon", "status", code=1)
+    assert "no daemon has run yet" in desk.say("daemon", "status", code=1)
     run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
     words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
     log = desk.folder / "daemon.log"
@@ -205,7 +205,7 @@ def test_status_speaks_of_the_daemon_of_this_home(
         assert acquire(ledger, name, holder="one", host="login1", pid=7, ttl_s=300, now=now)
     assert "process 7 on login1 is at it" in desk.say("daemon", "status")
     monkeypatch.setenv("HPCFLOW_HOME", str(home.with_name("second")))
-    assert "nobody ever was" in desk.say("daemon", "status", code=1)
+    assert "no daemon has run yet" in desk.say("daemon", "status", code=1)
 
 
 def test_status_does_not_take_a_dead_process_for_one_at_work(desk: Desk) -> None:

@@ -281,7 +281,7 @@ def test_a_block_that_somebody_has_cut_is_left_alone(desk: Desk, machine: Machin
     cut = machine.table[: machine.table.index(b"# END")]
     machine.table = cut
     for word in (["install", "--yes"], ["uninstall"]):
-        assert "somebody has edited" in desk.error("daemon", *word, "--cron")
+        assert "was edited" in desk.error("daemon", *word, "--cron")
         assert machine.table == cut
 
 

@@ -231,8 +231,8 @@ def test_nothing_of_the_file_is_executed_where_it_is_checked(desk: Desk) -> None
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--space", SPACE], "--direction: nobody has said which value is the better one"),
-        (MINIMIZE, "--space: nobody has said what varies"),
+        (["--space", SPACE], "--direction: it is not known which value is better"),
+        (MINIMIZE, "--space: no parameter space is given"),
         (["--space", SPACE, *MINIMIZE], "objective.py, budget: say when it has had enough"),
         (["--space", "{lr: ", *MINIMIZE], "--space: not YAML"),
         (["--space", "{lr: 1}", *MINIMIZE, *FEW], "--space, space: nothing varies"),

@@ -76,6 +76,6 @@ def test_what_is_wrong_changes_nothing(desk: Desk, override: str, error: type[In
 def test_a_run_that_is_under_way_is_not_changed(desk: Desk) -> None:
     run_dir = RunDir(desk.launch().run_dir)
     before = run_dir.run_json.read_bytes()
-    with pytest.raises(InputError, match="still in the hands of Slurm"):
+    with pytest.raises(InputError, match="still pending or running in Slurm"):
         desk.resume(run_dir, overrides=["resources.cpus_per_task=2"])
     assert run_dir.run_json.read_bytes() == before

@@ -96,7 +96,7 @@ def test_whoever_is_faster_in_sending_a_new_run_has_sent_it(
         return run_dir
 
     monkeypatch.setattr("hpcflow.launch.run.create_run", and_resume)
-    with pytest.raises(StorageError, match="somebody else has sent") as caught:
+    with pytest.raises(StorageError, match="another process has submitted") as caught:
         desk.launch()
     assert caught.value.details["run_id"] == next(desk.settings.home.runs.iterdir()).name
     assert len(desk.alive()) == 1
@@ -335,7 +335,7 @@ def test_a_job_that_its_owner_renamed_is_cancelled_and_not_doubled(desk: Desk) -
     desk.slurm.rename(launched.job_id, "mytraining")
     desk.clock.advance(3600)
     run_dir = RunDir(launched.run_dir)
-    with pytest.raises(InputError, match="still in the hands of Slurm"):
+    with pytest.raises(InputError, match="still pending or running in Slurm"):
         desk.resume(run_dir)
     assert desk.cancel(run_dir) == launched.job_id
     assert desk.alive() == []

@@ -100,7 +100,7 @@ def test_a_range_of_billions_is_not_written_out(high: int) -> None:
 
 def test_one_is_not_true() -> None:
     space = read_space({"x": {"choices": [1, 2]}, "y": {"choices": [5, 6], "when": {"x": 1}}})
-    assert space.complaint({"x": True}) == "x: true is none of its choices"
+    assert space.complaint({"x": True}) == "x: true is not one of its choices"
     assert space.complaint({"x": 1, "y": 5}) is None
 
 
@@ -189,10 +189,10 @@ def test_everything_that_is_wrong_with_conditions_is_told_at_once() -> None:
     )
     assert said == {
         "a.when.constant": "it is the same in all trials",
-        "a.when.c": "never so: of c, the number 5 is none of its choices",
+        "a.when.c": "never so: of c, the number 5 is not one of its choices",
         "b.when.nobody": "no parameter that varies; there are: a, c, d, e",
         "d.when.e": "a condition needs `choices` or whole numbers, and this one can be any number",
-        "d.when.c": "never so: of c, true is none of its choices",
+        "d.when.c": "never so: of c, true is not one of its choices",
     }
 
 

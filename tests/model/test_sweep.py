@@ -285,7 +285,7 @@ space:
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        ("{opt: rms}", "start_from[0].opt: the text 'rms' is none of its choices"),
+        ("{opt: rms}", "start_from[0].opt: the text 'rms' is not one of its choices"),
         ("{opt: adam, mom: 3}", "start_from[0].mom: is not there where opt is the text 'adam'"),
         ("{mom: 6}", "start_from[0].mom: the number 6 is not from 0 to 5"),
         ("{mom: 1.0}", "start_from[0].mom: expected a whole number, got the number 1.0"),

@@ -387,7 +387,7 @@ def test_a_job_that_will_not_start_says_so() -> None:
     assert "partition gpu allows at most 1d" in told(wait)
     assert wait.to_try[0].startswith("see what it takes: scontrol show partition gpu; ")
     never = explained(job("BadConstraints", position=None, priority=None))
-    assert "it cannot start yet, whatever is before it" in told(never)
+    assert "it cannot start yet, even with no job before it" in told(never)
     assert "priority " not in told(never)
 
 

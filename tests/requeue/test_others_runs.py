@@ -188,7 +188,7 @@ def test_what_others_put_in_the_place_of_a_run_directory_is_left_alone(
             report = desk.tick()
             assert report.sent == {}
         assert report.warnings == [
-            f"{launched.run_id}: its run directory belongs to somebody else now; nothing is done "
+            f"{launched.run_id}: its run directory belongs to another user now; nothing is done "
             "about it"
         ]
     assert list(desk.tick().sent) == [launched.run_id]

@@ -1,4 +1,4 @@
-"""A restart beside a request, another sender or a kill: one attempt comes of it, and no second job."""
+"""A restart beside a request, another sender or a kill: one attempt comes of it, no second job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon brings runs to their end: stories on a cluster in memory, its time moved by hand."""
+"""A daemon supervises runs: stories on a cluster in memory, its time moved by hand."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_what_only_a_person_can_mend_is_said_with_what_to_type(desk: Watched) ->
     said = desk.tick().problems[launched.run_id]
     assert said.endswith(
         f" → if the run was mirrored, that brings it back: hpcflow restore {launched.run_id}; "
-        "else start it anew: hpcflow run CONFIG"
+        "else start it again: hpcflow run CONFIG"
     )
     run_json.write_text(whole)
     desk.slurm.faults.append(Fault.UNAVAILABLE)

@@ -225,7 +225,7 @@ def test_what_waits_and_gave_no_sign_is_taken_with_a_word_of_warning(
     warnings: list[str] = []
     _take(other, run_dir.path.name, warnings=warnings)
     hold = f"on devcluster: hpcflow hold {run_dir.path.name}"
-    assert warnings == [f"nobody has said that it is over; should it still be sent there, {hold}"]
+    assert warnings == [f"no terminal state is recorded; if it is still submitted there, {hold}"]
 
 
 def test_what_does_not_fit_here_is_said_before_anything_is_fetched(

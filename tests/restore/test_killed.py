@@ -162,7 +162,7 @@ def test_two_at_once_are_one(owner: Owner) -> None:
     place = where_it_was(there.run, run_dir.path, there.url, site=None)
 
     def meanwhile(*_: object) -> None:
-        with pytest.raises(Exception, match="somebody else is restoring"):
+        with pytest.raises(Exception, match="another process is restoring"):
             owner.put(there, place)
 
     outcome = owner.put(there, place, progress=Progress(on_doing=meanwhile))

@@ -297,7 +297,7 @@ def test_a_run_that_the_store_does_not_have_is_no_errand_in_a_circle(owner: Owne
         of_this_home(run_dir, mirror_there, owner.clock, site=owner.site.name)
     gone = caught.value.next_action or ""
     assert f"--from s3://BUCKET/PREFIX/{run_dir.path.name}" in gone
-    assert gone.endswith("it has to start anew: hpcflow run CONFIG")
+    assert gone.endswith("start it again: hpcflow run CONFIG")
     assert "mirror status" not in on_scratch + gone
 
 
@@ -313,7 +313,7 @@ def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
     purge(run_dir)
-    with pytest.raises(MirrorError, match="nobody knows what became of the run's jobs"):
+    with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):
         owner.restore(run_dir)
     assert not run_dir.path.exists()
     mark = read_mark(owner.settings.home, run_dir.path.name)

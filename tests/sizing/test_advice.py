@@ -105,7 +105,7 @@ def test_a_run_that_fits_is_left_alone_and_told_why() -> None:
         (
             [replace(USE, elapsed_s=None, cause="preempted"), USE],
             "time limit",
-            "nobody knows how long it took",
+            "its duration is not known",
         ),
         (
             [replace(seen(seconds=600.0), cause="failed")],

@@ -23,7 +23,7 @@ def test_the_second_waits_and_then_is_told_who_is_in_the_way(tmp_path: Path) -> 
     with submit_lock(RunDir(tmp_path), wait_s=0) as lock:
         assert lock.is_reliable
         with (
-            pytest.raises(StorageError, match="somebody else is submitting") as caught,
+            pytest.raises(StorageError, match="another process is submitting") as caught,
             submit_lock(RunDir(tmp_path), wait_s=2, clock=clock),
         ):
             pytest.fail("two held the lock")
@@ -52,7 +52,7 @@ def test_the_lock_lives_as_long_as_the_child_of_a_killed_process(tmp_path: Path)
     assert done.returncode == -signal.SIGKILL
 
     with (
-        pytest.raises(StorageError, match="somebody else"),
+        pytest.raises(StorageError, match="another process"),
         submit_lock(RunDir(tmp_path), wait_s=0),
     ):
         pytest.fail("the child still holds it")
@@ -102,5 +102,5 @@ def test_whoever_waits_is_told_once_what_for(
         ):
             pytest.fail("two at once")
     (said,) = caplog.messages
-    assert "is held by somebody else: waiting, 60 s at most" in said
+    assert "is held by another process: waiting, 60 s at most" in said
     assert f"fuser -v {tmp_path}/submit.lock" in said

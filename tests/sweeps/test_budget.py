@@ -76,7 +76,7 @@ def test_what_is_trained_anew_is_taken_once_more() -> None:
     assert room(found, LIMIT, NOW, {0: taken(0.0, failed=9.0)}).trials == 0
     assert no_room_for(found, LIMIT, {0: taken(0.0, failed=9.0)}) is None
     said = no_room_for(found, LIMIT, {0: taken(0.0, failed=11.0)})
-    assert said == "training it anew may pass the budget of 20 GPU hours"
+    assert said == "training it again may pass the budget of 20 GPU hours"
 
 
 def taken(hours: float, failed: float = 0.0) -> Taken:

@@ -74,7 +74,7 @@ def _found(text: str, name: str) -> re.Match[str] | None:
     if block is None and re.search(rf"(?<![^\n])(?:{begin}|{end})\r?(?:\n|\Z)", text):
         raise InputError(
             f"only one of the lines {_begin(name)!r} and {_end(name)!r} is there: "
-            "somebody has edited what hpcflow wrote",
+            "what hpcflow wrote was edited",
             next_action="delete the rest of it by hand: crontab -e (or scrontab -e)",
         )
     return block

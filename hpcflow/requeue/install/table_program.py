@@ -93,7 +93,7 @@ class TableProgram:
                 if self.read() == old:
                     self.write(new)
         raise HpcflowError(
-            f"what was written with {self.name} did not stay there: somebody else changes it",
+            f"what was written with {self.name} did not stay there: another program changes it",
             next_action=f"see what it says, {self.name} -l, then try again",
         )
 

@@ -148,7 +148,9 @@ class Adopter:
             if alive_ns is not None and not has_same_clock(foreign.path, self._run_dir):
                 known_ns = 0  # by the clock of its disk, nobody knows when the program was alive
             if not self._is_complete.after(foreign, known_ns):
-                self._say(f"{foreign.name!r} is not adopted: nobody knows whether it is complete")
+                self._say(
+                    f"{foreign.name!r} is not adopted: it is not known whether it is complete"
+                )
             elif self._adopt(foreign, train_step):
                 break
             else:

@@ -47,7 +47,7 @@ def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> t
     if getattr(error, "sqlstate", None) == _REFUSED:
         return said, f"let a DBA type: {_grants(settings, database)}"
     if any(word in said for word in _HELD):
-        return said, "somebody else holds it up; the next round tries again"
+        return said, "another session holds a lock; the next round tries again"
     if isinstance(error, ImportError):
         return said, "install what speaks to it: pip install 'hpcflow[postgres]'"
     name = type(error).__name__
@@ -67,13 +67,13 @@ def _of_file(database: DatabaseUrl, error: BaseException, said: str) -> tuple[st
     if any(word in said for word in _HELD):
         return said, f"see who has it open: fuser -v {path}; the next round tries again"
     if any(word in said for word in _DAMAGED):
-        return said, f"rm {path}; the next round makes it anew from the journals"
+        return said, f"rm {path}; the next round rebuilds it from the journals"
     if "full" in said or "No space" in said or "quota" in said:
         return said, f"make room: df -h {folder}"
     if isinstance(error, OSError) or any(word in said for word in _UNREACHABLE):
         return said, f"see who owns it: ls -la {folder}"
     text = f"{type(error).__name__}: {said}"
-    return text, f"if it stays so: rm {path}; the next round makes it anew from the journals"
+    return text, f"if it stays so: rm {path}; the next round rebuilds it from the journals"
 
 
 def _grants(settings: Settings, database: DatabaseUrl) -> str:

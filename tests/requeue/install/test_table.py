@@ -95,11 +95,11 @@ def test_a_block_at_the_end_without_a_newline_is_found() -> None:
 )
 def test_a_block_that_somebody_has_cut_is_refused_rather_than_guessed(text: str) -> None:
     for change in (find_block, without_block):
-        with pytest.raises(InputError, match="somebody has edited"):
+        with pytest.raises(InputError, match="was edited"):
             change(text, HERE)
 
 
 def test_of_two_beginnings_the_nearer_one_counts_and_no_foreign_line_is_lost() -> None:
     text = "# BEGIN hpcflow daemon here\nmine\n" + make_block(HERE, LINES)
-    with pytest.raises(InputError, match="somebody has edited"):
+    with pytest.raises(InputError, match="was edited"):
         without_block(text, HERE)
