@@ -15,13 +15,12 @@ from hpcflow.budgets.scope import KINDS, Scope, parse_scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError, shell_word
-from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, open_regular
 from hpcflow.storage.files import (
     FILE_MODE,
     FOLDER_MODE,
     append_line_durably,
     fsync_folder,
-    open_regular,
     size_of,
     storage_error,
 )

@@ -13,7 +13,8 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
 from hpcflow.model.state import AttemptState
-from hpcflow.storage.files import open_file, storage_error
+from hpcflow.runtime.reading import open_file
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import Passage, echo
 

@@ -18,7 +18,7 @@ from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable, shortened
 from hpcflow.model.space import Space
 from hpcflow.runtime.calling import PARAMS, RUN
-from hpcflow.storage.files import read_file
+from hpcflow.runtime.reading import read_file
 
 _AGAIN: Final = "name a function in a Python file: hpcflow sweep start objective.py:objective"
 

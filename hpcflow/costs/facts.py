@@ -16,7 +16,7 @@ from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.mirror.history import History, history_of
 from hpcflow.mirror.records import MIRRORED
 from hpcflow.model.journal import Restored, parse_record_or_none
-from hpcflow.storage.files import read_lines
+from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.layout import RunDir
 
 #: Where checkpoints are that are in no store.

@@ -13,8 +13,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
-from hpcflow.runtime.reading import MAX_LINE_BYTES, MAX_LINES_FILE_BYTES
-from hpcflow.storage.files import open_file
+from hpcflow.runtime.reading import MAX_LINE_BYTES, MAX_LINES_FILE_BYTES, open_file
 from hpcflow.storage.layout import RunDir
 
 _PORTION_BYTES: Final = 4 << 20

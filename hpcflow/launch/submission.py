@@ -48,10 +48,11 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
+from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
-from hpcflow.storage.files import UnsafeFileError, read_file, storage_error, write_durably
+from hpcflow.storage.files import storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 

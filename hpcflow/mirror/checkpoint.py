@@ -27,7 +27,8 @@ from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.checksum import is_checksum, sha256_of_open
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
-from hpcflow.storage.files import open_file, read_file, storage_error
+from hpcflow.runtime.reading import open_file, read_file
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.

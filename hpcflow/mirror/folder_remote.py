@@ -21,14 +21,8 @@ from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, shell_word
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Remote
-from hpcflow.storage.files import (
-    FILE_MODE,
-    FOLDER_MODE,
-    UnsafeFileError,
-    fsync_folder,
-    open_regular,
-    write_all,
-)
+from hpcflow.runtime.reading import UnsafeFileError, open_regular
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, write_all
 from hpcflow.storage.shared import open_folder
 
 _T = TypeVar("_T")

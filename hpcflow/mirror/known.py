@@ -19,14 +19,8 @@ from hpcflow.mirror.records import read_records
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.small_files import was_sent
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import (
-    append_line_durably,
-    make_folders,
-    parse_json,
-    read_file,
-    read_object,
-    write_durably,
-)
+from hpcflow.runtime.reading import parse_json, read_file, read_object
+from hpcflow.storage.files import append_line_durably, make_folders, write_durably
 from hpcflow.storage.layout import Home, RunDir
 
 _PROBLEMS: Final = "problems.json"

@@ -15,8 +15,8 @@ from typing import Any
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
-from hpcflow.runtime.reading import MAX_LINE_BYTES
-from hpcflow.storage.files import JsonError, parse_json, read_file, read_object, storage_error
+from hpcflow.runtime.reading import MAX_LINE_BYTES, JsonError, parse_json, read_file, read_object
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
 

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.storage.files import FILE_MODE, read_json
+from hpcflow.runtime.reading import read_json
+from hpcflow.storage.files import FILE_MODE
 from hpcflow.storage.layout import RunDir
 
 _EVERY_S: Final = 1.0

@@ -28,7 +28,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import Clock, from_text, to_text
-from hpcflow.storage.files import append_line_durably, parse_object, read_file, storage_error
+from hpcflow.runtime.reading import parse_object, read_file
+from hpcflow.storage.files import append_line_durably, storage_error
 from hpcflow.storage.layout import RunDir
 
 BEGAN: Final = "began"

@@ -15,8 +15,8 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.run import Mirror
+from hpcflow.runtime.reading import read_file
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
 
 

@@ -23,7 +23,8 @@ from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.ours import require_no_less, require_same_place
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
-from hpcflow.storage.files import read_object, storage_error, write_durably
+from hpcflow.runtime.reading import read_object
+from hpcflow.storage.files import storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})

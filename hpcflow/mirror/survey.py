@@ -11,7 +11,8 @@ from hpcflow.mirror.checkpoint import GoneError, Local, NoManifestError, read_lo
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.mirror.records import Records, read_records
 from hpcflow.model.run import Mirror
-from hpcflow.storage.files import read_object, storage_error
+from hpcflow.runtime.reading import read_object
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
 _LONGEST_NAME: Final = 18

@@ -21,7 +21,7 @@ from hpcflow.mirror.limits import Line, Loan
 from hpcflow.mirror.records import Upload
 from hpcflow.mirror.remote import Part, Parts, Remote
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole
-from hpcflow.storage.files import open_file
+from hpcflow.runtime.reading import open_file
 
 #: Up to this size a file goes as one request; what a killed upload has lost is at most one of them.
 #: As a piece of a checksum, so that what is computed for the one need not be for the other.

@@ -16,8 +16,8 @@ from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import MAX_LINE_BYTES, parse_event
-from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
-from hpcflow.storage.files import open_file, storage_error
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, open_file
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
 _PORTION_BYTES: Final = 1 << 20

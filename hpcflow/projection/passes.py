@@ -20,7 +20,7 @@ from hpcflow.projection.reading import (
     RunChangedError,
     RunReader,
 )
-from hpcflow.storage.files import read_object
+from hpcflow.runtime.reading import read_object
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs

@@ -14,8 +14,8 @@ from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal, fold_mirror
 from hpcflow.ledger.rows import BestBy, Change, Known, RunRow, SourceRow, bare_run_row
-from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
-from hpcflow.storage.files import read_from, read_object, size_of
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, read_object
+from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lines import Position, split_lines
 

@@ -55,10 +55,11 @@ from hpcflow.requeue.suspects import (
 )
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.requeue.watch import Entry, Turn, Watch, WatchFile, pause_s
+from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_file, storage_error, write_new
+from hpcflow.storage.files import storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 

@@ -30,14 +30,8 @@ from typing import Any, Final
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.requeue.patience import Terms
-from hpcflow.runtime.reading import MAX_FILE_BYTES
-from hpcflow.storage.files import (
-    FOLDER_MODE,
-    open_file,
-    parse_json,
-    storage_error,
-    write_durably,
-)
+from hpcflow.runtime.reading import MAX_FILE_BYTES, open_file, parse_json
+from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
 from hpcflow.storage.layout import Home
 
 #: The most that the time between two looks counts for.

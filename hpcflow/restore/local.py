@@ -8,8 +8,9 @@ from pathlib import Path
 from hpcflow.model.run import Run
 from hpcflow.runtime.keeping import look, named
 from hpcflow.runtime.manifest import CheckpointError, verify
+from hpcflow.runtime.reading import read_file
 from hpcflow.runtime.rule import COMPLETE
-from hpcflow.storage.files import read_file, storage_error
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
 

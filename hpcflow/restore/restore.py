@@ -34,10 +34,11 @@ from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
 from hpcflow.runtime.keeping import look
+from hpcflow.runtime.reading import read_file
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_file, write_durably
+from hpcflow.storage.files import write_durably
 from hpcflow.storage.frozen import matches_frozen, record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from hpcflow.storage.files import read_object
+from hpcflow.runtime.reading import read_object
 from hpcflow.storage.layout import Home
 
 

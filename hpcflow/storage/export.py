@@ -16,7 +16,8 @@ from typing import BinaryIO, Final, Protocol
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.files import NewFile, Written, remove_tree, sync_folders, write_new
 from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
-from hpcflow.storage.files import fsync_folder, open_file, read_file, storage_error
+from hpcflow.runtime.reading import open_file, read_file
+from hpcflow.storage.files import fsync_folder, storage_error
 
 _CHUNK_BYTES: Final = 1 << 20
 

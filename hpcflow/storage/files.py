@@ -17,47 +17,11 @@ from pathlib import Path
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.runtime.reading import (
     MAX_LINE_BYTES,
-    JsonError,
     UnsafeFileError,
-    open_file,
     open_regular,
-    parse_json,
-    parse_object,
     read_file,
-    read_json,
-    read_lines,
-    read_object,
     require_safe,
 )
-
-__all__ = [
-    "FILE_MODE",
-    "FOLDER_MODE",
-    "JsonError",
-    "UnsafeFileError",
-    "append_line_durably",
-    "existing_parent",
-    "fsync_folder",
-    "last_line",
-    "link_tree",
-    "make_folders",
-    "open_file",
-    "open_regular",
-    "parse_json",
-    "parse_object",
-    "read_file",
-    "read_from",
-    "read_json",
-    "read_lines",
-    "read_object",
-    "require_safe",
-    "size_below",
-    "size_of",
-    "storage_error",
-    "write_all",
-    "write_durably",
-    "write_new",
-]
 
 #: Files and folders of a run are for their owner only: scratch is shared.
 FILE_MODE = 0o600

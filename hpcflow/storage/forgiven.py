@@ -9,13 +9,8 @@ import json
 from datetime import datetime
 
 from hpcflow.clock import from_text, to_text
-from hpcflow.storage.files import (
-    append_line_durably,
-    make_folders,
-    parse_object,
-    read_lines,
-    storage_error,
-)
+from hpcflow.runtime.reading import parse_object, read_lines
+from hpcflow.storage.files import append_line_durably, make_folders, storage_error
 from hpcflow.storage.layout import Home
 
 

@@ -11,7 +11,8 @@ import hashlib
 import os
 from contextlib import suppress
 
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, read_file
+from hpcflow.runtime.reading import read_file
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 from hpcflow.storage.layout import Home, RunDir
 
 _DIGEST_BYTES = 64

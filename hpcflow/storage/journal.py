@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
-from hpcflow.storage.files import append_line_durably, read_lines, storage_error
+from hpcflow.runtime.reading import read_lines
+from hpcflow.storage.files import append_line_durably, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, require_no_link
 

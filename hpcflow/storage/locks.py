@@ -24,7 +24,8 @@ from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import StorageError, shell_word
-from hpcflow.storage.files import FILE_MODE, require_safe, storage_error
+from hpcflow.runtime.reading import require_safe
+from hpcflow.storage.files import FILE_MODE, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import require_no_link
 

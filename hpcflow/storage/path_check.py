@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hpcflow.errors import ScratchError, StorageError, shell_word
 from hpcflow.ownership import NO_TRUST, Trust, WeakPoint, weak_point
-from hpcflow.storage.files import UnsafeFileError, storage_error
+from hpcflow.runtime.reading import UnsafeFileError
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runtime_copy import runtime_sum
 

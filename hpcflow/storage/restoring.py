@@ -22,14 +22,8 @@ from typing import Final
 
 from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
-from hpcflow.storage.files import (
-    FILE_MODE,
-    fsync_folder,
-    make_folders,
-    parse_object,
-    read_file,
-    storage_error,
-)
+from hpcflow.runtime.reading import parse_object, read_file
+from hpcflow.storage.files import FILE_MODE, fsync_folder, make_folders, storage_error
 from hpcflow.storage.layout import Home
 
 FAILED: Final = "failed"

@@ -14,17 +14,13 @@ from pathlib import Path, PurePosixPath
 from hpcflow.errors import ScratchError, StorageError, Where, shell_word
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.ownership import NO_TRUST, Trust
-from hpcflow.runtime.reading import MAX_JSON_BYTES
+from hpcflow.runtime.reading import MAX_JSON_BYTES, JsonError, parse_json, parse_object, read_file
 from hpcflow.storage.files import (
     FOLDER_MODE,
-    JsonError,
     existing_parent,
     fsync_folder,
     link_tree,
     make_folders,
-    parse_json,
-    parse_object,
-    read_file,
     storage_error,
     write_new,
 )

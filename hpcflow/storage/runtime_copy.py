@@ -19,7 +19,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import hpcflow
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, make_folders, read_file, write_new
+from hpcflow.runtime.reading import read_file
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, make_folders, write_new
 
 _READ_ONLY = 0o400
 #: The folder of compiled files; the job script removes it before the check.

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, UnsafeFileError
+from hpcflow.runtime.reading import UnsafeFileError
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 
 
 @contextmanager

@@ -32,13 +32,12 @@ from hpcflow.model.sweep_records import (
     is_torn_or_newer,
     parse_sweep_record,
 )
+from hpcflow.runtime.reading import read_lines, read_object
 from hpcflow.storage.files import (
     FOLDER_MODE,
     append_line_durably,
     fsync_folder,
     make_folders,
-    read_lines,
-    read_object,
     size_of,
     storage_error,
     write_durably,

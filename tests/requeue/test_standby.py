@@ -18,8 +18,8 @@ from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.requeue.history import history
 from hpcflow.requeue.policy import Action, after_preemption
 from hpcflow.requeue.table import EXAMPLES, NOW
+from hpcflow.runtime.reading import read_file
 from hpcflow.storage import journal
-from hpcflow.storage.files import read_file
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_scheduler import FakeScheduler

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
+from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.storage.files import (
-    UnsafeFileError,
     append_line_durably,
-    read_file,
     read_from,
     size_of,
     storage_error,

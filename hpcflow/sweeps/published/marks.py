@@ -12,7 +12,8 @@ import json
 from pathlib import Path
 from typing import Final
 
-from hpcflow.storage.files import read_json, write_durably
+from hpcflow.runtime.reading import read_json
+from hpcflow.storage.files import write_durably
 from hpcflow.sweeps.state import SweepProgress, Trial
 
 #: The first part of every mark: other rows were written, if it is another one.
