@@ -81,15 +81,6 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(kind, str) and kind in EVENTS else None
 
 
-def complete_lines(data: bytes) -> tuple[list[bytes], int]:
-    """The lines of ``data`` that are whole, and the number of bytes that they take.
-
-    What follows the last newline is still being written and is left for the next time.
-    """
-    end = data.rfind(b"\n") + 1
-    return data[:end].split(b"\n")[:-1], end
-
-
 def finite_metrics(metrics: object) -> Iterator[tuple[str, float]]:
     """The pairs of ``metrics`` that are a name and a finite number."""
     if isinstance(metrics, dict):

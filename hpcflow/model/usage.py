@@ -20,8 +20,3 @@ class Usage:
     cpus: int = 0
     mem_mb: int = 0
     gpus: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def gpu_count(self) -> int:
-        """GPUs of all types."""
-        return sum(self.gpus.values())

@@ -42,11 +42,20 @@ from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.observe.answers import (
+    by_job_id,
+    is_end,
+    is_older,
+    missed_since_seen,
+    needs_accounting,
+    newest_answer,
+    records_of,
+)
 from hpcflow.observe.billing import bill_of_attempt
-from hpcflow.observe.judge import MISSING, is_as_known, judge
+from hpcflow.observe.judge import is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
-from hpcflow.observe.restarts import follow_restarts, is_news, may_be_restarted
+from hpcflow.observe.restarts import follow_restarts, may_be_restarted
 from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
@@ -207,16 +216,16 @@ class _Watch:
             if not (unsettled or sent or standing or is_asked):
                 return self._bill(bills, self._ask_accounting([], [], bills))
             queued = list(ask())
-            known, names = _by_id(queued), {job.job_name for job in queued}
+            known, names = by_job_id(queued), {job.job_name for job in queued}
             told = self._ask_accounting(
-                [pair for pair in sent if _needs_accounting(pair[0], _answer(pair[1], known))],
+                [pair for pair in sent if needs_accounting(pair[0], newest_answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
             )
             changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
         changed += [each for each in standing if self._write_standby(each, queued)]
-        lives = {job_id: lives_of(some) for job_id, some in _by_id(told).items()}
-        self._past = _by_id(
+        lives = {job_id: lives_of(some) for job_id, some in by_job_id(told).items()}
+        self._past = by_job_id(
             job for some in lives.values() for job in some if job.source == "accounting"
         )
         for job_id, past in lives.items():
@@ -366,7 +375,7 @@ class _Watch:
     ) -> list[RunDir]:
         changed = []
         for run, attempt in sent:
-            job = _answer(attempt, known)
+            job = newest_answer(attempt, known)
             if job is not None and job.state is AttemptState.UNKNOWN:
                 self._warnings.append(
                     f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
@@ -424,15 +433,15 @@ class _Watch:
         records: list[JournalRecord] = []
         written: list[JournalRecord] = []
         stall = None
-        if job is None or _is_end(job):
+        if job is None or is_end(job):
             written = journal.read(run_dir)
-            records = [each for each in written if _is_of(each, attempt)]
-            if job is not None and _is_older(job, records):
+            records = records_of(attempt, written)
+            if job is not None and is_older(job, records):
                 job = None
             stall = stall_of(run_dir, written, attempt, job)
         if job is None:
             self._require_its_cluster(attempt, records)
-            missed = _missed(records)
+            missed = missed_since_seen(records)
             last_word = last_sign(run_dir, attempt.attempt)
         return judge(
             attempt,
@@ -464,83 +473,3 @@ class _Watch:
                     f"job {attempt.job_id} is on cluster {record.cluster}, and this is {other}: "
                     "its end shows where it runs"
                 )
-
-
-def _is_end(job: JobInfo) -> bool:
-    return job.state is AttemptState.ENDED
-
-
-def _needs_accounting(run: LiveRun, job: JobInfo | None) -> bool:
-    """Whether the queue has forgotten a job, or how it ended before it was restarted."""
-    if job is None or not job.restarts:
-        return job is None
-    try:
-        return is_news(RunDir(Path(run.run_dir)), job)
-    except StorageError:
-        return False
-
-
-def _by_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
-    """Job id -> what is said of jobs that bear it, oldest first."""
-    found: dict[str, list[JobInfo]] = defaultdict(list)
-    for job in jobs:
-        found[job.job_id].append(job)
-    return dict(found)
-
-
-def _answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | None:
-    """The newest answer about the job of ``attempt``.
-
-    Ids wrap, so the name must agree; or the time of submission, for people rename their jobs. To a
-    renamed job that was restarted, neither does: its id counts, unless its name is another run's.
-
-    A job that accounting calls running while the queue does not know it is no answer: such records
-    are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
-    than such a record is none either, for it tells of a former life of the job.
-    """
-    job = next(
-        (
-            job
-            for job in reversed(known.get(attempt.job_id or "", []))
-            if _is_named_like(job, attempt)
-            or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
-            or (job.restarts and parse_job_name(job.job_name.strip()) is None)
-        ),
-        None,
-    )
-    if job is None or job.source == "queue":
-        return job
-    return job if _is_end(job) else None
-
-
-def _is_older(job: JobInfo, records: Iterable[JournalRecord]) -> bool:
-    """Whether accounting tells of a life before the one that an attempt was seen to be: the record
-    of that one may still be on its way to slurmdbd."""
-    return job.source == "accounting" and any(
-        isinstance(each, Observed)
-        and each.submitted_at is not None
-        and job.submitted_at is not None
-        and job.submitted_at < each.submitted_at
-        for each in records
-    )
-
-
-def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
-    """Whether a job has the name of an attempt, or of another one of the same run: a job that is
-    restarted keeps the name that it had."""
-    name = job.job_name.strip()
-    named = parse_job_name(name)
-    return name == attempt.job_name.strip() or (named is not None and named[0] == attempt.run_id)
-
-
-def _is_of(record: JournalRecord, attempt: AttemptView) -> bool:
-    return getattr(record, "attempt", None) == attempt.attempt
-
-
-def _missed(records: Iterable[JournalRecord]) -> list[Observed]:
-    """The newest observations of an attempt, since it was last seen, that said MISSING."""
-    missed: list[Observed] = []
-    for record in records:
-        if isinstance(record, Observed):
-            missed = [*missed, record] if record.raw_state == MISSING else []
-    return missed

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.model.events import parse_event
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import NO_TRUST
 from hpcflow.rendering.integrity import make_integrity_check
+from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.runtime_copy import runtime_sum
@@ -108,8 +109,8 @@ class Bench:
         """All events, and every line is one."""
         if not self.attempt.events.exists():
             return []
-        lines, size = complete_lines(self.attempt.events.read_bytes())
-        assert size == self.attempt.events.stat().st_size
+        assert self.attempt.events.read_bytes()[-1:] in (b"", b"\n")
+        lines = list(read_lines(self.attempt.events))
         found = [parse_event(line) for line in lines]
         assert None not in found, lines
         return [event for event in found if event is not None]

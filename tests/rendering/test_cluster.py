@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.model.events import parse_event
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.resources import resource_dir
+from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.loader import load_site
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.testing.cluster import Cluster, Software, User
@@ -87,8 +88,7 @@ class Desk:
         return log.read_text(errors="replace") if log.exists() else "no log yet"
 
     def events(self) -> list[dict[str, Any]]:
-        lines, _ = complete_lines(self.attempt().events.read_bytes())
-        events = [parse_event(line) for line in lines]
+        events = [parse_event(line) for line in read_lines(self.attempt().events)]
         assert None not in events
         return [event for event in events if event is not None]
 

@@ -24,9 +24,10 @@ from typing import Any
 
 import torch
 
-from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.model.events import parse_event
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.manifest import manifest_bytes
+from hpcflow.runtime.reading import read_lines
 from tests.runtime import program
 
 _LIMIT_S = 60.0
@@ -83,7 +84,7 @@ class RunFolder:
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What the login side can read of this attempt's events."""
         file = self.attempt_dir / "events.jsonl"
-        lines = complete_lines(file.read_bytes())[0] if file.exists() else []
+        lines = list(read_lines(file)) if file.exists() else []
         events = [event for event in map(parse_event, lines) if event is not None]
         assert len(events) == len(lines)
         return [event for event in events if kind in (None, event["event"])]

@@ -15,17 +15,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcflow.model.events import complete_lines, parse_event
+from hpcflow.model.events import parse_event
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.metrics import Metrics
+from hpcflow.runtime.reading import read_lines
 from hpcflow.testing.clock import FakeClock
 from tests.runtime.harness import RunFolder, run, start
 from tests.runtime.program import BATCHES, EPOCHS
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    lines, _ = complete_lines(path.read_bytes())
-    return [event for event in map(parse_event, lines) if event is not None]
+    return [event for event in map(parse_event, read_lines(path)) if event is not None]
 
 
 @pytest.fixture

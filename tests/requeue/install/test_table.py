@@ -18,12 +18,6 @@ from hpcflow.requeue.install.table import (
 HERE, THERE = "daemon here", "daemon there"
 LINES = ["# one", "* * * * * two"]
 
-NEARLY_OURS = [
-    *("# BEGIN hpcflow daemon other", "# END hpcflow daemon other"),
-    *(" # BEGIN hpcflow daemon here", "# BEGIN hpcflow daemon here-2", "# END hpcflow daemon"),
-    *("SHELL=/bin/tcsh", "", "x"),
-]
-
 #: Whatever others write, with or without a newline at the end, in any order of odd characters.
 foreign_texts = st.text(
     st.sampled_from("a#%* \t\r\n\x0b\x0c\x1c\x85\u2028é") | st.characters(exclude_categories=["Cs"])

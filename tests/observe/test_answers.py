@@ -7,20 +7,20 @@ from datetime import timedelta
 
 import pytest
 
-from hpcflow.observe.attempts import _answer, _by_id
+from hpcflow.observe.answers import by_job_id, newest_answer
 from tests.observe.test_judge import NOW, RUNNING, answer
 
 
 def test_a_renamed_job_is_still_ours() -> None:
     renamed = replace(answer("RUNNING"), job_name="mytraining")
-    assert _answer(RUNNING, _by_id([renamed])) is renamed
+    assert newest_answer(RUNNING, by_job_id([renamed])) is renamed
 
 
 def test_an_id_that_is_used_again_is_somebody_elses() -> None:
     other = replace(answer("RUNNING"), job_name="other", submitted_at=NOW)
-    assert _answer(RUNNING, _by_id([other])) is None
+    assert newest_answer(RUNNING, by_job_id([other])) is None
     before = replace(RUNNING, submitted_at=None)
-    assert _answer(before, _by_id([replace(other, submitted_at=None)])) is None
+    assert newest_answer(before, by_job_id([replace(other, submitted_at=None)])) is None
 
 
 def test_an_id_under_the_name_of_another_run_is_that_ones_restarted_or_not() -> None:
@@ -30,16 +30,16 @@ def test_an_id_under_the_name_of_another_run_is_that_ones_restarted_or_not() -> 
         submitted_at=NOW,
         restarts=1,
     )
-    assert _answer(RUNNING, _by_id([other])) is None
-    assert _answer(RUNNING, _by_id([replace(other, job_name="renamed")])) is not None
+    assert newest_answer(RUNNING, by_job_id([other])) is None
+    assert newest_answer(RUNNING, by_job_id([replace(other, job_name="renamed")])) is not None
 
 
 @pytest.mark.parametrize("name", [" by hand ", "by hand"])
 def test_blanks_around_a_name_do_not_count(name: str) -> None:
     job = replace(answer("RUNNING"), job_name="by hand", submitted_at=NOW + timedelta(days=1))
-    assert _answer(replace(RUNNING, job_name=name), _by_id([job])) is job
+    assert newest_answer(replace(RUNNING, job_name=name), by_job_id([job])) is job
 
 
 def test_of_several_answers_the_newest_counts() -> None:
     first, second = answer("PREEMPTED"), answer("RUNNING")
-    assert _answer(RUNNING, _by_id([first, second])) is second
+    assert newest_answer(RUNNING, by_job_id([first, second])) is second

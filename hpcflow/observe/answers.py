@@ -1,0 +1,97 @@
+"""Match what squeue and sacct say to the attempts of runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from hpcflow.errors import StorageError
+from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import JournalRecord, Observed
+from hpcflow.model.state import AttemptState
+from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.observe.judge import MISSING
+from hpcflow.observe.restarts import is_news
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage.layout import RunDir
+
+
+def is_end(job: JobInfo) -> bool:
+    return job.state is AttemptState.ENDED
+
+
+def needs_accounting(run: LiveRun, job: JobInfo | None) -> bool:
+    """Whether the queue has forgotten a job, or how it ended before it was restarted."""
+    if job is None or not job.restarts:
+        return job is None
+    try:
+        return is_news(RunDir(Path(run.run_dir)), job)
+    except StorageError:
+        return False
+
+
+def by_job_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
+    """Job id -> what is said of jobs that bear it, oldest first."""
+    found: dict[str, list[JobInfo]] = defaultdict(list)
+    for job in jobs:
+        found[job.job_id].append(job)
+    return dict(found)
+
+
+def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | None:
+    """The newest answer about the job of ``attempt``.
+
+    Ids wrap, so the name must agree; or the time of submission, for people rename their jobs. To a
+    renamed job that was restarted, neither does: its id counts, unless its name is another run's.
+
+    A job that accounting calls running while the queue does not know it is no answer: such records
+    are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
+    than such a record is none either, for it tells of a former life of the job.
+    """
+    job = next(
+        (
+            job
+            for job in reversed(known.get(attempt.job_id or "", []))
+            if _is_named_like(job, attempt)
+            or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
+            or (job.restarts and parse_job_name(job.job_name.strip()) is None)
+        ),
+        None,
+    )
+    if job is None or job.source == "queue":
+        return job
+    return job if is_end(job) else None
+
+
+def is_older(job: JobInfo, records: Iterable[JournalRecord]) -> bool:
+    """Whether accounting tells of a life before the one that an attempt was seen to be: the record
+    of that one may still be on its way to slurmdbd."""
+    return job.source == "accounting" and any(
+        isinstance(each, Observed)
+        and each.submitted_at is not None
+        and job.submitted_at is not None
+        and job.submitted_at < each.submitted_at
+        for each in records
+    )
+
+
+def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
+    """Whether a job has the name of an attempt, or of another one of the same run: a job that is
+    restarted keeps the name that it had."""
+    name = job.job_name.strip()
+    named = parse_job_name(name)
+    return name == attempt.job_name.strip() or (named is not None and named[0] == attempt.run_id)
+
+
+def records_of(attempt: AttemptView, records: Iterable[JournalRecord]) -> list[JournalRecord]:
+    return [each for each in records if getattr(each, "attempt", None) == attempt.attempt]
+
+
+def missed_since_seen(records: Iterable[JournalRecord]) -> list[Observed]:
+    """The newest observations of an attempt, since it was last seen, that said MISSING."""
+    missed: list[Observed] = []
+    for record in records:
+        if isinstance(record, Observed):
+            missed = [*missed, record] if record.raw_state == MISSING else []
+    return missed
