@@ -90,6 +90,12 @@ def asked(**resources: Any) -> RunSpec:
     return spec(**{"gpus_per_node": 4, "time_limit": "4h", **resources})
 
 
+def with_qos(*limits: Limit, flags: tuple[str, ...] = (), own: tuple[Limit, ...] = ()) -> Standing:
+    """A user of one account whose default QOS has these limits."""
+    association = Association("physics", None, "long", ("normal", "long"), own, is_default=True)
+    return Standing("ada", (association,), (QosLimits("long", flags=flags, limits=limits),))
+
+
 def questions(cluster: Cluster) -> Sequence[str]:
     return [call for call in cluster.slurm.calls if call == "predicted_start"]
 
@@ -130,106 +136,6 @@ def test_a_partition_that_the_cluster_refuses_is_not_chosen(cluster: Cluster) ->
     assert cluster.goes(asked()) == ("gpu", None)
     assert "no partition spot" in survey.refused["spot", None]
     assert "4 GPUs per node" in survey.refused["small", None]
-
-
-def test_a_limit_that_the_job_alone_exceeds_keeps_it_from_a_place(cluster: Cluster) -> None:
-    most = Limit("MaxTRESPerJob", "gres/gpu", 2, holder="QOS normal")
-    cluster.stands(
-        Standing(
-            "ada",
-            (Association("physics", None, "normal", ("normal",), is_default=True),),
-            (QosLimits("normal", limits=(most,)),),
-        )
-    )
-
-    survey = cluster.chooser.survey(asked())
-
-    assert survey.ranked == []
-    assert survey.refused["gpu", None] == "4 gres/gpu, and MaxTRESPerJob of QOS normal allows 2"
-    assert cluster.chooser.survey(asked(gpus_per_node=2)).ranked
-
-
-@pytest.mark.parametrize(
-    "limit",
-    [
-        Limit("MinTRESPerJob", "gres/gpu", 1),
-        Limit("MaxJobs", "jobs", 1, used=1),
-        Limit("GrpTRESMins", "gres/gpu", 1, used=0),
-        Limit("MaxTRESPerNode", "gres/gpu", 1),
-        Limit("MaxTRESPerJob", "gres/gpu", 4),
-    ],
-    ids=lambda limit: limit.name,
-)
-def test_other_limits_pass_or_are_about_something_else(cluster: Cluster, limit: Limit) -> None:
-    association = Association("physics", limits=(limit,), is_default=True)
-    cluster.stands(Standing("ada", (association,)))
-
-    assert len(cluster.chooser.survey(asked()).ranked) == 2
-
-
-def with_qos(*limits: Limit, flags: tuple[str, ...] = (), own: tuple[Limit, ...] = ()) -> Standing:
-    """A user of one account whose default QOS has these limits."""
-    association = Association("physics", None, "long", ("normal", "long"), own, is_default=True)
-    return Standing("ada", (association,), (QosLimits("long", flags=flags, limits=limits),))
-
-
-def test_a_limit_of_the_qos_goes_before_the_same_one_of_the_account(cluster: Cluster) -> None:
-    own = (
-        Limit("MaxWall", "minutes", 10, holder="user ada"),
-        Limit("GrpTRES", "gres/gpu", 1, used=0, holder="account physics"),
-        Limit("MaxTRES", "gres/gpu", 1, holder="user ada"),
-    )
-    lifted = (
-        Limit("MaxWall", "minutes", 1440, holder="QOS long"),
-        Limit("GrpTRES", "gres/gpu", 8, used=0, holder="QOS long"),
-        Limit("MaxTRESPerJob", "gres/gpu", 8, holder="QOS long"),
-    )
-    cluster.stands(with_qos(*lifted, own=own))
-    assert len(cluster.chooser.survey(asked()).ranked) == 2
-
-    cluster.stands(with_qos(*lifted[1:], own=own))
-    assert cluster.chooser.survey(asked()).refused["gpu", None].startswith("240 minutes, and MaxW")
-
-
-def test_the_default_qos_that_slurm_takes_counts(cluster: Cluster) -> None:
-    short = Limit("MaxWall", "minutes", 10, holder="QOS normal")
-    for default, allowed in ((None, ("normal",)), (None, ("normal", "long")), ("normal", ())):
-        association = Association("physics", None, default, allowed, is_default=True)
-        cluster.stands(Standing("ada", (association,), (QosLimits("normal", limits=(short,)),)))
-
-        assert not cluster.chooser.survey(asked()).ranked
-
-
-def test_the_only_qos_of_an_association_is_its_default(cluster: Cluster) -> None:
-    short = Limit("MaxWall", "minutes", 10)
-    association = Association("physics", None, None, ("long",), is_default=True)
-    cluster.stands(Standing("ada", (association,), (QosLimits("long", limits=(short,)),)))
-
-    assert not cluster.chooser.survey(asked()).ranked
-
-
-def test_the_qos_of_a_partition_goes_before_that_of_the_job_or_behind(cluster: Cluster) -> None:
-    class InQos(FakeScheduler):
-        def cluster_info(self) -> ClusterInfo:
-            info = super().cluster_info()
-            changed = tuple(replace(each, qos="part") for each in info.partitions)
-            return replace(info, partitions=changed)
-
-    cluster.slurm = InQos(cluster.clock)
-    of_partition = QosLimits("part", limits=(Limit("MaxWall", "minutes", 1440),))
-    for flags, is_first in (((), True), (("OverPartQOS",), False)):
-        stands = with_qos(Limit("MaxWall", "minutes", 10), flags=flags)
-        cluster.stands(replace(stands, other_qos=(of_partition,)))
-
-        assert bool(cluster.chooser.survey(asked()).ranked) is is_first
-
-
-def test_memory_is_that_of_all_nodes(cluster: Cluster) -> None:
-    cluster.stands(with_qos(Limit("MaxTRESPerJob", "mem", 60_000)))
-
-    assert cluster.chooser.survey(asked(mem="40G")).ranked
-    refused = cluster.chooser.survey(asked(mem="40G", nodes=2)).refused
-    assert refused["gpu", None].startswith("81920 mem, and MaxTRESPerJob")
 
 
 def test_a_partition_that_is_not_up_is_not_chosen(cluster: Cluster) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import InputError
 from hpcflow.sweeps.state import SweepState
+from hpcflow.sweeps.view import look, sweep_view
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.sweeps.searched import Searched
@@ -86,3 +88,14 @@ def test_with_a_later_deadline_an_earlier_one_that_has_passed_is_forgotten(desk:
     assert desk.round().state is SweepState.RUNNING
     desk.clock.advance(-TEN_YEARS_S)
     assert desk.round().asked == [1]
+
+
+def test_a_clock_that_was_centuries_off_leaves_the_sweep_to_be_seen(desk: Searched) -> None:
+    desk.begin("parallel: 1\nbudget: {trials: 9}")
+    desk.round()
+    desk.completes(0, 1.0)
+    desk.round()
+    sweep, progress = look(desk.sweep_dir)
+    assert sweep_view(sweep, progress, desk.clock.now()).over_at is not None
+    far = datetime(9000, 1, 1, tzinfo=timezone.utc)
+    assert sweep_view(sweep, progress, far).over_at is None

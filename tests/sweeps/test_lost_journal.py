@@ -67,6 +67,10 @@ def no_record(path: Path, data: bytes) -> None:
     path.write_bytes(data.replace(b'"trial"', b'"trail"', 1))
 
 
+def no_first_trial(path: Path, data: bytes) -> None:
+    path.write_bytes(data.replace(b'"trial": 0, "params"', b'"trial": 7, "params"', 1))
+
+
 def link(path: Path, _: bytes) -> None:
     other = path.with_name("elsewhere.jsonl")
     path.rename(other)
@@ -78,7 +82,10 @@ def folder(path: Path, _: bytes) -> None:
     path.mkdir(mode=0o700)
 
 
-LOSSES = (missing, empty, half, garbage, zeros, a_line_of_zeros, no_json, no_record, link, folder)
+LOSSES = (
+    *(missing, empty, half, garbage, zeros, a_line_of_zeros, no_json, no_record, no_first_trial),
+    *(link, folder),
+)
 #: How it was lost, when: all while some trials run and others are over, a few before and after.
 CASES = [(lose, "some are over") for lose in LOSSES]
 CASES += [
@@ -147,6 +154,12 @@ def test_with_any_bit_flipped_no_run_is_made_twice(desk: Searched) -> None:
         journal_of(desk).write_bytes(data)
         desk.round()
     assert len(desk.jobs()) == before
+
+
+def test_a_journal_that_others_can_write_is_not_believed(desk: Searched) -> None:
+    desk.sweep_dir.journal.chmod(0o666)
+    with pytest.raises(StorageError, match="others may write in it"):
+        read_journal(desk.sweep_dir)
 
 
 def test_a_line_that_a_full_disk_tore_is_left_out_as_ever(desk: Searched) -> None:

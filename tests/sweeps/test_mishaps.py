@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 import optuna
@@ -17,14 +15,14 @@ from hpcflow.model.sweep_records import Asked, GoOn, Halted, Read, StopRequested
 from hpcflow.sites.loader import load_site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.sweeps import append, read_journal, read_sweep
+from hpcflow.storage.sweeps import append, read_sweep
 from hpcflow.sweeps import closing
 from hpcflow.sweeps import round as round_of_a_sweep
 from hpcflow.sweeps.published.place import database_of, study_url
 from hpcflow.sweeps.rounds import tick_all, under_way
 from hpcflow.sweeps.state import SweepState
 from hpcflow.sweeps.trials import TrialRuns
-from hpcflow.sweeps.view import look, sweep_view
+from hpcflow.sweeps.view import look
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killed
 from tests.sweeps.searched import Searched
@@ -473,25 +471,6 @@ def test_what_others_write_in_the_middle_of_a_round_is_not_written_over(
     assert desk.round().asked == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text.replace('"trial": 0, "params"', '"trial": 7, "params"', 1),
-        lambda text: text.replace('"record": "asked"', '"record": "axked"', 1),
-    ],
-)
-def test_a_journal_that_lacks_a_trial_is_an_error_and_nothing_is_asked_again(
-    desk: Searched, damage: Callable[[str], str]
-) -> None:
-    desk.begin()
-    desk.round()
-    path = desk.sweep_dir.journal
-    path.write_text(damage(path.read_text()))
-    report = desk.round()
-    assert "journal is damaged" in report.problems[0]
-    assert len(desk.alive()) == 4
-
-
 def test_what_one_sweep_holds_up_holds_up_no_other(desk: Searched) -> None:
     desk.begin()
     broken = desk.sweep_dir
@@ -509,22 +488,3 @@ def test_beside_one_that_a_newer_hpcflow_started_no_other_of_its_name_is(desk: S
     desk.sweep_dir.sweep_json.write_text(text.replace('"format": 1', '"format": 99'))
     with pytest.raises(StorageError, match="newer hpcflow"):
         desk.begin()
-
-
-def test_a_journal_that_others_can_write_is_not_believed(desk: Searched) -> None:
-    desk.begin()
-    desk.round()
-    desk.sweep_dir.journal.chmod(0o666)
-    with pytest.raises(StorageError, match="others may write in it"):
-        read_journal(desk.sweep_dir)
-
-
-def test_a_clock_that_was_centuries_off_leaves_the_sweep_to_be_seen(desk: Searched) -> None:
-    desk.begin("parallel: 1\nbudget: {trials: 9}")
-    desk.round()
-    desk.completes(0, 1.0)
-    desk.round()
-    sweep, progress = look(desk.sweep_dir)
-    assert sweep_view(sweep, progress, desk.clock.now()).over_at is not None
-    far = datetime(9000, 1, 1, tzinfo=timezone.utc)
-    assert sweep_view(sweep, progress, far).over_at is None
