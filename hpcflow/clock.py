@@ -1,4 +1,4 @@
-"""Time as a dependency: whoever needs the time or has to wait takes a :class:`Clock`.
+"""Time as a dependency: code that needs the time or has to wait takes a :class:`Clock`.
 
 A steerable clock for tests is :class:`hpcflow.testing.clock.FakeClock`.
 """

@@ -100,8 +100,8 @@ def words_for(error: Exception) -> str | None:
 
 
 def next_step(error: HpcflowError) -> str:
-    """What to type, to be put behind a line of a log; nothing where asking again helps, for whoever
-    writes the log does that by itself."""
+    """What to type, to be put behind a line of a log; nothing where asking again helps, because
+    the writer of the log does that by itself."""
     return f" → {error.next_action}" if error.next_action and not error.retryable else ""
 
 

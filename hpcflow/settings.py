@@ -122,7 +122,7 @@ def _usual_home(environ: Mapping[str, str]) -> Path:
 
 
 def _require_private(home: Path) -> None:
-    """Whoever may write in the home could put templates there, and so shell into our jobs.
+    """A user who may write in the home could put templates there, and so shell into our jobs.
 
     Raises:
         InputError: it can be no folder, belongs to another user, or other users can write to it.

@@ -61,7 +61,7 @@ def amounts_from(said: Mapping[str, Any]) -> Amounts:
     """The inverse of :meth:`Amounts.to_json`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not an amount.
     """
     return Amounts(*(None if unit not in said else _decimal(said[unit]) for unit in UNITS))
 
@@ -70,7 +70,7 @@ def amount_from(text: object) -> Decimal:
     """A decimal number from 0, as somebody has typed it.
 
     Raises:
-        ValueError: it is none; the text says what is expected.
+        ValueError: not a number; the text says what is expected.
     """
     value = _decimal(text)
     if value != (rounded := value.quantize(_PLACES)):

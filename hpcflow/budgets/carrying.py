@@ -1,7 +1,7 @@
-"""A long budget begins anew in the midst of its file, with a line that says all that came before.
+"""A long budget starts again in the midst of its file, with a line that says all that came before.
 
 What was settled for good is a sum for each month; what is open is listed. Nothing is deleted:
-whoever wants the whole story reads from the top, and comes to the same sums. It is one line, so it
+reading from the top gives the whole story, and the same sums. It is one line, so it
 is there or not. And it says at which byte it begins: should somebody have written before it whom
 the lock did not keep away, it is not there, and so nobody takes it for the whole.
 """

@@ -3,8 +3,8 @@
 Each line is keyed by run and attempt, and can be written twice. Before an attempt is intended, what
 it may take in all of its time limit is committed to each budget that it counts against, under the
 lock of the folder: checked against what is spent and committed already, for all of them, before a
-line is written. So of two that are sent in the same second only one gets what is left. Whoever is
-killed behind it leaves too much committed, never too little;
+line is written. So of two that are sent in the same second only one gets what is left. A process
+that is killed behind it leaves too much committed, never too little;
 :mod:`hpcflow.observe.reconciling` finds out.
 """
 
@@ -155,8 +155,8 @@ def _require_written(
 def _require_first(
     folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope], now: datetime
 ) -> None:
-    """Somebody else has committed at the same moment: the order of the lines decides. Whoever came
-    behind what fits, gives it back."""
+    """Somebody else has committed at the same moment: the order of the lines decides. A process
+    that came behind what fits, gives it back."""
     keys = {pledge.key for pledge in pledges}
     for scope in scopes:
         budget = folder.read(scope, whole=True)
@@ -212,7 +212,7 @@ def release(folder: BudgetFolder, pledges: Sequence[Pledge], now: datetime, *, w
     """Give back what was committed to attempts that certainly are no jobs.
 
     Raises:
-        StorageError: it could not be written; whoever looks next finds out.
+        StorageError: it could not be written; a process that looks next finds out.
     """
     if any(folder.has(scope) for scope in {each for pledge in pledges for each in pledge.scopes}):
         with folder.lock(wait_s=_GIVING_BACK_WAITS_S):

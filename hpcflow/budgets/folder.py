@@ -145,7 +145,7 @@ class BudgetFolder:
         return self._load(scope, whole=whole)[0]
 
     def look(self, scope: Scope) -> Budget:
-        """The same for whoever looks again and again, and changes nothing of it: this process reads
+        """The same, for a caller that looks again and again without changes: this process reads
         only what was added since it last looked.
 
         Raises:
@@ -219,7 +219,7 @@ class BudgetFolder:
         whether the file system really gave a lock.
 
         Args:
-            wait_s: how long to wait for whoever has it; who only looks does not wait.
+            wait_s: how long to wait for the lock; a command that only looks does not wait.
 
         Raises:
             StorageError: the folder cannot be written, or somebody else is at it for too long.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.budgets.amounts import UNITS, Amounts, amount_from, amounts_from
 from hpcflow.clock import from_text, to_text
 
-# Whoever only looks does not wait for pydantic.
+# A command that only looks does not wait for pydantic.
 if TYPE_CHECKING:
     from hpcflow.model.run_budget import RunBudget
 
@@ -108,7 +108,7 @@ class Change:
 
     Attributes:
         how: ``command``, or ``config`` for what the config of a run says.
-        opening: where it begins anew.
+        opening: where it starts again.
     """
 
     at: datetime

@@ -213,7 +213,8 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
 
 
 def _site_option(site: str | None) -> str:
-    """Budgets of the same name may lie elsewhere, too: whoever raises one is to find the right."""
+    """Budgets of the same name may lie elsewhere, too: a user who raises one must find the right
+    one."""
     return f" --site {shell_word(site)}" if site is not None else ""
 
 

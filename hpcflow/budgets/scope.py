@@ -26,7 +26,7 @@ def parse_scope(text: str) -> Scope:
     """``project:vision`` as a scope.
 
     Raises:
-        InputError: it is none.
+        InputError: not a scope.
     """
     kind, colon, name = text.partition(":")
     if not colon or kind not in KINDS or not _NAME.fullmatch(name):

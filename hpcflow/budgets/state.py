@@ -39,7 +39,7 @@ class Entry:
         is_final: no better bill is to be expected.
         limit_s: its time limit.
         began_at: since when it runs.
-        home: of whoever sent it.
+        home: of the process that sent it.
     """
 
     run_id: str
@@ -165,7 +165,7 @@ class Budget:
 
     def commit(self, entry: Entry) -> None:
         """Let an attempt count, too, that waits from now on; quickly, for there may be many."""
-        # In the order of their lines: one that was given back before begins anew.
+        # In the order of their lines: one that was given back before starts again.
         before = self.entries.pop((entry.run_id, entry.attempt), None)
         self.entries[entry.run_id, entry.attempt] = entry
         for (unit, now), used in list(self._known.items()):
@@ -238,7 +238,7 @@ def _key(run_id: object, attempt: object) -> tuple[str, int]:
     """What an entry is known by; of a shared budget, others write the lines.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a key.
     """
     if not isinstance(run_id, str) or not is_run_id(run_id):
         raise ValueError("no run id")

@@ -68,7 +68,7 @@ def finite(_ctx: click.Context, param: click.Parameter, value: float | None) -> 
     return value
 
 
-#: Whether it can be read is said by whoever reads it, with what to type, and not by click.
+#: The reader of the file says whether it can be read and what to type, not click.
 config_argument = click.argument("config", type=click.Path(path_type=Path, readable=False))
 run_argument = click.argument("run", shell_complete=complete_run)
 runs_argument = click.argument(

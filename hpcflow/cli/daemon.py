@@ -158,7 +158,7 @@ def _has_died(lease: Lease) -> bool:
 
 @contextmanager
 def _heard_by(told: Told) -> Iterator[None]:
-    """Signals end it between two acts: whoever died of one would leave the lease taken."""
+    """Signals end it between two acts: a death in one would leave the lease taken."""
 
     def end(_number: int, _frame: object) -> None:
         told.is_over = True

@@ -168,7 +168,7 @@ def _print(run_id: str, uses: list[Use]) -> None:
 
 
 def _show(table: Table) -> None:
-    """Whole, also where it is wider than the terminal: half of a number is none."""
+    """Whole, also where it is wider than the terminal: half of a number means nothing."""
 
     make_console(soft_wrap=True, width=_WIDEST).print(table)
 

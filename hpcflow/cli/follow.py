@@ -57,7 +57,7 @@ def until_still(
         with _view(live=live and not as_json) as view:
             run = _watch(session, run_dir, view)
     except KeyboardInterrupt:
-        if as_json and launched:  # the job goes on, and whoever reads this must know which it is
+        if as_json and launched:  # the job goes on, and the reader must know which it is
             print_json(launched)
         raise
     lost = is_gone(run_dir) and not run.state.is_final

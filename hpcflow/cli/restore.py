@@ -186,7 +186,7 @@ def _goes_on_without(session: Session, run_id: str) -> bool:
 def _restore(
     session: Session, found: Found, which: Which, *, says_so: bool, progress: Progress
 ) -> Outcome:
-    """Restore, and let the ledger read all of it anew: the files are others than it has read."""
+    """Restore, and let the ledger read all of it again: the files are others than it has read."""
     from hpcflow.launch.places import trust_on
     from hpcflow.projection import catch_up_home, rebuild
     from hpcflow.restore.restore import restore

@@ -1,4 +1,4 @@
-"""Whether the bills are what accounting says, and all that it says: everything computed anew."""
+"""Whether the bills are what accounting says, and all that it says: everything recomputed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Audit:
     """What was found.
 
     Attributes:
-        checked: bills that were computed anew.
+        checked: bills that were recomputed.
         uncheckable: bills of which nobody who is asked here knows anything: their site has no
             accounting, or their jobs were on another cluster.
         unknown: jobs that are no attempt of any run.
@@ -88,7 +88,7 @@ def audit(
     find_site: Callable[[str], Site],
     now: datetime,
 ) -> Audit:
-    """Compute the bills of ``rows`` anew, and look for jobs that have none, with one question to
+    """Recompute the bills of ``rows``, and look for jobs that have none, with one question to
     the accounting of each site.
 
     Args:
@@ -190,8 +190,8 @@ def _unknown(stray: Stray, site: Site, now: datetime) -> Unknown:
 def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
     row = due.attempt
 
-    def difference(what: str, billed: object, anew: object) -> Difference:
-        one, other = (None if each is None else str(each) for each in (billed, anew))
+    def difference(what: str, billed: object, computed: object) -> Difference:
+        one, other = (None if each is None else str(each) for each in (billed, computed))
         return Difference(row.run_id, row.attempt, row.job_id, what, one, other)
 
     if bill is None:
@@ -207,7 +207,7 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
     if row.gpu_hours != float(bill.gpu_hours):
         yield difference("gpu_hours", row.gpu_hours, bill.gpu_hours)
     for name in ("cost_usd", "cost_su", "on_demand_usd"):
-        text, anew = getattr(row, name), getattr(bill, name)
+        text, computed = getattr(row, name), getattr(bill, name)
         billed = None if text is None else Decimal(text)
-        if billed != anew:
-            yield difference(name, billed, anew)
+        if billed != computed:
+            yield difference(name, billed, computed)

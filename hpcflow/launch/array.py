@@ -8,7 +8,7 @@ The protocol is that of :mod:`hpcflow.launch.submission`, with one sbatch for al
 3. sbatch runs, with a lock that it inherits;
 4. ``submitted``, with the id of its task, is journaled in each.
 
-Whoever finds an intent without an answer looks for the attempt's name, as always:
+A process that finds an intent without an answer looks for the attempt's name, as always:
 :mod:`hpcflow.schedulers.arrays` finds the task of that name. And each task claims its attempt
 before it does anything.
 """
@@ -215,7 +215,7 @@ def _submitted(
 
 
 def _made(plan: Plan, settings: Settings) -> RunDir:
-    """The directory of a run; made before, where whoever did it was killed, or Slurm was full."""
+    """The directory of a run; made before, if its sender was killed, or Slurm was full."""
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
         return create_run(plan.run, settings.home, code=plan.code, trust=plan.trust)
@@ -250,8 +250,8 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
             scheduler=scheduler.name,
             partition=plan.placement.partition,
             cluster=scheduler.cluster(),
-            # The lock that sbatch inherits is not this run's. So whoever finds no answer waits for
-            # as long as sbatch may try, as for one on another machine.
+            # The lock that sbatch inherits is not this run's. So a process that finds no answer
+            # waits for as long as sbatch may try, as for one on another machine.
             host=f"{socket.gethostname()} (array)",
             mem_mb=plan.placement.mem_mb,
             mirror=run.mirror.url if run.mirror is not None else None,

@@ -59,7 +59,7 @@ def freeze_anew(
 ) -> None:
     """Write ``run`` over what was frozen, and say so; the caller holds the run's submit lock.
 
-    In this order: whoever reads the record reads ``run.json`` anew.
+    In this order: a process that reads the record reads ``run.json`` again.
 
     Raises:
         StorageError: it could not be written.

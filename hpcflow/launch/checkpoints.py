@@ -247,7 +247,7 @@ def prune(
 
     If anything is to go, the newest complete one is read and verified before, for it is what the
     run goes on from; where it is damaged it counts as torn, and the one before takes its place.
-    What goes is then decided anew under the run's lock, so that nobody sends an attempt meanwhile.
+    What goes is then decided again under the run's lock, so that nobody sends an attempt meanwhile.
     An attempt that is in the queue or just starts goes on from the newest that is whole, and that
     one stays; what a live attempt is known to have resumed from stays as well.
 

@@ -65,7 +65,8 @@ class Commitment:
             raise no_room.as_error()
 
     def give_back(self, clock: Clock, why: str) -> None:
-        """Take it back: there is no job. Whoever cannot say so now is found out later."""
+        """Take it back: there is no job. If that cannot be written now, a later look corrects
+        it."""
         give_back([self], clock, why)
 
 

@@ -14,7 +14,7 @@ from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 
-#: sbatch gives up after about two minutes; whoever holds the lock longer is in trouble.
+#: sbatch gives up after about two minutes; a process that holds the lock longer is in trouble.
 LOCK_WAIT_S = 180.0
 
 #: How far the clocks of login nodes and of the controller may differ.
@@ -83,7 +83,7 @@ def alive_jobs(
     By their names, for ids are used again. People rename their jobs, and name those that they send
     by hand: an id of the journal counts under another name if it was submitted when the journal
     says, under the name that the journal knows, or if it was restarted, for then it has a new time.
-    No id counts that came from a store: whoever may write there would choose which job is ended.
+    No id counts that came from a store: a user who may write there would choose which job is ended.
 
     Args:
         records: the run's journal.

@@ -1,5 +1,5 @@
-"""Where the next attempt of a run goes, and with what: for whoever sends it, and whoever asks
-before whether a budget has room for it."""
+"""Where the next attempt of a run goes, and with what: for its submission, and for the
+check before whether a budget has room for it."""
 
 from __future__ import annotations
 

@@ -111,9 +111,9 @@ class OfSweep:
     """What a run is to the sweep that it belongs to.
 
     Attributes:
-        run_id: chosen before, so that it is made and sent once, whoever is killed over it.
+        run_id: chosen before, so that it is made and sent once, even if a process is killed.
         repeat: which of the runs of its trial, from 0.
-        umask: that of whoever started the sweep; a round of cron has another one.
+        umask: that of the process that started the sweep; a round of cron has another one.
         start: a checkpoint of another run that it goes on from.
     """
 

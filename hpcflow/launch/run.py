@@ -94,7 +94,7 @@ def _connect(name: str | None, named_in: Where | None, home: str) -> tuple[Site,
 
 @lru_cache(maxsize=1)
 def _chooser(name: str | None, named_in: Where | None, home: str, _minute: int) -> Chooser:
-    """Whoever decides `auto`, once a minute: a thousand submissions ask accounting once."""
+    """The chooser for `auto`, made once a minute: a thousand submissions ask accounting once."""
     site, scheduler = _connect(name, named_in, home)
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
     return make_chooser(

@@ -3,8 +3,8 @@
 It is no attempt of the run until the run goes on with it: what is journaled about it is a
 ``standby`` record. It is sent exactly once like an attempt, and its number is taken like one's.
 Whether it may execute is decided by one file, its claim: the job makes it when it starts, and
-whoever gives the standby up claims it for nobody first. So neither needs to know what the other
-does at that moment, and a job that was given up leaves at once, however late it starts
+a process that gives the standby up claims it for nobody first. So neither needs to know what the
+other does at that moment, and a job that was given up leaves at once, however late it starts
 (templates/parts/standby.j2).
 """
 

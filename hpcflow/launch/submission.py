@@ -8,11 +8,11 @@ The protocol, all of it under the run's submit lock:
    may still create the job;
 4. ``submitted`` or ``refused`` is journaled.
 
-Whoever finds an intent without an answer settles it before anything else is sent: the attempt's
-claim file, the queue and accounting are asked for the job name. A job that is found is adopted.
-Where there is certainly none, the attempt is withdrawn and its claim sealed: should its job appear
-after all, it finds the attempt claimed and leaves. Even if two jobs of one attempt existed, only
-one would execute.
+A process that finds an intent without an answer settles it before anything else is sent: the
+attempt's claim file, the queue and accounting are asked for the job name. A job that is found is
+adopted. Where there is certainly none, the attempt is withdrawn and its claim sealed: should its
+job appear after all, it finds the attempt claimed and leaves. Even if two jobs of one attempt
+existed, only one would execute.
 """
 
 from __future__ import annotations

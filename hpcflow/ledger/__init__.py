@@ -6,7 +6,7 @@
 ``derive.py``       what is known of a run -> its rows. Pure
 ``store.py``        :class:`~hpcflow.ledger.store.Ledger`: the only writer; ``queries.py`` reads
 ``connection.py``   SQL over sqlite3 and psycopg
-``tables.py``       the tables (sqlmodel), for migrations and for whoever queries with an ORM
+``tables.py``       the tables (sqlmodel), for migrations and for users who query with an ORM
 ``upgrade.py``      creating and migrating a database (alembic), ``migrations/``
 ==================  ================================================================================
 

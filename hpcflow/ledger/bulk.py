@@ -1,7 +1,7 @@
 """Many rows into a table at once.
 
 SQLite takes them one by one. A server takes all of them in one statement, as one JSON text: row by
-row costs it, and even more so whoever sends them, much more.
+row costs it much more, and the sender even more.
 """
 
 from __future__ import annotations

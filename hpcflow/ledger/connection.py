@@ -34,7 +34,7 @@ ACKNOWLEDGE_TIMEOUT_S = 20.0
 
 
 #: What Postgres would take for its own, or call by itself: an operator or function of a type that
-#: fits better than its own, or a trigger. It is executed with the rights of whoever sends the
+#: fits better than its own, or a trigger. It is executed with the rights of the role that sends the
 #: statement, so it must be of a superuser, of the database's owner, or of this user.
 _BORROWED = """
 WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s))
@@ -312,7 +312,7 @@ def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
     if is_sqlite:
         import sqlite3
 
-        # The others come of a damaged file: a name that is no text, a size that is none.
+        # The others come of a damaged file: a name that is no text, a size that is no number.
         return OSError, sqlite3.Error, UnicodeError, OverflowError, MemoryError
     try:
         import psycopg

@@ -13,7 +13,7 @@ from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import JSON, TIME, AttemptRow, RunRow
 from hpcflow.model.state import Cause, RunState
 
-#: More than a large site has in days; whoever asks waits for a quarter of a second at most.
+#: More than a large site has in days; a caller waits for a quarter of a second at most.
 MOST_ENDS: Final = 2000
 
 

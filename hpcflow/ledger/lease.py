@@ -1,9 +1,9 @@
 """At most one process acts for a ledger: a lease with an end, and a number that only grows.
 
 Login nodes behind one name are different hosts, so neither a pid file nor a lock on a file tells
-who is alive; whoever has not renewed the lease in time is taken for dead. One that only seemed dead
-learns it at its next :func:`renew` or :func:`holds`: the number, the *fence*, is another one then.
-What it was doing meanwhile is harmless, for sending is exactly once whoever does it.
+who is alive; a process that has not renewed the lease in time is taken for dead. One that only
+seemed dead learns it at its next :func:`renew` or :func:`holds`: the number, the *fence*, is
+another one then. What it was doing meanwhile is harmless, because every submission is exactly once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def acquire(
 ) -> Lease | None:
     """Take the lease ``name``, if nobody has it or its time has run out; None if somebody has.
 
-    One that was renewed more than ``ttl_s`` from now was so by a clock that is ahead; whoever lived
-    by it may be long dead.
+    One that was renewed more than ``ttl_s`` from now was so by a clock that is ahead; its
+    process may be long dead.
 
     Raises:
         LedgerError: the database failed.

@@ -58,7 +58,7 @@ _ATTEMPT: Final = columns(AttemptView)
 _CHECKPOINT: Final = columns(CheckpointView)[:-1]
 _LAG: Final = columns(MirrorLag)
 _TABLES: Final[dict[str, type]] = {**ROWS, "mirror_lag": MirrorLagRow}
-#: Whoever hears of so many need not hear of more.
+#: A user who sees so many need not see more.
 _MOST_TOLD: Final = 10
 #: By name, for an index finds what is asked for, and not what is not.
 _LIVE: Final = tuple(

@@ -353,7 +353,7 @@ class Change:
 
     Attributes:
         bytes_before: ``run.bytes_read`` of the row that this goes on from; None if there was none.
-        from_zero: everything was read anew: what else the ledger has of the run is deleted.
+        from_zero: everything was read again: what else the ledger has of the run is deleted.
         is_progress: nothing but progress was read: the rows are as they were, apart from what
             follows from it. That is how nearly all changes are, and a third of the work.
         best_by: how to tell which checkpoint is the best, where one was added or removed.

@@ -65,7 +65,7 @@ def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger
 class Ledger:
     """One open ledger; not to be shared between threads. Every method may raise LedgerError.
 
-    A connection that broke is opened anew by the next call, and so is one to a file that was
+    A connection that broke is opened again by the next call, and so is one to a file that was
     deleted or replaced since: what is written there, nobody would ever read.
 
     A row that is damaged is left out where many are read: in a database that several share it may
@@ -447,7 +447,7 @@ def _kind(change: Change) -> _Kind:
 
 
 #: The columns of a run that are written for a change of this kind. What run.json said is there, and
-#: stays, unless everything was read anew.
+#: stays, unless everything was read again.
 _WRITTEN: Final = {
     _Kind.ANEW: columns(RunRow),
     _Kind.ON: columns(RunRow)[columns(RunRow).index("state") :],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HEAD: Final = "0005"
 VERSION_TABLE: Final = "hpcflow_version"
 
-#: Any number, the same in all versions of hpcflow: whoever has this lock may change tables.
+#: Any number, the same in all versions of hpcflow: a process that has this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
 
 

@@ -65,7 +65,7 @@ class Local:
 
 
 class NoManifestError(DamagedError):
-    """What should be a manifest is none, or none of a format that this version knows."""
+    """The manifest is not valid, or of a format that this version does not know."""
 
     def __init__(self, message: str, sha256: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ def read_local(path: Path) -> Local:
 
     Raises:
         GoneError: it has no manifest (any more).
-        NoManifestError: the manifest is none.
+        NoManifestError: the manifest is not valid.
         DamagedError: it cannot be read.
     """
     try:

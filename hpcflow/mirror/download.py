@@ -244,7 +244,7 @@ class _Fetching:
             self._on_bytes(size_bytes)
 
     def require_wanted(self) -> None:
-        """Whoever is at it goes no further where that is no use.
+        """Go no further where that is no use.
 
         Raises:
             _StoppedError: somebody else failed.

@@ -1,4 +1,4 @@
-"""What a home remembers of its stores, in ``$HPCFLOW_HOME/mirror``. Whoever loses it loses no run.
+"""What a home remembers of its stores, in ``$HPCFLOW_HOME/mirror``. If it is lost, no run is lost.
 
 - ``problems.json``: why the last pass could not send, by run id, or by URL where a store refused.
   What is about one checkpoint stands in its run's ``mirror.jsonl``; here is the rest.
@@ -46,7 +46,7 @@ class Known:
 
     def make_if_new(self, remote: Remote, run_dirs: Iterable[RunDir]) -> None:
         """Make a plain folder where it is new. One that was used before, and is not there now, is
-        not mounted: made anew, it would take the runs' last copies onto the disk below.
+        not mounted: a new one would take the runs' last copies onto the disk below.
 
         Args:
             run_dirs: runs that may have been sent there.

@@ -1,4 +1,5 @@
-"""How much is in memory, how much goes out in a second, and by how many threads, whoever sends."""
+"""How much is in memory, how much goes out in a second, and by how many threads, for all senders
+together."""
 
 from __future__ import annotations
 
@@ -53,9 +54,9 @@ class Memory:
             self._changed.notify_all()
 
     def lend(self, size_bytes: int) -> Loan:
-        """So much memory, to be handed back; what is in it is of whoever had it before.
+        """So much memory, to be handed back; what is in it is of the holder before.
 
-        To get it anew from the system each time takes as long as to send what is in it.
+        To get it again from the system each time takes as long as to send what is in it.
         """
         with self._changed:
             self._wait_for(size_bytes)

@@ -1,6 +1,6 @@
 """Whether the small files of a run may take the place of those that the store has.
 
-A purge can take the journal, and what is begun anew then is short; and a run can have gone to
+A purge can take the journal, and a new one is short; and a run can have gone to
 another cluster, which mirrors it to the same folder. In both cases the store knows more.
 
 Whose that folder is says the ``run.json`` in it: its ``place``, a random text that a run gets when

@@ -301,7 +301,7 @@ class Pass:
         return [step for step in gone if is_confirmed(seen.records, step, now)]
 
     def _say_broken(self, seen: Survey) -> None:
-        """What should be a manifest and is none: once, as it is with all that is damaged."""
+        """A manifest that is not valid: once, as it is with all that is damaged."""
         for step, broken in seen.broken.items():
             if seen.is_told(step):
                 continue

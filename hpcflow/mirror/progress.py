@@ -1,4 +1,4 @@
-"""How far the upload of a checkpoint is: a small file for whoever looks meanwhile."""
+"""How far the upload of a checkpoint is: a small file for commands that look meanwhile."""
 
 from __future__ import annotations
 

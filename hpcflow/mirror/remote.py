@@ -68,7 +68,7 @@ class Part:
 
 
 class Parts(ABC):
-    """Objects that are sent in parts, which survive whoever sends them. Parts count from 1."""
+    """Objects that are sent in parts, which outlive the sending process. Parts count from 1."""
 
     @abstractmethod
     def begin(self, name: str, sha256: str | None = None) -> str:
@@ -162,7 +162,8 @@ class Remote(ABC):
         return False
 
     def make_root(self) -> None:
-        """Make the folder itself, where that is a plain one: for whoever knows that it is new.
+        """Make the folder itself, where that is a plain one: for a caller that knows that it is
+        new.
 
         Raises:
             MirrorUnavailable: the folder that it is to lie in is not there either.

@@ -58,7 +58,7 @@ def is_confirmed(records: Records, train_step: int, now: datetime) -> bool:
 
 
 def is_noted(records: Records, train_step: int, now: datetime) -> bool:
-    """Whether any has; what one found by a clock that was ahead is none."""
+    """Whether any has; what one found by a clock that was ahead does not count."""
     since = records.due.get(train_step)
     return since is not None and since <= now
 

@@ -1,8 +1,8 @@
 """The small files of a run -> the store: what it was, did and said. They grow, and are sent again.
 
 All that lies in the run directory but checkpoints, the copy of the runtime, locks and what is
-hidden. Which were sent, and how they were then, is remembered in ``.mirror-sent.json``; whoever
-loses that file sends all of them once more.
+hidden. Which were sent, and how they were then, is remembered in ``.mirror-sent.json``; a process
+that loses that file sends all of them once more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hpcflow.storage.files import storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
-#: What only grows: where the store has more, a purge took what is begun anew here.
+#: What only grows: where the store has more, a purge took the one here.
 _GROWS: Final = re.compile(r"mirror\.jsonl|attempts/\d+/(?:events\.jsonl|out\.log)", re.ASCII)
 #: A file that grows all the time is sent again after a second for each so many bytes of it, ...
 _BYTES_FOR_A_SECOND: Final = 1 << 20

@@ -257,7 +257,7 @@ class Uploader:
                 there = store.done(out.name, known.upload_id)
             except MirrorUnavailable:
                 raise
-            except MirrorError:  # it does not let us look, or cannot tell: begin anew
+            except MirrorError:  # it does not let us look, or cannot tell: start again
                 there = None
             if there is not None:
                 return known, there
@@ -332,8 +332,8 @@ def _torn(out: Outgoing) -> DamagedError:
 
 
 def _require_of(part: Part, data: bytes | bytearray) -> None:
-    """The store must have these very bytes: whoever sent the part may have read others, and been
-    killed before that was found. Where it does not say, as with a key of a KMS, it has others.
+    """The store must have these very bytes: a process that sent the part may have read others, and
+    been killed before that was found. Where it does not say, as with a key of a KMS, it has others.
     """
     etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if (part.size_bytes, part.etag.strip('"')) != (len(data), etag):

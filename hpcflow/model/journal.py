@@ -306,7 +306,7 @@ class CheckpointRemoved(_Record):
 
 
 class Changed(_Record):
-    """A person has changed what the run asks for. ``run.json`` was written anew before."""
+    """A person has changed what the run asks for. ``run.json`` was rewritten before."""
 
     record: Literal["changed"] = "changed"
     by: str

@@ -208,7 +208,7 @@ def check_store_url(url: str) -> str:
     """``url`` of a folder in an object store, or of a plain folder, without credentials in it.
 
     Raises:
-        ValueError: it is none; the text does not repeat it.
+        ValueError: not such a URL; the text does not repeat it.
     """
     if is_secret(url) or re.search(r"://[^/]*@", url):
         raise ValueError("credentials do not belong in a URL; they come from the standard chain")
@@ -235,7 +235,7 @@ def check_endpoint_url(url: str) -> str:
     """``url`` of a server that speaks S3.
 
     Raises:
-        ValueError: it is none; the text does not repeat it.
+        ValueError: not such a URL; the text does not repeat it.
     """
     return _ENDPOINT_URL.check(url)
 

@@ -32,7 +32,7 @@ Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1), Kind("whole number
 
 
 def _number(value: object) -> object:
-    """A text with digits in it is none, nor is true, nor infinity."""
+    """Refuse a text with digits in it, true, and infinity."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError("expected a number")
     if math.isnan(value):

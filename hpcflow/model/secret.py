@@ -181,7 +181,7 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
     """Yield the spans of literal values of secret names in ``text``."""
     position = 0
     while (word := _NAME_WORD.search(text, position)) is not None:
-        # The whole name; one that is longer is none.
+        # The whole name; a longer one does not count.
         before = text[max(word.start() - 100, 0) : word.start()]
         start = word.start() - len(before) + len(before.rstrip(_OF_NAMES))
         while start < word.start() and not (text[start].isalpha() or text[start] in "_-"):

@@ -166,7 +166,7 @@ class _Apart:
             return False
         run_id, words = self.run_dir.path.name, words_for(error)
         _log.debug("run %s", run_id, exc_info=error)
-        # Where somebody is sending the run, whoever looks next knows more.
+        # If the run is being submitted, the next look knows more.
         if words is not None and not isinstance(error, self.quiet):
             self.warnings.append(words if isinstance(error, HpcflowError) else f"{run_id}: {words}")
         return True
@@ -210,8 +210,8 @@ class _Watch:
         """
         sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
         with ExitStack() as locks:
-            # Asked after the locks are taken: whoever submits at this moment is let be, and what
-            # is absent then was not sent by anybody.
+            # Asked after the locks are taken: a submission at this moment is let be, and what
+            # is absent then was never sent.
             unsettled = self._lock_open(pairs, locks)
             if not (unsettled or sent or standing or is_asked):
                 return self._bill(bills, self._ask_accounting([], [], bills))
@@ -332,7 +332,7 @@ class _Watch:
         with self._apart(run_dir):
             record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
             if record is not None:
-                # First: whoever is killed in between does both again. It holds up no bill.
+                # First: a process that is killed in between does both again. It holds up no bill.
                 self._settling.settle(run_dir, record)
                 mark_unread(self._home, run_dir)
                 journal.append(run_dir, record)

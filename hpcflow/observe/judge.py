@@ -35,7 +35,7 @@ VANISHED_AFTER_S: Final = 180.0
 
 #: From one look to the next no more than this counts: whatever the clock says, or jumps by, nothing
 #: vanishes that was not looked for three times, with real time in between. Only looks of one login
-#: node are compared: between two clocks there is always a time that is none.
+#: node are compared: intervals between clocks of two hosts mean nothing.
 LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 
 #: Rounds that are jobs come from another node each time. Then the looks of all count together, for
@@ -88,7 +88,7 @@ def judge(
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
             So has one whose script then came to its end, whatever Slurm calls it.
         missed: the records that say so, since the job was last seen.
-        last_sign: the time of the file that the job last wrote. Whoever writes has not vanished.
+        last_sign: the time of the file that the job last wrote. A job that writes has not vanished.
         host: the login node that looks, and whose clock ``now`` is.
     """
     if job is None:

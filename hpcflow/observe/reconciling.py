@@ -158,7 +158,7 @@ class _Look:
         return self._sites[row.site]
 
     def _is_open(self, entry: Entry) -> bool:
-        """Whether more is to come of it, and whoever sent it is the caller."""
+        """Whether more is to come of it, and the process that sent it is the caller."""
         if entry.by != self._user or entry.standing is Standing.RELEASED:
             return False
         if entry.home not in (None, self._real_home):
@@ -198,7 +198,7 @@ class _Look:
         """Whether there certainly is no job of an attempt, nor is anybody sending it."""
         is_old = self._clock.now() - entry.at > _MAKING_TAKES
         run_dirs = linked(self._home, [entry.run_id])
-        if not run_dirs:  # whoever was to make the run was killed; or it is another home's
+        if not run_dirs:  # the process that was to make the run was killed; or it is another home's
             return is_old and entry.home is not None
         (run_dir,) = run_dirs
         try:

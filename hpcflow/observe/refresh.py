@@ -133,7 +133,7 @@ def _refresh_live(
         for run, attempt in ledger.live_attempts(user=user)
         if own.has(run.run_id, run.run_dir)
     ]
-    # Without a daemon, whoever looks first writes down which standbys have begun.
+    # Without a daemon, a process that looks first writes down which standbys have begun.
     over = ledger.due(STANDBY_DUE, clock.now(), user=user)
     known = ledger.known(over) if over else {}
     standbys = [

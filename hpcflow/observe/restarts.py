@@ -141,7 +141,7 @@ def _records(
     if (
         _is_completed(own[-1]) or not is_free(run_dir, last.number + 1, job_id)
     ) and not claims_after(run_dir, last.number, job_id):
-        return own  # whoever restarts what is over finds nothing to do: the script leaves
+        return own  # a process that restarts what is over finds nothing to do: the script leaves
     return follow(last, restarts, ends, clock)
 
 

@@ -1,12 +1,12 @@
 """What a stall has to do with the end of its attempt: whether our cancel may be what ended it.
 
-Whoever is killed between the record of a cancel and the cancel itself leaves a record of what never
-was. The attempt may go on for days, and its end is then somebody else's: a person's scancel is a
-request to stop. So a cancel counts for :data:`CANCEL_TAKES`. How long after it the end came, two
-tell, and each may be wrong: Slurm's time of the end, for it has another clock than the journal; and
-the last line that was written into the attempt's files, even that of its death, for a file has its
-time from the node that writes it or from a file server. Ours is the end unless all who know say
-otherwise: a run is never given up because one clock was put right.
+A process that is killed between the record of a cancel and the cancel itself leaves a record of
+what never was. The attempt may go on for days, and its end is then somebody else's: a person's
+scancel is a request to stop. So a cancel counts for :data:`CANCEL_TAKES`. How long after it the end
+came, two tell, and each may be wrong: Slurm's time of the end, for it has another clock than the
+journal; and the last line that was written into the attempt's files, even that of its death, for a
+file has its time from the node that writes it or from a file server. Ours is the end unless all who
+know say otherwise: a run is never given up because one clock was put right.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hpcflow.observe.own_word import last_sign
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.layout import RunDir
 
-#: From the word that we cancel a stalled job to its end, with clocks that differ. Whoever tries it
-#: again later says so again.
+#: From the word that we cancel a stalled job to its end, with clocks that differ. A process that
+#: tries it again later says so again.
 CANCEL_TAKES: Final = timedelta(minutes=10)
 
 

@@ -24,8 +24,8 @@ UNSEEN: Final = frozenset({Cause.NODE_FAIL, Cause.VANISHED})
 def tell_to_leave(run_dir: RunDir, record: JournalRecord) -> None:
     """Leave the notice for what may live on, if ``record`` ends an attempt unseen.
 
-    Before the record is journaled: whoever is killed in between comes to the same end the next
-    time. Where it cannot be written nobody is worse off: the end is an end all the same.
+    Before the record is journaled: a process that is killed in between comes to the same end the
+    next time. Where it cannot be written nobody is worse off: the end is an end all the same.
     """
     if isinstance(record, Ended) and record.cause in UNSEEN:
         with suppress(OSError):

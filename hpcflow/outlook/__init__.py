@@ -1,4 +1,4 @@
 """What stands between a run and its start, and what its user may have of the cluster.
 
-Pure: whoever calls has asked the scheduler. ``hpcflow why`` and ``hpcflow limits`` show it.
+Pure: the caller has asked the scheduler. ``hpcflow why`` and ``hpcflow limits`` show it.
 """

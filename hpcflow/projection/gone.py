@@ -141,7 +141,7 @@ def counts_as_purged(known: Known) -> bool:
 def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = None) -> None:
     """Delete the rows of those of ``strangers`` that were thrown away before any job was sent.
 
-    Whoever looks while a submission is under way that is then refused has read its run; with
+    A look while a submission is under way that is then refused has read its run; with
     directory and link, everything that could ever correct the row is gone. A run that another
     machine has on a scratch of its own is left alone: its folder cannot be seen from here.
 

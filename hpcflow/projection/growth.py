@@ -22,8 +22,8 @@ def grown(
 ) -> list[RunDir]:
     """Where those of ``ids`` are whose files are not exactly as long as what was read of them.
 
-    Also those that the ledger does not know, and those that cannot be looked at: whoever reads
-    them finds out.
+    Also those that the ledger does not know, and those that cannot be looked at: a reader
+    finds out.
 
     Args:
         warn: called with one line for each link that leads to no run directory.

@@ -1,4 +1,4 @@
-"""Passes over many runs: catch up with what is new, or read everything anew."""
+"""Passes over many runs: catch up with what is new, or read everything again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def catch_up(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
 
 
 def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
-    """Read everything of these runs anew and replace what the ledger had of them, run by run.
+    """Read everything of these runs again and replace what the ledger had of them, run by run.
 
     Runs that are not given, and those that cannot be read any more, keep their rows.
 
@@ -159,7 +159,7 @@ def _project_batch(
     """One transaction of each kind; the ids of the runs where somebody else was faster."""
     ids = [run_dir.path.name for run_dir in run_dirs]
     known = ledger.known(ids)
-    # Of which a row is damaged, that is made anew.
+    # If a row of a run is damaged, its rows are rebuilt.
     damaged = ledger.bytes_read([run_id for run_id in ids if run_id not in known])
     changes: dict[str, tuple[Change, RunReader]] = {}
     for run_dir in run_dirs:

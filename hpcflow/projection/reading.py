@@ -44,7 +44,7 @@ class FileShrankError(Exception):
 
 
 class RunChangedError(Exception):
-    """What was frozen of the run has been written anew since it was read."""
+    """What was frozen of the run has been rewritten since it was read."""
 
 
 class RunReader:
@@ -94,7 +94,7 @@ class RunReader:
         """Read every file to its end; None when nothing is new.
 
         Raises:
-            FileShrankError, RunChangedError: begin this run anew.
+            FileShrankError, RunChangedError: start this run again.
             StorageError: the journal cannot be read, or any other file.
         """
         self._read_file(JOURNAL, partial(fold_journal, self._fold))

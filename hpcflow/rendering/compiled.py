@@ -2,7 +2,7 @@
 
 It is what ``__pycache__`` is to Python, and as private: the home is its user's alone
 (:mod:`hpcflow.settings`). What does not fit the template's text, this Python or this Jinja is
-compiled anew.
+compiled again.
 """
 
 from __future__ import annotations

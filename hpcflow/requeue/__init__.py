@@ -7,7 +7,7 @@
   been silent; :mod:`.stalls`: a look at all of them, and the notice or the cancel
 - :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job avoids
 - :mod:`.kept_out`: which jobs wait for nodes that they avoid
-- :mod:`.daemon`: round after round, by whoever has the lease (:mod:`hpcflow.ledger.lease`)
+- :mod:`.daemon`: round after round, by the process that has the lease (:mod:`hpcflow.ledger.lease`)
 - :mod:`.install`: keeping it at work where nobody is logged in; :mod:`.job`: as a job of Slurm
 - :mod:`.departures`: which jobs say that they are about to leave
 - :mod:`.begin`: no two minutes' wait for what Slurm has restarted; :mod:`.standbys`: the jobs that

@@ -16,7 +16,7 @@ _PORTION_BYTES: Final = 1 << 16
 
 
 def nobody_sends(known: Known, now: datetime) -> bool:
-    """Whether it is certain that nobody is at sbatch for a run: whoever is has said so in the
+    """Whether it is certain that nobody is at sbatch for a run: one that is has said so in the
     journal just before."""
     return now - (known.run.journal_at or known.run.created_at) > SENDING_TAKES
 

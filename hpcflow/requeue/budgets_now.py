@@ -22,7 +22,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
 
-#: For whoever reads and writes a few lines under the lock at this moment.
+#: For a process that reads and writes a few lines under the lock at this moment.
 _WAIT_S: Final = 1.0
 
 

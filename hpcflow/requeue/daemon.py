@@ -1,7 +1,7 @@
 """The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to end.
 
-Only the lease and the rhythm are here. A tick that cannot reach the database is repeated; whoever
-finds the lease taken waits for it, so that two daemons are one and a spare.
+Only the lease and the rhythm are here. A tick that cannot reach the database is repeated; a process
+that finds the lease taken waits for it, so that two daemons are one and a spare.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hpcflow.storage.own_runs import OwnRuns
 if TYPE_CHECKING:
     from hpcflow.requeue.mirroring import Mirroring
 
-#: Whoever has not renewed for so long is taken for dead. Longer than any one act of a tick: sbatch
-#: may take three minutes, and the lease is looked at before every act.
+#: A process that has not renewed for so long is taken for dead. Longer than any one act of a tick:
+#: sbatch may take three minutes, and the lease is looked at before every act.
 TTL_S: Final = 300.0
 #: Between two ticks. Slurm's manual pages ask for "some seconds".
 INTERVAL_S: Final = 10.0
@@ -168,7 +168,7 @@ class Daemon:
             report = tick(self._around)
         except LedgerError as error:
             self._lease = None
-            # Where waiting alone mends nothing, whoever reads this must know what does.
+            # Where waiting alone mends nothing, the reader must know what does.
             again = "; trying again" if error.retryable else ""
             self._say(f"{error.message}{again}{next_step(error)}")
             return

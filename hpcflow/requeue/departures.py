@@ -1,7 +1,7 @@
 """Which jobs say that they are about to leave: a look at their event files, and none at Slurm.
 
-A job that is told to save and leave says so, and says its exit code with its last breath. Whoever
-hears it need not wait out the interval between two rounds to send the next one.
+A job that is told to save and leave says so, and says its exit code with its last breath. A process
+that hears it need not wait out the interval between two rounds to send the next one.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def was_looked_for(known: Known, here: int | None) -> bool:
     """Whether the mirror of a run was searched for its newest checkpoint since its last attempt
     ended, and has none that is newer than what is on scratch.
 
-    Whoever fetched an older one did not search. What was found and is lost again can be found
-    again; what was not found is not asked for a second time, so nobody asks for ever.
+    A process that fetched an older one did not search. What was found and is lost again can be
+    found again; what was not found is not asked for a second time, so nobody asks for ever.
 
     Args:
         here: the newest that is whole on scratch; None without one.

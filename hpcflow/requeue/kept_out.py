@@ -14,7 +14,7 @@ from hpcflow.storage.own_runs import OwnRuns
 
 
 def say_who_is_kept_out(around: Surroundings, own: OwnRuns) -> list[str]:
-    """Whoever waits for nodes that it was told to keep away from: its owner may change that."""
+    """A run that waits for nodes that it was told to keep away from: its owner may change that."""
     known = around.ledger.known(around.ledger.kept_out(user=around.settings.user)).values()
     mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
     return [said for each in mine if (said := kept_out(each)) is not None]

@@ -63,7 +63,7 @@ BAD_FROM: Final = 0.7
 #: A share below a hundredth says nothing; jobs of so many nodes are not looked at.
 _MOST_NODES: Final = 100
 #: What Slurm takes for a node's name. Event files are written by jobs, and a ledger may be common
-#: to many: whatever else stands in the place of a name is none.
+#: to many: any other text in the place of a name is not one.
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 
 

@@ -3,9 +3,9 @@
 As a rule no budget is passed while its jobs run, for they were committed to with all of their time.
 But somebody may lower it, or set one while jobs run; Slurm may restart a job; a bill may come to
 more. By default what runs may finish. With ``on_exceeded: save_and_stop`` it is given the notice:
-first the record is journaled, then the attempt's notice file is written, and whoever is killed in
-between does both again. What becomes of the run is the policy's: there is no room for its next
-attempt, so it waits until there is.
+first the record is journaled, then the attempt's notice file is written, and a process that is
+killed in between does both again. What becomes of the run is the policy's: there is no room for its
+next attempt, so it waits until there is.
 
 A program that does not look for its notice runs on until its time limit.
 """

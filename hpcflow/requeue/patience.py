@@ -81,7 +81,7 @@ class Watched:
         rhythm: that of the run: of this attempt and those before.
         log_gap_s: the longest that its log stood still and then grew; where that is watched.
         stalls: how many attempts before ended as stalled, since the last `resume` or `release`.
-        is_leaving: its program has said that it was told to leave, by whomever.
+        is_leaving: its program has said that it was told to leave.
         given: what was done about its silence.
         has_moved: whether there was a sign of progress since.
         cancelled_s: how long it has been watched since its cancel was last tried.

@@ -187,7 +187,7 @@ def after_preemption(facts: Facts, policy: Retry, now: datetime) -> Decision:
 
 
 def _cancel(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """Whoever said `hpcflow cancel` may have been killed before any job heard of it."""
+    """The process of `hpcflow cancel` may have been killed before any job heard of it."""
     last = facts.last
     if not facts.is_cancelled or last is None or last.stage is not Stage.OPEN or last.is_ending:
         return None
@@ -210,7 +210,7 @@ def _completed(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 
 def _new(facts: Facts, _: Retry, now: datetime) -> Decision | None:
-    """Whoever made it is sending it, or was killed before."""
+    """The process that made it is sending it, or was killed before."""
     until = facts.created_at + NEW_FOR
     if facts.attempts or now >= until or until - now > CLOCKS_DIFFER:
         return None

@@ -2,7 +2,7 @@
 
 A controller that is down, or has too much to do, is asked ten seconds after it was silent, then
 after 20 and 40, then once a minute, as cron does it; and as often as ever once it answers. That
-lasts as long as the process: whoever comes for one round asks.
+lasts as long as the process: a process that comes for one round asks.
 """
 
 from __future__ import annotations

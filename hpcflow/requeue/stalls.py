@@ -2,7 +2,7 @@
 
 What is remembered between two looks is in :mod:`.watch`, who has stalled is found in
 :mod:`.patience`, by what :mod:`.suspects` reads of it; here the acts are done. Before each act, its
-record is in the journal; whoever is killed between the two does it at the next look. So:
+record is in the journal; a process that is killed between the two does it at the next look. So:
 
 =========  ======================================  =================================================
 act        what is done                            where somebody was killed before it
@@ -22,7 +22,7 @@ not, a signal says nothing that the TERM of the cancel does not say, and would b
 Nothing is done about a job that the queue, asked in this round, does not show as running: not if it
 is suspended, completing, or waits again. Nor about a run whose files cannot be read and written
 just now: where a full or lost scratch keeps the journal from growing, it has kept the events, too,
-and its silence says nothing; it is watched anew.
+and its silence says nothing; it is watched again.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ class _Look:
             before.looks_after(turn, around.host, now),
         )
         try:
-            # Before the acts: whoever is killed in the midst of them has left a trace of all.
+            # Before the acts: a process that is killed in the midst of them has left a trace of
+            # all.
             file.save(watch)
             try:
                 self._act(suspects)

@@ -241,7 +241,8 @@ class _Round:
                 decision = replace(decision, why=why)
         is_free = nobody_sends(known, around.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            # Only now: whoever was stopped while the others took over stops before it writes.
+            # Only now: a process that was stopped while the others took over stops before it
+            # writes.
             around.require_lease()
             self._changed.append(run_dir)
             if is_behind(known, run_dir):

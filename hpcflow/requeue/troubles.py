@@ -47,7 +47,7 @@ class Troubles:
 
     @contextmanager
     def of_sending(self, run: Run) -> Iterator[None]:
-        """The sending of a job of ``run``; what is raised goes on to whoever is around."""
+        """The sending of a job of ``run``; what is raised goes on to the caller."""
         try:
             yield
         except SubmissionDelayed:

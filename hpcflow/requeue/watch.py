@@ -14,8 +14,8 @@ nothing had changed, the time since the look before is added to it, but never mo
 - nothing is called silent that was not looked at at least four times.
 
 Every error is one to the late side. It is kept in one file in the home, for the daemon, killed at
-any moment, or started by cron every two minutes, is another process the next time. Whoever finds no
-such file, or a damaged one, begins anew: the only harm is a stall that is noticed later.
+any moment, or started by cron every two minutes, is another process the next time. A process that
+finds no such file, or a damaged one, starts again: the only harm is a stall that is noticed later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hpcflow.storage.layout import Home
 GAP_MAX_S: Final = 300.0
 #: Between two looks, where no run asks for more. A tick between them costs one small read.
 LOOK_S: Final = 60.0
-#: Login nodes that take turns; whoever was longest away is forgotten, and counts nothing once.
+#: Login nodes that take turns; the one that was longest away is forgotten, and counts nothing once.
 _MOST_HOSTS: Final = 16
 _FORMAT: Final = 3
 

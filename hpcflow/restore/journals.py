@@ -116,7 +116,7 @@ def taken_over(
 ) -> list[JournalRecord]:
     """Ends for all that is open in the journal of a run which comes from another cluster.
 
-    Job ids begin anew on each cluster: a job of the other one must be looked up here by nobody.
+    Each cluster counts its own job ids: no job of the other one must be looked up here.
 
     Args:
         cluster: the name of this one; what was sent to it goes on to be looked up.

@@ -18,7 +18,7 @@ _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 def start_restore(settings: Settings, run_id: str) -> None:
     """Start ``hpcflow restore`` for a run, and do not wait for it.
 
-    It outlives whoever starts it, where nobody ends both. ``OSError`` as it comes.
+    It outlives the process that starts it, where nobody ends both. ``OSError`` as it comes.
     """
     reap()
     package, path = str(Path(hpcflow.__file__).parents[1]), settings.environ.get("PYTHONPATH")

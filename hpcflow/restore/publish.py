@@ -84,7 +84,7 @@ def merge(
     """Put what was fetched into a run directory of which a part is left; under its submit lock.
 
     Args:
-        is_move: what is frozen here is of another place, and is written anew. After the journal:
+        is_move: what is frozen here is of another place, and is rewritten. After the journal:
             killed in between, it is a move still.
         lines: the whole journal, which has all that the one here says, to take its place; None
             to leave that one.

@@ -91,7 +91,7 @@ class RemoteRun:
 
         Raises:
             NotFoundError: the store has no such run.
-            MirrorError: what it has is none, or of another run.
+            MirrorError: what it has is not valid, or of another run.
         """
         if RUN_JSON not in self.objects.small:
             raise NotFoundError(

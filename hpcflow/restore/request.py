@@ -226,7 +226,7 @@ def endpoint_of(url: str, site: Site | None, settings: Settings) -> str | None:
     """The server of the store at ``url``, which somebody names without a word about its server.
 
     That of the site, unless ``url`` is of another bucket than the site's: it may be anywhere, and
-    whoever is asked for it by mistake gets to see signed requests. Then None: the environment, or
+    a server that is asked by mistake gets to see signed requests. Then None: the environment, or
     ``~/.aws/config``, says it.
     """
     if site is None or site.mirror is None or site.mirror.endpoint_url is None:
@@ -254,7 +254,7 @@ def _linked(settings: Settings, run_id: str) -> RunDir | None:
 
 
 def _here(remote: RemoteRun, place: Place, changes: Changes, clock: Clock) -> Found:
-    """What is here already stays as it is; so whoever is interrupted can say all of it again.
+    """What is here already stays as it is; so an interrupted restore can be repeated.
 
     Where the run went on at another place since, it is taken over from there.
     """

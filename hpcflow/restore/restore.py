@@ -71,7 +71,7 @@ class Outcome:
     """What was restored.
 
     Attributes:
-        is_new: the run directory was made anew; else only what it lacked.
+        is_new: the run directory was created; else only what it lacked.
         checkpoints: train steps of the checkpoints that were fetched.
         skipped: train step -> why that checkpoint was not.
         files: how many small files were fetched, or put back from what was read of them.
@@ -127,7 +127,7 @@ def restore(
         StorageError: another process is restoring the run, the disk is full; or the journals here
             and in the mirror say different things.
         NotFoundError: the store does not have the run, or not that checkpoint.
-        MirrorError: the store; whoever tries again goes on where this stopped.
+        MirrorError: the store; the next try goes on where this stopped.
     """
     make_place(place.run_dir.path, trust)
     with staging(place.run_dir, settings.user) as staged:

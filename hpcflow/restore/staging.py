@@ -5,8 +5,9 @@
     <project>/.<run_id>.restore/run/     a run directory in the making, or the missing parts of one
       checkpoints/000000400/  …          kept from one try to the next, file by file
 
-Its name is always the same, so that whoever was killed is gone on with: a file of a checkpoint that
-is here as its manifest says is not fetched again. All else is small, and fetched anew.
+Its name is always the same, so that a restore that was killed is gone on with: a file of a
+checkpoint that is here as its manifest says is not fetched again. All else is small, and fetched
+again.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
     """Call ``function`` with the run's parameters, and report what it returns; the exit code.
 
     With a parameter named ``run`` it is given the :class:`~hpcflow.runtime.run.Run`, and itself
-    sees to being resumed. Without it, a notice ends the call, and the next attempt begins anew.
+    sees to being resumed. Without it, a notice ends the call, and the next attempt starts again.
 
     Args:
         metrics: the names of what it returns, in order; none for :data:`VALUE`.

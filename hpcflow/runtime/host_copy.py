@@ -7,7 +7,7 @@ started one after the other, and waited for once. On the CPU several threads cop
 make use of all of the memory's speed, and by the C library's memmove, which writes large pieces
 without reading first what they replace.
 
-The memory is kept for the next copy, for to get it anew from the system takes longer than the
+The memory is kept for the next copy, because to get it again from the system takes longer than the
 copying itself. There is never more of it than one copy of the state.
 """
 

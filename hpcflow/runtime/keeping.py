@@ -6,9 +6,9 @@ between two looks of anybody else; ``hpcflow checkpoint`` does the same on a log
 
 A checkpoint that goes is renamed, on the disk, before any of its files goes::
 
-    checkpoints/.000000400.7f3a….removed/     left by whoever was killed, for the next one
+    checkpoints/.000000400.7f3a….removed/     left by a killed process, for the next one
 
-So whoever looks sees all of it or nothing, and whoever reads it meanwhile gets an error, never
+So a look shows all of it or nothing, and a read meanwhile gets an error, never
 half.
 """
 
@@ -106,8 +106,8 @@ def remove(found: Found, record: Callable[[Found], None]) -> bool:
     """Remove a checkpoint; False if somebody else did.
 
     Args:
-        record: writes down that it is gone. Called when nobody sees it any more; whoever is killed
-            in between leaves that to :func:`finish_removals`.
+        record: writes down that it is gone. Called when nobody sees it any more; a process that is
+            killed in between leaves that to :func:`finish_removals`.
 
     Raises:
         OSError: it cannot be removed.

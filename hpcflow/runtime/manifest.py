@@ -193,7 +193,7 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     """What a manifest says, compared with its checksum where it has one; no kind was checked.
 
     Raises:
-        CheckpointError: it is none, it is not what was written, or it has another format.
+        CheckpointError: not a manifest, not what was written, or it has another format.
     """
     try:
         manifest = parse_json(data)

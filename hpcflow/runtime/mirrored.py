@@ -28,7 +28,8 @@ from hpcflow.runtime.reading import (
 
 NAME = "mirror.jsonl"
 
-#: An upload of which nothing was heard for so long has died. Whoever begins it anew says so anew.
+#: An upload of which nothing was heard for so long has died. If it starts again, a line says so
+#: again.
 PATIENCE = timedelta(hours=6)
 
 
@@ -96,7 +97,7 @@ def _url(run_dir: Path) -> str | None:
 
 
 def _is_of_another(sha256: str | None, run_dir: Path, train_step: int) -> bool:
-    """Whether the checkpoint here was made anew since the mirror saw one of this train step."""
+    """Whether the checkpoint here was created again since the mirror saw one of this train step."""
     if sha256 is None:
         return False
     manifest = run_dir / "checkpoints" / f"{train_step:09d}" / "manifest.json"

@@ -62,7 +62,7 @@ class Notice:
                 self._previous[number] = signal.signal(number, self._on_signal)
 
     def stop_listening(self) -> None:
-        """Give the signals back to whoever had them."""
+        """Restore the signal handlers that were there before."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -114,7 +114,7 @@ def _is_of(path: Path | None, manifest_sha256: str | None) -> bool:
     try:
         return sha256_of(path / NAME, manifest_sha256) == manifest_sha256
     except OSError:
-        return False  # whoever reads it says why
+        return False  # the reader says why
 
 
 def _is_whole(

@@ -193,7 +193,7 @@ def why_all(whole: list[Found], rule: Rule | None) -> str | None:
 
 
 def best(whole: Iterable[Found], rule: Rule) -> list[Found]:
-    """The best ``rule.best`` of these, the best first; those without the metric are none.
+    """The best ``rule.best`` of these, the best first; those without the metric do not count.
 
     Of several with the same value the earliest counts, and no other: between two evaluations every
     checkpoint carries the value of the one before, and the first was made closest to it.

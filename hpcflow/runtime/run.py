@@ -246,7 +246,7 @@ class Run:
         assert self._saving is not None
         self._keeper.say()
         if self.train_step == self._total:
-            # Whoever gets a notice now finishes: there is nothing left to be sent again for.
+            # A rank that gets a notice now finishes: there is nothing left to be sent again for.
             self._ranks.settle()
             self._try(self._save)
             return

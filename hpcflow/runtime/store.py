@@ -8,7 +8,7 @@
       .000000400.19bc….broken/                   found damaged: see keeping.set_aside
 
 A checkpoint is written and synced to disk under a hidden name, described by its manifest, and
-renamed: whoever looks sees all of it or nothing. One process, rank 0, calls what is here; what the
+renamed: a look shows all of it or nothing. One process, rank 0, calls what is here; what the
 ranks do together is in :mod:`hpcflow.runtime.saving`.
 """
 
@@ -131,7 +131,7 @@ class CheckpointStore:
         require_right()
         if path.is_symlink() or path.exists():
             _require_not_later(path, facts.get("attempt"))
-            # Whoever is killed between these two is helped by clean().
+            # After a kill between these two, clean() helps.
             path.rename(self._hidden(path.name, "broken"))
         staged.rename(path)
         sync(self.folder)

@@ -7,8 +7,8 @@
     tensors   ("state", "wte", "exp_avg"): T
     values    {"state": {"wte": {"exp_avg": None, "rule": "x"}}, "lr": 0.1}
 
-Tensors are written as bytes by whoever has them, the values are few and small, and the same on all
-ranks.
+Tensors are written as bytes by the ranks that have them, the values are few and small, and the same
+on all ranks.
 """
 
 from __future__ import annotations

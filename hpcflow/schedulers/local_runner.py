@@ -97,7 +97,7 @@ class Supervisor:
         self._is_told_to_end = False
 
     def run(self) -> None:
-        # submitit sets handlers for functions that can checkpoint; this one is none. A signal must
+        # submitit sets handlers for functions that can checkpoint; this one cannot. A signal must
         # not be ignored, only handled: what is ignored here could never be trapped in the script.
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGUSR2, self._on_notice)
@@ -125,7 +125,7 @@ class Supervisor:
         self._is_told_to_end = True
 
     def _on_notice(self, _number: int, _frame: object) -> None:
-        """Whoever wants to give a job notice tells its script, not its supervisor."""
+        """A notice for a job goes to its script, not to its supervisor."""
 
     def _start(self, directives: Directives) -> subprocess.Popen[bytes]:
         log = Path(self._job.directory, directives.output)

@@ -46,7 +46,7 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
 
 
 def _keep_output() -> int:
-    """Move stdout and stderr out of the reach of the job's processes, or whoever reads them waits
+    """Move stdout and stderr out of the reach of the job's processes, or their reader waits
     for those. What goes wrong here is still told on stderr.
     """
     answer, complaints = os.dup(1), os.dup(2)

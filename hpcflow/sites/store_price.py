@@ -91,7 +91,7 @@ def price_of_store(site: Site, url: str) -> StorePrice | None:
     mirror = site.mirror
     if mirror is None or mirror.price is None:
         return None
-    # Whoever it was sent for, and from whose environment: variables stand for anything.
+    # For any user and any environment: variables stand for anything.
     texts = [re.escape(text) for text in _VARIABLE.split(mirror.url.rstrip("/"))]
     pattern = "[^/]*".join(texts) + "(?:/.*)?"
     return mirror.price if re.fullmatch(pattern, url.rstrip("/"), re.DOTALL) else None

@@ -6,11 +6,11 @@
       run.json                                 the frozen run, written once
       params.json                              its parameters, for the program
       journal.jsonl                            what the login side intended, submitted, saw, decided
-      submit.lock                              held by whoever may be creating a job right now
+      submit.lock                              held while a job may be created
       adoption.json                            what of the program's own files is not to be adopted
       cancel                                   exists once somebody asked the run to stop for good
       mirror.jsonl                             what became of each checkpoint in the object store
-      mirror.lock                              held by whoever is mirroring this run right now
+      mirror.lock                              held while this run is mirrored
       .mirror-sent.json                        the small files as they were when last mirrored
       .mirror-progress.json                    how far the upload under way is
       attempts/0001/
@@ -42,7 +42,7 @@
       budgets/<kind>/<name>.jsonl              what may be spent, and what is; one lock for all
       frozen/<run_id>                          the checksum of its run.json
       forgiven.jsonl                           nodes that a person has spoken for
-      restoring/<run_id>                       held by whoever restores it; how that ended
+      restoring/<run_id>                       held while it is restored; how that ended
       restoring/<run_id>.cancelled             cancelled while its directory was gone
       silent/<site>                            mark: its accounting did not answer a moment ago
       mirror/                                  why the last pass of the mirror could not send; the

@@ -2,7 +2,7 @@
 
 The submit lock is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the
 process: a child ``sbatch`` that inherits the descriptor (``pass_fds=[lock.fd]``) keeps it after its
-parent was killed. So whoever gets the lock knows that nobody is still sending.
+parent was killed. So a process that gets the lock knows that nobody is still sending.
 
 Some Lustre mounts know no flock. There the lock is granted all the same, marked as not reliable:
 the job script's claim file still keeps a second job of an attempt from training, but "nobody is
@@ -31,7 +31,7 @@ from hpcflow.storage.runs import require_no_link
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _POLL_S = 0.05
-#: Whoever waits for longer is told what for.
+#: A process that waits for longer is told what for.
 _SILENT_S = 2.0
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ def submit_lock(
 
     Args:
         wait_s: how long to wait for somebody else who holds it; 0 to try once.
-        must_be_free: nobody can be sending this run: whoever holds it will not give it back soon.
+        must_be_free: nobody can be sending this run: a process that holds it will not give it back
+            soon.
 
     Raises:
         StorageError: another process is submitting this run (``retryable``, unless the lock must be

@@ -1,9 +1,10 @@
 """Which rows of a ledger are about runs of this home; what is done to a run, is done to these only.
 
 A ledger can be common to many, and whose a run is stands in its row because its own ``run.json``
-says so: anybody can write a name there. Whoever went where such a row leads would read, write and
-send, as themselves, what somebody else has put there. So the links in ``HPCFLOW_HOME/runs`` say
-which runs are ours and where they are; a row that says otherwise is not acted upon.
+says so: anybody can write a name there. A process that went where such a row leads would read,
+write and send, as themselves, what somebody else has put there. So the links in
+``HPCFLOW_HOME/runs`` say which runs are ours and where they are; a row that says otherwise is not
+acted upon.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class OwnRuns:
             return link is not None
         if run_id in self._told:
             return False
-        # Not where: that is for whoever wrote the row to choose.
+        # Not where: the writer of the row could choose that.
         self._said[run_id] = (
             f"{run_id}: the ledger has it in another place than {self._home.runs / run_id} leads "
             "to, so nothing is done about it; if the link is right: hpcflow ledger rebuild"
@@ -92,7 +93,8 @@ class OwnRuns:
 
 
 def is_others(run_dir: RunDir) -> bool:
-    """Whether a run directory is somebody else's: made anew in the place of one that was purged.
+    """Whether a run directory is somebody else's: created again in the place of one that was
+    purged.
 
     One that is gone, or cannot be looked at, is nobody's.
     """

@@ -1,8 +1,8 @@
 """``HPCFLOW_HOME/restoring/<run_id>``: who restores a run at this moment, and how it last ended.
 
-The file is locked by whoever does it, for as long; the daemon starts nobody beside them. What it
+The restoring process locks the file for as long; the daemon starts nobody beside them. What it
 says is about a failure, so that the daemon waits before it tries again. It is no fact about the
-run: whoever loses it only tries once more.
+run: if it is lost, hpcflow only tries once more.
 
 ``<run_id>.cancelled`` beside it: somebody cancelled the run while it had no directory, and so no
 journal. The request goes into the journal when that comes back.
@@ -197,7 +197,7 @@ def _write(descriptor: int, mark: Mark) -> None:
         "why": mark.why,
         "tries": mark.tries,
     }
-    with suppress(OSError):  # whoever loses it only tries once more
+    with suppress(OSError):  # if it is lost, hpcflow only tries once more
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(said).encode(), 0)
 

@@ -270,7 +270,8 @@ def _require_own(final: Path, trust: Trust) -> None:
 
 
 def _require_private(folder: Path) -> None:
-    """Whoever may rename in this folder could put another run, with other commands, in our place.
+    """A user who may rename in this folder could put another run, with other commands, in our
+    place.
 
     Raises:
         ScratchError: it belongs to another user, or other users can write to it.

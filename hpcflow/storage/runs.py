@@ -85,7 +85,7 @@ def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) ->
 def is_gone(run_dir: RunDir) -> bool:
     """Whether neither ``run.json`` nor the journal of a run exists any more.
 
-    The folder does not count: a program that works on in a deleted one makes parts of it anew. One
+    The folder does not count: a program that works on in a deleted one makes parts of it again. One
     that cannot be looked at is not gone, nor is one that somebody put a link in the place of.
     """
     try:

@@ -223,7 +223,7 @@ def _require_private(path: Path) -> None:
     try:
         status = path.stat()
     except OSError:
-        return  # whoever reads it says why
+        return  # the reader says why
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageError(
             f"{path} belongs to another user, or other users can write to it",

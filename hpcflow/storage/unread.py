@@ -1,9 +1,9 @@
 """Marks in ``HPCFLOW_HOME/unread``: runs whose files may have grown since the ledger read them.
 
-The ledger does not look again at runs that came to rest long ago. Whoever makes one of them move
-again (``resume``) marks it first; then even if the command is killed, or the database is down, the
-next reader of this home knows where to look. A mark is dropped when it is old and its run was read,
-by readers only.
+The ledger does not look again at runs that came to rest long ago. A process that makes one of them
+move again (``resume``) marks it first; then even if the command is killed, or the database is down,
+the next reader of this home knows where to look. A mark is dropped when it is old and its run was
+read, by readers only.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Best:
 
 
 class StartedSweep:
-    """A sweep under way. It goes on with each :meth:`tick`, or whoever else makes its rounds.
+    """A sweep under way. It goes on with each :meth:`tick`, or with rounds of cron or a daemon.
 
     Attributes:
         sweep_id: what ``hpcflow sweep status`` and the other commands know it by.

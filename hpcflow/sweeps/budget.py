@@ -36,7 +36,7 @@ class Taken:
     """What a trial under way has taken so far.
 
     Attributes:
-        failed: by its runs that failed and were trained anew.
+        failed: by its runs that failed and were trained again.
         running: by those that count.
     """
 
@@ -148,7 +148,7 @@ def room(
 
 
 def no_room_for(progress: SweepProgress, rate: Rate, taken: Mapping[int, Taken]) -> str | None:
-    """Why there is no room for a run that has failed to be trained anew; None if there is.
+    """Why there is no room for a run that has failed to be trained again; None if there is.
 
     Args:
         taken: as it is once that has begun.

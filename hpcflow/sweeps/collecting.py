@@ -80,12 +80,12 @@ def _tell_if_over(this: Round, trial: Trial) -> None:
 
 
 def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState) -> None:
-    """A run has failed for good: train it anew, or let the trial count as failed."""
+    """A run has failed for good: train it again, or let the trial count as failed."""
     tried = len(trial.runs[repeat]) - 1
     why_not = None
     if state is RunState.FAILED and tried < this.progress.spec.retries:
         if this.is_doubtful:
-            return  # a later round knows whether it is trained anew
+            return  # a later round knows whether it is trained again
         why_not = this.why_nothing_begins() or no_room_for(
             this.progress, this.rate(), this.taken(anew=run_id)
         )

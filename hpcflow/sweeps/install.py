@@ -76,8 +76,8 @@ def installed_way(name: str, settings: Settings) -> Way:
 def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str | None:
     """Take away the line that has started this process, if no sweep needs it any more.
 
-    Whoever starts a sweep looks for the line after the sweep is there; this looks for sweeps once
-    more after the line is gone. So one of the two sees the other.
+    A process that starts a sweep looks for the line after the sweep is there; this looks for sweeps
+    once more after the line is gone. So one of the two sees the other.
 
     Args:
         is_ours: whether a site, by its name, is that of this cluster.

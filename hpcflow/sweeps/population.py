@@ -18,7 +18,7 @@ from typing import Final
 from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
 from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
 
-#: How often a value is drawn anew instead of being changed a little.
+#: How often a value is drawn at random instead of being changed a little.
 _ANEW: Final = 0.25
 _FACTORS: Final = (0.8, 1.2)
 
@@ -62,7 +62,8 @@ def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | Non
 
 
 def to_replace(progress: SweepProgress) -> list[Trial]:
-    """Those that gave up and have no successor yet; one that was stopped with its sweep is none."""
+    """Those that gave up and have no successor yet; one that was stopped with its sweep does not
+    count."""
     replaced = {trial.replaces for trial in progress.trials if not trial.is_void}
     return [
         trial

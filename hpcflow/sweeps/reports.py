@@ -24,7 +24,7 @@ from hpcflow.storage.lines import Position, split_lines
 from hpcflow.sweeps.state import RunReport
 
 _PORTION_BYTES: Final = 4 << 20
-#: Names of other metrics that are remembered, for whoever misspelt the objective.
+#: Names of other metrics that are remembered, for a misspelt objective.
 _MOST_OTHERS: Final = 20
 #: Of a jump: as many points as there are percents.
 _MOST_FILLED: Final = 1000

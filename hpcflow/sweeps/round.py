@@ -246,7 +246,7 @@ class Round:
         """What the trials under way have taken so far; only where a budget asks for it.
 
         Args:
-            anew: a run that counts as one that failed and is trained anew.
+            anew: a run that counts as one that failed and is trained again.
         """
         if not self._has_amounts:
             return {}

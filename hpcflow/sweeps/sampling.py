@@ -1,7 +1,7 @@
 """The sampler that a sweep's file names.
 
-It is made anew for each trial that is asked for, with a seed that follows from the sweep's and the
-number of the trial: so the same sweep asks the same, whoever is killed between two trials.
+It is created for each trial that is asked for, with a seed that follows from the sweep's and the
+number of the trial: so the same sweep asks the same, even if killed between two trials.
 """
 
 from __future__ import annotations

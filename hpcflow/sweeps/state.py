@@ -76,7 +76,7 @@ class Trial:
 
     Attributes:
         params: what was chosen for it; without the constants.
-        runs: for each repeat the ids of its runs: more than one where it was trained anew.
+        runs: for each repeat the ids of its runs: more than one where it was trained again.
         judged_to: the point up to which the pruner has looked at it.
         judged: the points at which it has, and the objective there.
         is_doomed: it was found that it is to be ended; it counts so as soon as that is told.
@@ -118,7 +118,7 @@ class Trial:
 
     @property
     def all_runs(self) -> list[str]:
-        """All of them, also those that failed and were trained anew."""
+        """All of them, also those that failed and were trained again."""
         return [run_id for repeat in self.runs for run_id in repeat]
 
     @property

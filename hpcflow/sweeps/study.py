@@ -1,6 +1,6 @@
 """The trials of a sweep as an Optuna study in memory: asks for the next, judges the running.
 
-The study is made anew in each round, from the journal; what sampler and pruner leave in it for
+The study is rebuilt in each round, from the journal; what sampler and pruner leave in it for
 later (``system_attrs``) goes into the journal's records. So a round may be killed anywhere, and a
 database that is locked or gone holds up nothing. CMA-ES leaves a pickle: it is read back from the
 journal only, in a folder that is the user's alone.
@@ -120,7 +120,8 @@ class Study:
         return next((index for index in wanted if index not in asked), None)
 
     def _next_of_grid(self) -> dict[str, Scalar] | None:
-        """The first combination without a trial; one that was stopped with its sweep is none."""
+        """The first combination without a trial; one that was stopped with its sweep does not
+        count."""
         void = {trial.number for trial in self._progress.trials if trial.is_void}
         asked = self._storage.get_all_trials(self._id, deepcopy=False)
         done = {_key(each.params) for each in asked if each.number not in void}

@@ -2,7 +2,7 @@
 
 It may be killed at any moment and made again at once. What is decided stands in the sweep's journal
 before anything is done about it, and doing it is exactly once by itself: a trial's run ids are
-chosen with the trial, so its runs are made and sent once, whoever is killed over them.
+chosen with the trial, so its runs are made and sent once, even if a round is killed.
 """
 
 from __future__ import annotations

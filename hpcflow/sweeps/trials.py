@@ -162,7 +162,7 @@ class TrialRuns:
                 return launch(
                     plan, settings=self._settings, scheduler=self._scheduler, clock=self._clock
                 )
-            # Whoever made it was killed before the home knew of it; nothing was sent.
+            # A process that made it was killed before the home knew of it; nothing was sent.
             link_run(home, Path(plan.run.run_dir))
         run_dir = run_dir_of(home, run_id)
         return None if is_gone(run_dir) else self._send_made(run_dir)
@@ -268,7 +268,7 @@ class TrialRuns:
         return last.intent is not None and last.is_void
 
     def _send_made(self, run_dir: RunDir) -> Launched | None:
-        """Send a run that was made and never sent, by whoever was killed, or Slurm was away."""
+        """Send a run that was made and never sent: its sender was killed, or Slurm was away."""
         from hpcflow.launch.next_attempt import NextAttempt
 
         with submit_lock(run_dir, wait_s=0) as lock:

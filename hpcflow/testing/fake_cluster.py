@@ -117,7 +117,7 @@ class FakeCluster:
             self.end(job_id, "FAILED" if leaves_with else "COMPLETED", exit_code=leaves_with)
 
     def requeue(self, job_id: str, raw_state: str = "REQUEUED") -> None:
-        """Slurm itself starts the job anew, under the same id, after two minutes.
+        """Slurm itself starts the job again, under the same id, after two minutes.
 
         Accounting keeps both: the first as ``raw_state``, or as it had ended.
         """

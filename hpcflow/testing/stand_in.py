@@ -170,7 +170,7 @@ class StandIn:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Opened anew each time: nothing of SQLite may be open where processes are forked."""
+        """Opened again each time: nothing of SQLite may be open where processes are forked."""
         raw = sqlite3.connect(self._database, isolation_level=None, timeout=30)
         try:
             raw.execute("PRAGMA synchronous = OFF")
@@ -195,7 +195,7 @@ def assert_exactly_once(jobs: list[Job]) -> None:
 
 
 def pass_five_minutes(home: Home) -> None:
-    """Whoever holds the lease and is dead, or stopped, has not renewed it for so long."""
+    """A process that holds the lease and is dead, or stopped, has not renewed it for so long."""
     if not home.ledger.exists():
         return
     with sqlite3.connect(home.ledger, timeout=30) as raw:

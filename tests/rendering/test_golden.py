@@ -18,7 +18,7 @@ from tests.rendering.golden import FOLDER, cases
 @pytest.mark.parametrize("name", cases())
 def test_the_script_is_the_one_that_was_looked_at(name: str) -> None:
     assert cases()[name]() == (FOLDER / name).read_text(), (
-        "it changed; write it anew with `python -m tests.rendering.golden` and read the diff"
+        "it changed; rewrite it with `python -m tests.rendering.golden` and read the diff"
     )
 
 

@@ -41,7 +41,7 @@ def watch(job: Job, script: int) -> None:
     os.nice(10)  # the training goes first
     while not signal.sigtimedwait({_STOP}, _look_every_s(rule)):
         if os.getppid() != script or not (job.run_dir and job.run_dir.is_dir()):
-            return  # whoever comes next adopts what is there; without a run there is nobody
+            return  # the next process adopts what is there; without a run there is nobody
         adopter.look()
 
 

@@ -96,7 +96,7 @@ def put_back(source: Path, target: Path) -> None:
 
 
 def _give_modes_of(old: Path, new: Path) -> None:
-    """Whoever could read what is replaced can read what replaces it."""
+    """A user who could read what is replaced can read what replaces it."""
     for path in reversed([new, *new.rglob("*")]):  # a folder after what is in it
         with suppress(OSError):  # it is gone, or its file system has no modes
             shutil.copymode(str(old / path.relative_to(new)), str(path))

@@ -31,7 +31,7 @@ _BROKEN = re.compile(r"\.\d{1,18}\.[0-9a-f]+\.broken", re.ASCII)
 
 
 class Maker:
-    """Copies, publishes, reports; and removes old checkpoints, as whoever makes one does.
+    """Copies, publishes, reports; and removes old checkpoints, as every maker of one does.
 
     Args:
         monotonic: the time in seconds.

@@ -6,7 +6,7 @@
 
 ``state`` is that of :class:`hpcflow.runtime.adoption.foreign.Foreign`: once it is another one, the
 program has written there. ``train_step`` is null for what was there before the run, and for what
-its writer may have left half. It is a memory and no fact: whoever loses it adopts one twice.
+its writer may have left half. It is a memory and no fact: if it is lost, one is adopted twice.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class Sampler:
         return found
 
     def _replace(self, name: str, text: str) -> None:
-        """Whoever reads finds the old file or the new one. Not synced: it is a sample."""
+        """A reader finds the old file or the new one. Not synced: it is a sample."""
         new = self._folder / f".{name}.new"
         with suppress(FileNotFoundError):
             new.unlink()

@@ -122,7 +122,7 @@ class ProcessTree:
         return sorted(found - {os.getpid()})
 
     def _is_marked(self, pid: int) -> bool:
-        """Whether a process was started in the job, whoever is its parent."""
+        """Whether a process was started in the job, whichever its parent is."""
         if not self._marks:
             return False
         try:

@@ -27,7 +27,7 @@ def next_sample_s(elapsed_s: float) -> float:
 
 
 def is_file_due(elapsed_s: float, written_s: float | None) -> bool:
-    """Whether the node's file is to be written anew.
+    """Whether the node's file is to be rewritten.
 
     Args:
         written_s: when it was written last, on the clock of ``elapsed_s``.

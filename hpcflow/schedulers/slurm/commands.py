@@ -118,7 +118,7 @@ class SlurmCommands:
                 return self._read_settings().get("ClusterName")
             except SchedulerUnavailable as error:
                 _log.debug("the cluster does not say its name: %s", error)
-                self._is_nameless = True  # whoever waits in vain once need not do so twice
+                self._is_nameless = True  # one wait in vain is enough
         return configured
 
     def submit(self, request: SubmitRequest) -> JobRef:

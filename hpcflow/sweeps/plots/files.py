@@ -49,7 +49,8 @@ def write_plots(sweep_id: str, progress: SweepProgress, folder: Path) -> Plots:
     """Draw what there is to draw of a sweep. Files of the same names are overwritten.
 
     Raises:
-        InputError: there is nothing to draw, or nothing to draw with, or ``folder`` is none.
+        InputError: there is nothing to draw, or nothing to draw with, or ``folder`` is not a
+            folder.
         StorageError: it cannot be written.
     """
     left = _missing()

@@ -128,7 +128,7 @@ def _pool(connect: Callable[[], Any]) -> Iterator[QueuePool]:
 
 
 def _make_file(path: Path) -> None:
-    """With all tables or not at all, whoever is killed over it; closed to others."""
+    """With all tables or not at all, wherever it is killed; closed to others."""
     if path.exists():
         return
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def written(session: Session, study_id: int, most: int) -> list[Written]:
     """The trials that are there, by their numbers.
 
     If there are more than ``most``, or they did not come in the order of their numbers, somebody
-    else has written: then all of them are deleted, to be written anew.
+    else has written: then all of them are deleted, to be written again.
     """
     trial, mark = models.TrialModel, models.TrialSystemAttributeModel
     found = session.execute(

@@ -76,7 +76,7 @@ def _daemons(folder: Path, programs: set[str]) -> set[int]:
 def _users_commands(folder: Path) -> set[int]:
     """What the two users have started, whose caller may have been killed: a daemon, for example.
 
-    It would go on writing into a folder that is deleted, and so make it anew.
+    It would go on writing into a folder that is deleted, and so make it again.
     """
     conf = f"{folder}/etc/slurm.conf"
     uids = user_ids(USERS)

@@ -26,7 +26,8 @@ def mariadb(folder: Path, settings: Settings) -> Daemon:
 
 
 def prepare(folder: Path, settings: Settings) -> None:
-    """Configuration always; the data folder once. A half-made one is thrown away and made anew."""
+    """Configuration always; the data folder once. A half-made one is thrown away and created
+    again."""
     home = make_directory(folder / "mariadb", 0o700, _owner())
     for name, text in (("my.cnf", _my_cnf(home, settings)), ("init.sql", _init_sql(settings))):
         write_atomic(home / name, text, 0o600)

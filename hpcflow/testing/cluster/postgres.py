@@ -120,10 +120,10 @@ class Postgres:
         return done
 
     def _prepare(self) -> None:
-        """Data folder once (a half-made one is made anew), port anew whenever it was taken.
+        """Data folder once (a half-made one is created again), port again whenever it was taken.
 
         The server does not run, so its locks are stale. Postgres itself would look for the pid in
-        them, and take a zombie, or whoever has got the pid since, for a running server.
+        them, and take a zombie, or a process that has got the pid since, for a running server.
         """
         leftovers.kill_postgres(self.folder)
         for lock in (self.home / "data/postmaster.pid", *self.home.glob(".s.PGSQL.*")):

@@ -74,7 +74,7 @@ def _prepare(parts: Parts) -> None:
 
 
 def _ensure(daemon: Daemon, progress: Progress, deadline_s: float) -> None:
-    """Start a daemon and wait for it; what does not answer is started anew, once.
+    """Start a daemon and wait for it; what does not answer is started again, once.
 
     It may have hung for days; and slurmdbd has been seen to end when it asked a database that had
     answered for the first time a moment before.

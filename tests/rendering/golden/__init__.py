@@ -1,6 +1,6 @@
 """The golden scripts: every shipped site with every launcher, rendered and looked at.
 
-``python -m tests.rendering.golden`` writes them anew; look at the difference before it goes in.
+``python -m tests.rendering.golden`` rewrites them; look at the difference before it goes in.
 """
 
 from __future__ import annotations

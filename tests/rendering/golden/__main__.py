@@ -1,4 +1,4 @@
-"""``python -m tests.rendering.golden``: write the golden scripts anew."""
+"""``python -m tests.rendering.golden``: rewrite the golden scripts."""
 
 from __future__ import annotations
 
