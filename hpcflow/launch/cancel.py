@@ -37,19 +37,6 @@ from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
 
-def cancel(
-    run_dir: RunDir, *, settings: Settings, scheduler: Scheduler, clock: Clock
-) -> str | None:
-    """Cancel a run; return the id of the job that was cancelled, if one was pending or running.
-
-    Raises:
-        StorageError: the request could not be written.
-        SchedulerError: Slurm did not answer. The request is recorded; call this again later.
-    """
-    request_cancel(run_dir, settings=settings, clock=clock)
-    return end_jobs(run_dir, scheduler=scheduler, clock=clock)
-
-
 def request_cancel(
     run_dir: RunDir,
     *,

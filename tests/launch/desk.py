@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hpcflow.errors import HpcflowError
-from hpcflow.launch.cancel import cancel, end_jobs, request_cancel
+from hpcflow.launch.cancel import end_jobs, request_cancel
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
@@ -72,9 +72,6 @@ class Desk:
         )
 
     def cancel(self, run_dir: RunDir) -> str | None:
-        return cancel(run_dir, settings=self.settings, scheduler=self.slurm, clock=self.clock)
-
-    def say_cancel(self, run_dir: RunDir) -> str | None:
         """As the command does it: jobs are ended also where the request cannot be written."""
         failed: HpcflowError | None = None
         try:

@@ -184,7 +184,7 @@ def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
         said = None
         with full_from(number, monkeypatch, code=code, is_torn=is_torn) as writes:
             try:
-                desk.say_cancel(run_dir)
+                desk.cancel(run_dir)
             except HpcflowError as error:
                 said = error
             assert desk.alive() == [], "whatever the disk says"
@@ -216,7 +216,7 @@ def test_a_home_that_takes_no_mark_keeps_nobody_from_cancelling(
 
     monkeypatch.setattr(Path, "touch", full)
     with pytest.raises(HpcflowError, match="is recorded as cancelled, but hpcflow ls may not"):
-        desk.say_cancel(run_dir)
+        desk.cancel(run_dir)
     assert desk.alive() == []
     assert is_cancelled(journal.read(run_dir))
 

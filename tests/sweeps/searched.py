@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.clock import to_text
-from hpcflow.launch.cancel import cancel
+from hpcflow.launch.cancel import end_jobs, request_cancel
 from hpcflow.requeue.tick import tick as requeue_tick
 from hpcflow.schedulers.arrays import ArrayScheduler
 from hpcflow.schedulers.base import JobInfo
@@ -54,7 +54,8 @@ class Searched(Watched):
         return ArrayScheduler(self.slurm, ArrayFiles(self.settings.home))
 
     def cancel(self, run_dir: RunDir) -> str | None:
-        return cancel(run_dir, settings=self.settings, scheduler=self.scheduler, clock=self.clock)
+        request_cancel(run_dir, settings=self.settings, clock=self.clock)
+        return end_jobs(run_dir, scheduler=self.scheduler, clock=self.clock)
 
     def jobs(self) -> list[JobInfo]:
         """All that the queue remembers."""
