@@ -74,7 +74,7 @@ def test_what_two_set_at_once_is_there_of_both(tmp_path: Path) -> None:
         terms_from=warned,
     )
     assert budget.limit("cost_usd") == Limit(Decimal(200), Decimal(50))
-    with pytest.raises(LedgerError, match="what was spent before"):
+    with pytest.raises(LedgerError, match="earlier spending is not known"):
         set_budget(
             None,
             folder,

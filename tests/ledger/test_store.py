@@ -396,7 +396,7 @@ def test_a_server_that_accepts_and_does_not_answer_is_not_waited_for(
             lambda: ledger.live_attempts(user="ada"),
             lambda: ledger.apply([change_of(make_run(tmp_path), LIVE, SAID)]),
         ):
-            with pytest.raises(LedgerError, match=r"lock timeout.*\n.*send this again") as caught:
+            with pytest.raises(LedgerError, match=r"lock timeout.*\n.*try again") as caught:
                 ask()
             assert caught.value.retryable
         held.execute("ROLLBACK")

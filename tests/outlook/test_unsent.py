@@ -167,4 +167,4 @@ def test_a_submission_in_doubt_is_told_as_one(desk: Watched) -> None:
         desk.launch()
     (run_dir,) = list_runs(desk.settings.home)
     told = why(desk, run_dir.path.name)
-    assert "killed before Slurm's answer came" in told.words
+    assert "killed before Slurm answered" in told.words

@@ -31,7 +31,7 @@ def test_what_a_killed_program_wrote_last_may_be_half(
     bench.write("step-2", b"ha")
     bench.end(code)
     assert bench.adopted() == {1: b"whole"}
-    assert "'step-2' is not adopted: nobody knows" in capsys.readouterr().err
+    assert "'step-2' is not adopted: it is not known" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
