@@ -16,7 +16,11 @@ _SECRET_FILES: Final = re.compile(
     r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|[\w.-]+\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)"
     r"|\.(?:netrc|pgpass|npmrc|pypirc|git-credentials|htpasswd|my\.cnf|s3cfg|dockercfg|boto)"
     r"|credentials(?:\.(?:json|ya?ml|toml|ini|csv|txt|cfg))?|secrets?\.(?:json|ya?ml|toml|ini|env|txt|cfg)|kubeconfig|rclone\.conf"
-    r"|service[_-]?account[\w.-]*\.json",
+    r"|service[_-]?account[\w.-]*\.json|client_secret[\w.-]*\.json|kaggle\.json"
+    r"|(?:[\w.-]+[_.-])?(?:token|api_?key|password|passwd)\.txt|_netrc|\.(?:[\w-]+[_-])?token|hf_token"
+    r"|\.(?:vault_pass|cdsapirc|mylogin\.cnf|curlrc|wgetrc)"
+    # Folders.
+    r"|\.(?:aws|docker|kube|gnupg|secrets?)",
     re.IGNORECASE,
 )
 #: In these files a value without quotes is an expression.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import string
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
@@ -76,17 +77,34 @@ _PLACEHOLDER: Final = re.compile(
 )
 
 _NAME_WORD: Final = re.compile(r"pass|pwd|secret|token|key|credential|cred|jwt|auth|_pat\b", re.I)
+#: A text in quotes, and a word without.
+_LITERAL: Final = (
+    r"[bfruBFRU]{0,2}\\{0,3}(?P<quote>\"\"\"|\'\'\'|[\"'`])"
+    r"(?P<quoted>(?:\\.|(?!(?P=quote))[^\n\\]){1,4000}?)(?P=quote)"
+)
+_BARE: Final = r"[^\s\"'`,;(){}\[\]<>|&]"
 #: Something that has a value: ``NAME=``, ``--name VALUE``, ``"name": ``, ``os.environ["NAME"] =``.
 _NAMED: Final = re.compile(
     r"(?P<dashes>(?<![\w-])--?)?(?P<name>[A-Za-z_](?:[\w-]|\.(?=\w)){0,100})"
     r"(?P<close>[\"'\])\\]{0,5})"
     r"(?P<operator>\s{0,3}(?::\s*[\w.\[\]| ]{1,40}?=|:=|=>|==|!=|=|:|,)\s{0,3}|(?<=\w)[ \t]+)"
-    r"(?:[bfruBFRU]{0,2}\\{0,3}(?P<quote>[\"'`])(?P<quoted>(?:\\.|(?!(?P=quote))[^\n\\]){1,4000}?)(?P=quote)"
-    r"|(?P<bare>[^\s\"'`,;(){}\[\]<>|&]+))"
+    rf"(?:(?:\(\s{{0,20}})?{_LITERAL}|(?P<bare>{_BARE}{{1,256}}))"
 )
+#: The default of an option or a variable: ``"--token", default="X"``, ``get("TOKEN") or "X"``.
+_DEFAULT: Final = re.compile(
+    r"(?:(?::[^()=\n]{1,60}=\s{0,3}[\w.]{1,40}\(|\()?[^()]{0,200}?\bdefault\s{0,3}=\s{0,3}|[\"'\])]{0,4}\s{1,3}or\s{1,3})"
+    + _LITERAL
+)
+_MORE: Final = re.compile(f"{_BARE}*")
+#: An expression, as far as a line of a file of settings can hold one.
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+")
 #: Before a name and its value, in csh, fish, and a Dockerfile.
 _SETS: Final = re.compile(r"(?:\bsetenv|\bset -[gxU]+|(?<![\w-])ENV)\s+$")
 _NAME: Final = re.compile(r"[\w.-]*")
+#: Of a longer name the end counts.
+_MAX_NAME: Final = 200
+#: What is looked at of a line before and behind a name and its value.
+_MAX_MARGIN: Final = 200
 _OF_NAMES: Final = string.ascii_letters + string.digits + "_-."
 _BASE62: Final = re.compile(r"[A-Za-z0-9+]{20,}={0,2}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
@@ -173,7 +191,7 @@ def secret_words(words: Sequence[str]) -> Iterator[int]:
     # Some programs take a secret as an option: `mysql -pX`, `curl -u NAME:X`.
     ends = list(accumulate(len(word) + 1 for word in words))
     for start, _ in forms_in(" ".join(words)):
-        found.add(next(index for index, end in enumerate(ends) if start < end))
+        found.add(bisect_right(ends, start))
     yield from sorted(found)
 
 
@@ -189,6 +207,11 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
         found = _NAMED.match(text, start)
         rest = _NAME.match(text, word.end())
         position = rest.end() if rest else word.end()
+        name = text[start:position]
+        is_variable = name.rpartition(".")[2].isupper()
+        default = _DEFAULT.match(text, position)
+        if default and holds_secret(name, default["quoted"], variable=is_variable):
+            yield default.span("quoted")
         if found is None:
             continue
         group = "quoted" if found["quoted"] is not None else "bare"
@@ -196,32 +219,35 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
             continue
         if group == "quoted" and found["operator"].isspace() and not found["dashes"]:
             continue
-        is_variable = found["name"].rpartition(".")[2].isupper()
         if "," in found["operator"] and not found["close"]:
             continue
+        is_variable = found["name"].rpartition(".")[2].isupper()
         if holds_secret(found["name"], found[group], variable=is_variable):
-            yield found.span(group)
-            position = found.end(group)
+            end = found.end(group)
+            position = end if group == "quoted" else _MORE.match(text, end).end()  # type: ignore[union-attr]
+            yield found.start(group), position
 
 
 def _is_literal(found: re.Match[str]) -> bool:
-    """Return whether a value without quotes is literal: ``NAME=X``, ``--name X``, ``name: X``."""
+    """Return whether a value without quotes is literal: ``NAME=X``, ``--name X``; or ``name: X``
+    and ``name = X`` on a line of their own."""
     operator, text = found["operator"], found.string
     if operator == "=" and not found["close"]:
         return True
     if operator.isspace():
         before = text[max(found.start() - 12, 0) : found.start()]
         return bool(found["dashes"] or _SETS.search(before))
-    if operator.strip() != ":":
+    if operator.strip() not in (":", "=") or _ATTRIBUTE.fullmatch(found["bare"]):
         return False
-    begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
-    before = text[begin : found.start()].strip(" \t\"'-")
-    after = text[found.end() : end if end >= 0 else len(text)].strip(" \t\r\"'")
-    return not before and (not after or after.startswith("#"))
+    margin = text[max(found.start() - _MAX_MARGIN, 0) : found.start()]
+    is_begin = "\n" in margin or len(margin) < _MAX_MARGIN
+    before = margin.rpartition("\n")[2].strip(" \t\"'-")
+    after = text[found.end() : found.end() + _MAX_MARGIN].partition("\n")[0].strip(" \t\r\"'")
+    return is_begin and not before and (not after or after.startswith(("#", ";")))
 
 
 def _plain(name: str) -> str:
-    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+"))
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[-_MAX_NAME:].lstrip("-+"))
     return split.replace("-", "_").replace(".", "_").upper()
 
 

@@ -78,6 +78,15 @@ def test_every_form_is_replaced(repository: Path, kind: str) -> None:
             "server.pem",
             "x.key",
         ),
+        *(
+            "token.txt",
+            "api_key.txt",
+            ".docker/config.json",
+            ".kube/config",
+            ".secrets/db",
+            "kaggle.json",
+        ),
+        *("client_secret_1.json", "_netrc", ".hf_token", "password.txt"),
         *(".netrc", ".pgpass", "credentials.json", "secrets.yaml", ".aws/credentials", "ä/.npmrc"),
     ],
 )
@@ -88,7 +97,10 @@ def test_a_file_of_secrets_is_left_out(repository: Path, name: str) -> None:
     assert name in code_state(repository).warnings[0]
 
 
-@pytest.mark.parametrize("name", [".env.example", "id_rsa.pub", "keyboard.py", "environment.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    [".env.example", "id_rsa.pub", "keyboard.py", "environment.yaml", "tokens.txt", "token/x.py"],
+)
 def test_a_file_that_only_sounds_so_is_recorded(repository: Path, name: str) -> None:
     assert "+two" in changed(repository, name, "one\n", "two\n")
 
@@ -122,7 +134,14 @@ def test_a_key_without_an_end_hides_no_other_file() -> None:
     assert found.places[:2] == ("a.txt:1", "a.txt:2")
 
 
-@pytest.mark.parametrize("line", ['+token = tokenizer.encode(key="image")', "+" + "eyJ" * 30, "+x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '+token = tokenizer.encode(key="image")',
+        "+" + "eyJ" * 30,
+        "+x",
+    ],
+)
 def test_the_largest_difference_takes_no_time(line: str) -> None:
     head = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n"
     text = head + (line + "\n") * (MAX_DIFF_BYTES // (len(line) + 1))

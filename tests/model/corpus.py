@@ -172,6 +172,16 @@ LINES: list[tuple[str, str]] = [
         ('headers = {"Authorization": "Bearer @"}', some(30)),
         ('aws_secret_access_key = "@"', some(40)),
         ('key = "@"', some(40)),
+        ("password = @", "hunter2"),
+        ("  aws_secret_access_key = @  ; of the bucket", some(40)),
+        ("db.password = @ # of the database", "hunter2"),
+        ('password = """@"""', "hunter2"),
+        ("password = ('@')", "hunter2"),
+        ('parser.add_argument("--token", type=str, default="@")', "hunter2"),
+        ('click.option("--db-pass", help="Yours.", default="@")', "hunter2"),
+        ('os.environ.get("DB_PASS", default="@")', "hunter2"),
+        ('os.environ.get("DB_PASS") or "@"', "hunter2"),
+        ('password: str = field(default="@")', "hunter2"),
     )
 ]
 
@@ -252,4 +262,8 @@ PLAIN_SOURCE = [
     "# The password: it is asked for.",
     'print(f"token: {token}")',
     "keys = ['a', 'b']",
+    'parser.add_argument("--token", help="Your token", default=None)',
+    'parser.add_argument("--key", default="image")',
+    'parser.add_argument("--token"), parser.add_argument("--x", default="image")',
+    'token = args.token or "<pad>"',
 ]

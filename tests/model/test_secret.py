@@ -23,6 +23,7 @@ from hpcflow.model.secret import (
 )
 from hpcflow.model.secret_forms import forms
 from tests.model import corpus
+from tests.model.corpus import some
 
 KEY = "hf_" + "a1B2" * 9
 
@@ -161,6 +162,19 @@ PIECES = [
         '"key',
         "wandb ",
     ),
+    *(
+        "pass=",
+        "key=",
+        "key: ",
+        "key:v,",
+        '"key":1,',
+        "key='x",
+        "key=\\",
+        "_",
+        "a_",
+        "PASS_",
+        "x.y.",
+    ),
     *("authorization: ", "password = ", 'secret="', "a.", "-", " ", "\\", "&sig=", "ey.", "token:"),
 ]
 
@@ -170,9 +184,23 @@ def test_no_text_takes_long(piece: str) -> None:
     text = (piece * 200_000)[:200_000]
     began = time.process_time()
     secrets_in(text)
-    list(secret_words([text[:50_000]]))
+    list(secret_words([text[:50_000], text, f"--{text}=x"]))
     looks_random(text)
+    for variable in (False, True):
+        holds_secret(text, "hunter2", variable=variable)
+    names_secret(text)
     assert time.process_time() - began < 5
+
+
+def test_a_long_secret_is_redacted_whole() -> None:
+    secret = some(9_000)
+    assert redact(f"DB_PASS={secret} x") == f"DB_PASS={REDACTED} x"
+
+
+def test_many_secrets_take_no_long_time() -> None:
+    began = time.process_time()
+    assert len(list(secret_words([KEY] * 20_000))) == 20_000
+    assert time.process_time() - began < 10
 
 
 def test_no_form_takes_long() -> None:
