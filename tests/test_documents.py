@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,13 @@ def test_nobody_reads_a_thousand_problems() -> None:
     assert "1000 things are wrong" in message
     assert "and 990 more" in message
     assert len(message.splitlines()) == 13
+
+
+def test_very_many_problems_take_no_long_time() -> None:
+    began = time.process_time()
+    message = problems(BASE + "".join(f"reso{n}: 1\n" for n in range(50_000)))
+    assert "50000 things are wrong" in message
+    assert time.process_time() - began < 10
 
 
 def test_a_missing_key() -> None:

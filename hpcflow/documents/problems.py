@@ -63,32 +63,38 @@ def validate(
     from pydantic import ValidationError
 
     secret = list(secret_keys(document.data))
-    told = [(document.where(path), _secret_message(path)) for path in secret]
+    told = [(document.where(path), _secret_message(path)) for path in secret[:MAX_LISTED]]
+    number = len(secret)
     try:
         found = model.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as problem:
+        # They would be reported twice, and could show the secret.
+        beside = {way[:length] for way in secret for length in range(2, len(way) + 1)}
+        whole = set(secret)
         for each in problem.errors(include_url=False):
             path = _path_of(each)
-            # It would be reported twice, and could show the secret.
-            if not any(len(path) > 1 and path[: len(way)] == way[: len(path)] for way in secret):
+            if path in beside or any(path[:end] in whole for end in range(1, len(path) + 1)):
+                continue
+            number += 1
+            if len(told) < MAX_LISTED:  # in a large file, looking for near words takes minutes
                 told.append(_tell(each, model, document))
     else:
-        if not told:
+        if not number:
             return found
-    raise _as_one_error(told, document, error, next_action)
+    raise _as_one_error(told, number, document, error, next_action)
 
 
 def _as_one_error(
     told: list[tuple[Where, str]],
+    number: int,
     document: Document,
     error: type[InputError],
     next_action: str | None,
 ) -> InputError:
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
-    listed = told[:MAX_LISTED]
-    found = _one_text(listed, len(told), file, error, next_action)
-    found.details["problems"] = [{**asdict(where), "message": message} for where, message in listed]
+    found = _one_text(told, number, file, error, next_action)
+    found.details["problems"] = [{**asdict(where), "message": message} for where, message in told]
     return found
 
 

@@ -19,7 +19,8 @@ from typing import Any, Final
 from hpcflow.errors import SpecError, Where
 from hpcflow.model.run import Run
 
-_HOLE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+#: Of very many names, only the first are compared with one that is not there.
+_COMPARED: Final = 200
 _RESUME_PATH: Final = re.compile(r"\{\{\s*resume\.path\s*\}\}", re.ASCII)
 _NAMES: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*", re.ASCII)
 
@@ -71,7 +72,13 @@ def filled_in(text: str, run: Run, key: str) -> str:
 
 
 def _fill_in(word: str, names: Mapping[str, Any], where: Where) -> str:
-    return _HOLE.sub(lambda hole: _look_up(hole[1], names, where), word)
+    # Not with a regular expression, which would look for an end from each of many beginnings.
+    parts: list[str] = []
+    position = 0
+    while (begin := word.find("{{", position)) >= 0 and (end := word.find("}}", begin + 2)) >= 0:
+        parts += word[position:begin], _look_up(word[begin + 2 : end], names, where)
+        position = end + 2
+    return "".join((*parts, word[position:]))
 
 
 def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
@@ -111,7 +118,7 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
 def _unknown(path: list[str], name: str, value: object, where: Where) -> SpecError:
     full = ".".join([*path, name])
     known = [str(key) for key in value] if isinstance(value, Mapping) else []
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, known[:_COMPARED], n=1)
     if near:
         next_action = f"did you mean {{{{ {'.'.join([*path, near[0]])} }}}}?"
     elif known:

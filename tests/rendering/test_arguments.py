@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -42,6 +44,23 @@ def test_names_are_filled_in_and_the_rest_stays(word: str, filled: str) -> None:
 
 def test_what_is_filled_in_is_not_looked_at_again() -> None:
     assert argv("{{ params.name }}") == ["a {{ params.lr }}"]
+
+
+@pytest.mark.parametrize("piece", ["{{", "}}{{", "{{ ", "{"])
+def test_no_word_takes_long(piece: str) -> None:
+    word = (piece * 100_000)[:100_000]
+    began = time.process_time()
+    with suppress(SpecError):
+        argv(word)
+    assert time.process_time() - began < 1
+
+
+def test_a_name_like_thousands_takes_no_long_time() -> None:
+    params = {f"{'a' * 190}{number}": 1 for number in range(5000)}
+    began = time.process_time()
+    with pytest.raises(SpecError, match="there is no params"):
+        argv("{{ params." + "a" * 196 + " }}", params=params)
+    assert time.process_time() - began < 5
 
 
 def test_a_resumed_run_gets_the_same_words() -> None:
