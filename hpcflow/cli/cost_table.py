@@ -26,7 +26,7 @@ def amounts(line: Line) -> dict[str, Any]:
     """The numbers of a line: money as text, with all of its digits."""
 
     def money(amount: Decimal | None) -> str | None:
-        return None if amount is None else f"{amount.quantize(Decimal('1e-8')):f}"
+        return None if amount is None else f"{amount:.8f}"
 
     return {
         "runs": line.runs,

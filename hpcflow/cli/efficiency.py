@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _BY: Final = ("user", "project", "partition")
 _WIDEST: Final = 200
+_MOST_NAMED: Final = 10
 
 
 @click.command("efficiency", short_help="What was asked for against what was used, and advice.")
@@ -67,14 +68,16 @@ def command(
 
 def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     from hpcflow.sizing.advice import advise
-    from hpcflow.sizing.use import use_of
+    from hpcflow.sizing.use import uses_of
 
     run_dir = session.run_dir(run, newest=True)
     run_id = run_dir.path.name
     session.refresh()
     rows = session.ledger.used(run_id=run_id)
     now = session.clock.now()
-    uses = [use_of(row, now) for row in rows]
+    pairs, damaged = uses_of(rows, now)
+    _warn_of(damaged)
+    uses = [use for _, use in pairs]
     found = advise(uses, **_offer(session, rows), notice_s=_notice_s(run_dir))
     idle = [use for use in uses if use.is_running and use.measured and use.measured.gpus_idle]
     if as_json:
@@ -94,6 +97,14 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     for nothing in found.nothing:
         echo(f"  {nothing.what}: {nothing.why}", dim=True)
     return 0
+
+
+def _warn_of(damaged: list[UsedRow]) -> None:
+    for run_id, user in sorted({(row.run_id, row.user) for row in damaged})[:_MOST_NAMED]:
+        warn(
+            f"run {run_id[:80]} of user {user[:80]} is left out: a row of it in the ledger is "
+            "damaged; its owner can make it anew from the files: hpcflow ledger rebuild"
+        )
 
 
 def idle_text(count: int, names: tuple[str, ...]) -> str:
@@ -216,13 +227,15 @@ def _across(
     as_json: bool,
 ) -> int:
     from hpcflow.sizing.report import report
-    from hpcflow.sizing.use import use_of
+    from hpcflow.sizing.use import uses_of
 
     session.refresh()
     now = session.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
     rows = session.ledger.used(since=begin, filters=filters)
-    lines, total = report([(row, use_of(row, now)) for row in rows], key)
+    pairs, damaged = uses_of(rows, now)
+    _warn_of(damaged)
+    lines, total = report(pairs, key)
     if as_json:
         said = [_line_values(key, line) for line in lines]
         print_json({"by": key, "lines": said, "total": _line_values(key, total)})

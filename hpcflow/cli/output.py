@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ STATE_COLOURS = {
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as JSON can hold it: times as text, enums as their words."""
+    """``value`` as JSON can hold it: times as text, enums as their words, no NaN or infinity."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -43,7 +44,7 @@ def jsonable(value: Any) -> Any:
         return to_text(value)
     if isinstance(value, Path):
         return str(value)
-    return value
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def print_json(value: Any) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime, timezone
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from math import isfinite
 from operator import attrgetter
@@ -28,6 +28,8 @@ class DamagedError(ValueError):
 #: No text and no JSON that is written here is longer; of what others have written no more is read.
 _MAX_TEXT: Final = 100_000
 _MAX_JSON: Final = 16 << 20
+#: As in :func:`hpcflow.ledger.derive.money`: sums are shown to eight places of 28 digits.
+_MOST_MONEY: Final = Decimal(10**19)
 
 
 @lru_cache(maxsize=64)
@@ -224,11 +226,13 @@ def _decode_time(value: str | datetime) -> datetime:
 
 
 def _decode_money(value: str | Decimal) -> str:
-    if isinstance(value, str):
-        return value
-    if not value.is_finite():  # Postgres has such numbers
-        raise ValueError(f"no sum of money: {value}")
-    return f"{value:f}"
+    try:
+        is_sum = -_MOST_MONEY < Decimal(value) < _MOST_MONEY
+    except InvalidOperation:  # no number; Postgres, too, has such
+        is_sum = False
+    if not is_sum:
+        raise ValueError(f"no sum of money: {str(value)[:40]}")
+    return value if isinstance(value, str) else f"{value:f}"
 
 
 def _decode_object(text: str) -> dict[str, Any]:
@@ -242,8 +246,9 @@ def _decode_object(text: str) -> dict[str, Any]:
 
 def _decode_numbers(text: str) -> dict[str, Any]:
     value = _decode_object(text)
-    if not set(map(type, value.values())) <= {int, float}:
-        raise ValueError(f"not only numbers: {text[:40]!r}")
+    # OverflowError: a whole number that no float can hold.
+    if not (set(map(type, value.values())) <= {int, float} and all(map(isfinite, value.values()))):
+        raise ValueError(f"not only finite numbers: {text[:40]!r}")
     return value
 
 

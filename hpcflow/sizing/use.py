@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -55,6 +56,21 @@ class Use:
     def used_hours(self) -> float:
         """Hours that it ran so far."""
         return (self.elapsed_s or 0.0) / 3600
+
+
+def uses_of(
+    rows: Iterable[UsedRow], now: datetime
+) -> tuple[list[tuple[UsedRow, Use]], list[UsedRow]]:
+    """Return the rows with what their attempts had and used, and the rows that say no such thing:
+    in a shared ledger, another user may have written anything into theirs."""
+    found: list[tuple[UsedRow, Use]] = []
+    damaged: list[UsedRow] = []
+    for row in rows:
+        try:
+            found.append((row, use_of(row, now)))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # noqa: PERF203 - each for itself
+            damaged.append(row)
+    return found, damaged
 
 
 def use_of(row: UsedRow, now: datetime) -> Use:

@@ -30,6 +30,8 @@ ROW: dict[str, str] = {
     "json that is none": "tags = '\"x\"'",
     "deep json": f"metrics = '{'[' * 3_000}{']' * 3_000}'",
     "json with a number without end": 'metrics = \'{"loss": 1e999, "x": "y"}\'',
+    "json with a number that JSON has not": "metrics = '{\"loss\": 1e999}'",
+    "json with a number that no float holds": f"metrics = '{{\"loss\": 1{'0' * 400}}}'",
     "json that is null": "tags = 'null'",
     "an unknown state": "state = 'exploded'",
     "an unknown cause": "cause = 'boredom'",
@@ -39,6 +41,8 @@ ATTEMPT: dict[str, str] = {
     "an unknown cause of an end": "cause = 'boredom'",
     "nodes that are none": "nodes = '{}'",
     "a journal that is none": "journal = '[]'",
+    "more money than there is": "cost_usd = '1e30'",
+    "less money than there is": "on_demand_usd = '-1e400'",
     "a report that is none": "report = '7'",
     "an end that is none": "journal = '{\"ended\": 7}', cause = 'boredom'",
 }

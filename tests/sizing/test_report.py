@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.ledger.used import UsedRow
 from hpcflow.sizing.report import BY, report
-from hpcflow.sizing.use import use_of
+from hpcflow.sizing.use import use_of, uses_of
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 USAGE = {
@@ -45,6 +45,35 @@ ROW = UsedRow(
     journal={},
     report={"usage": USAGE, "usage_at": "2026-07-01T13:00:00Z"},
 )
+
+
+#: What another user may write into a row of a shared ledger, which stands there as JSON.
+DAMAGED: dict[str, dict[str, Any]] = {
+    "no nodes": {"nodes": 0},
+    "cpus that are text": {"resources": {"tasks_per_node": "x", "cpus_per_task": "x"}},
+    "cpus that are none": {"resources": {"cpus_per_task": {"a": 1}}},
+    "memory without end": {"resources": {"mem_mb": float("inf")}, "report": {}},
+    "a time limit that is none": {"resources": {"time_limit_min": "a"}, "report": {}},
+    "a bill that is none": {"journal": {"accounted": 7}},
+    "GPUs that are none": {"journal": {"accounted": {"source": "accounting", "gpus": {"a": "x"}}}},
+    "a list of GPUs": {"journal": {"accounted": {"source": "accounting", "gpus": [1]}}},
+    "a time that is none": {"report": {"trained_at": 5}},
+    "steps that are none": {
+        "report": {
+            "trained_at": "2026-07-01T12:00:00Z",
+            "progress_at": "2026-07-01T13:00:00Z",
+            "train_step": "x",
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_row_of_another_user_that_says_nothing_hides_no_other(what: str) -> None:
+    evil = replace(ROW, user="eve", **DAMAGED[what])
+    found, damaged = uses_of([evil, ROW], NOON)
+    assert [row.user for row, _ in found] == ["ada"]
+    assert damaged == [evil]
 
 
 def summed(*rows: UsedRow, key: str = "user") -> Any:
