@@ -20,6 +20,7 @@ from hpcflow.runtime.mirrored import mirrored
 from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
+from hpcflow.storage.files import files_below
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import list_runs, read_run
 from hpcflow.storage.runs import is_gone
@@ -159,15 +160,12 @@ def _last_use(file: os.stat_result) -> float:
 def _files(folder: Path) -> Iterator[os.stat_result]:
     """Each file below once, however many names it has; what goes away meanwhile is left out."""
     seen: set[tuple[int, int]] = set()
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                file = os.lstat(f"{root}/{name}")
-                if file.st_nlink > 1:
-                    if (file.st_dev, file.st_ino) in seen:
-                        continue
-                    seen.add((file.st_dev, file.st_ino))
-                yield file
+    for file in files_below(folder):
+        if file.st_nlink > 1:
+            if (file.st_dev, file.st_ino) in seen:
+                continue
+            seen.add((file.st_dev, file.st_ino))
+        yield file
 
 
 def _purge_days(run_dir: RunDir, site_of: Callable[[str], Site]) -> int | None:

@@ -53,7 +53,7 @@ def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
         now_s: seconds since the epoch.
     """
     sent = _read_sent(run_dir, url)
-    due = [each for each in _files(run_dir.path, "") if _is_due(each, sent.get(each.name), now_s)]
+    due = [each for each in _files(run_dir.path) if _is_due(each, sent.get(each.name), now_s)]
     return sorted(due, key=lambda each: (each.name != RUN_JSON, each.name))
 
 
@@ -165,24 +165,27 @@ def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
     return lost
 
 
-def _files(folder: Path, prefix: str) -> Iterator[SmallFile]:
+def _files(folder: Path) -> Iterator[SmallFile]:
     """Links are not followed: what they lead to is no part of the run."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        name = prefix + entry.name
-        if entry.name.startswith(".") or name in _LEFT_OUT or not _is_text(name):
-            continue
+    waiting = [(str(folder), "")]
+    while waiting:  # no recursion: a program may make folders a thousand deep
+        path, prefix = waiting.pop()
         try:
-            status = entry.stat(follow_symlinks=False)
+            entries = list(os.scandir(path))
         except OSError:
             continue
-        if stat.S_ISDIR(status.st_mode):
-            yield from _files(Path(entry.path), f"{name}/")
-        elif stat.S_ISREG(status.st_mode):
-            yield SmallFile(name, Path(entry.path), status.st_size, status.st_mtime_ns)
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.name.startswith(".") or name in _LEFT_OUT or not _is_text(name):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append((entry.path, f"{name}/"))
+            elif stat.S_ISREG(status.st_mode):
+                yield SmallFile(name, Path(entry.path), status.st_size, status.st_mtime_ns)
 
 
 def _is_text(name: str) -> bool:

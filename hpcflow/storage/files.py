@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -250,12 +250,24 @@ def size_of(path: Path | str) -> int | None:
 
 def size_below(folder: Path) -> int:
     """Bytes of all files below ``folder``; what goes away meanwhile counts as nothing."""
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(f"{root}/{name}").st_size
-    return total
+    return sum(file.st_size for file in files_below(folder))
+
+
+def files_below(folder: Path) -> Iterator[os.stat_result]:
+    """Yield the status of each file below ``folder``; what goes away meanwhile is left out.
+
+    Without recursion, as ``os.walk`` has it up to Python 3.11: a program may make folders a
+    thousand deep.
+    """
+    waiting = [str(folder)]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        yield entry.stat(follow_symlinks=False)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

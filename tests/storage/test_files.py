@@ -6,19 +6,23 @@ import errno
 import multiprocessing
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import StorageError
+from hpcflow.mirror.small_files import due_files
 from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.storage.files import (
     append_line_durably,
     read_from,
+    size_below,
     size_of,
     storage_error,
     write_durably,
 )
+from hpcflow.storage.layout import RunDir
 
 
 def test_what_is_written_is_there_for_its_owner_only(tmp_path: Path) -> None:
@@ -117,6 +121,22 @@ def test_what_is_no_file_is_never_waited_for(tmp_path: Path, what: str) -> None:
         read_file(path)
     with pytest.raises(StorageError, match="cannot append to"):
         append_line_durably(path, "line")
+
+
+def test_folders_may_be_thousands_deep(tmp_path: Path) -> None:
+    here = Path.cwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(1900):
+            os.mkdir("d")  # noqa: PTH102 - a Path of it would be too long
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    (tmp_path / "d" / "x").write_bytes(b"1234567")
+    assert size_below(tmp_path) == 7
+    assert [each.name for each in due_files(RunDir(tmp_path), "/store", 1e12)] == ["d/x"]
+    # Without recursion, which pytest's own cleaning-up would end in.
+    subprocess.run(["rm", "-r", str(tmp_path / "d")], check=True)
 
 
 def test_a_refusal_names_the_folder_to_look_at_as_a_shell_wants_it(tmp_path: Path) -> None:
