@@ -32,6 +32,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from hpcflow.runtime.safe_text import safe
 
@@ -231,8 +232,13 @@ def shell_word(name: object) -> str:
     copied from the screen.
     """
     text = str(name)
+    if isinstance(name, PurePath) and text.startswith("-"):  # it would be taken for an option
+        text = f"./{text}"
     if safe(text) == text:
-        return shlex.quote(text)
+        # zsh takes `=ls` for the path of the program ls.
+        return (
+            f"'{text}'" if shlex.quote(text) == text and text.startswith("=") else shlex.quote(text)
+        )
     shown = "".join(_shell_char(char) for char in text)
     return f"$'{shown}'"
 

@@ -261,6 +261,7 @@ def test_what_python_says_by_itself_is_safe_too() -> None:
 NAMES = (
     *("a b", "$(touch owned)", "`touch owned`", "x; touch owned", "it's", 'say "x"', "~root"),
     *("a\nb", "a\n", "*", "!!", "#x", "\\", "\\'\n", "-rf", "a'\x1bb", "\x1b1f", "\udcff", ""),
+    "=ls",
 )
 
 
@@ -277,6 +278,11 @@ def test_a_name_in_a_command_is_one_word_for_a_shell_and_safe_to_show(
     )
     assert said.stdout == name.encode(errors="surrogateescape")
     assert not (tmp_path / "owned").exists()
+
+
+def test_a_path_is_no_option_and_no_path_of_a_program() -> None:
+    assert shell_word(Path("--site=x.yaml")) == "./--site=x.yaml"
+    assert shell_word(Path("=ls")) == "'=ls'", "zsh would look for ls"
 
 
 def test_names_in_commands_are_quoted_in_one_way() -> None:
