@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Set
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Final
 
 from hpcflow.clock import CONFIRMED_AFTER, from_text
 from hpcflow.errors import MissingObjectError
@@ -18,6 +19,9 @@ from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+
+_MADE: Final = "checkpoint"
+_LET_GO: Final = "checkpoint_removed"
 
 
 def to_remove(
@@ -39,15 +43,19 @@ def to_remove(
         return []
     newest_first = sorted(records.mirrored, reverse=True)
     kept = set(newest_first[: mirror.keep_last or 1]) | local
+    since = now  # nothing is newer
     if mirror.keep_for_s is not None:
         since = now - timedelta(seconds=mirror.keep_for_s)
         kept |= {step for step, each in records.mirrored.items() if each.at >= since}
     in_question = [step for step in reversed(newest_first) if step not in kept]
-    let_go = _let_go(run_dir, in_question)
+    made, let_go = _told(run_dir, in_question)
     return [
         step
         for step in in_question
-        if step in let_go and let_go[step] >= records.mirrored[step].at  # else it was made again
+        if step in let_go
+        and let_go[step] >= records.mirrored[step].at  # else it was made again
+        # It was not mirrored before it was made: the clock of that pass was behind.
+        and not (step in made and since <= made[step] < now)
     ]
 
 
@@ -63,12 +71,16 @@ def is_noted(records: Records, train_step: int, now: datetime) -> bool:
     return since is not None and since <= now
 
 
-def _let_go(run_dir: RunDir, in_question: Collection[int]) -> dict[int, datetime]:
-    """When these were removed from the run directory on purpose, those that were."""
+def _told(
+    run_dir: RunDir, in_question: Collection[int]
+) -> tuple[dict[int, datetime], dict[int, datetime]]:
+    """When these were made, and when they were removed from the run directory on purpose."""
+    made: dict[int, datetime] = {}
+    let_go: dict[int, datetime] = {}
     if not in_question:
-        return {}
+        return made, let_go
     found = [
-        (each.train_step, each.at)
+        (each.at, each.train_step, let_go)
         for each in journal.read(run_dir)
         if isinstance(each, CheckpointRemoved)
     ]
@@ -78,12 +90,16 @@ def _let_go(run_dir: RunDir, in_question: Collection[int]) -> dict[int, datetime
         except OSError:  # what is not said was not done
             continue
         for line in lines:
-            event = parse_event(line) if b"checkpoint_removed" in line else None
+            event = parse_event(line) if b'"checkpoint' in line else None
             step = None if event is None else event.get("train_step")
-            if event is not None and type(step) is int and event["event"] == "checkpoint_removed":
+            if event is not None and type(step) is int and event["event"] in (_MADE, _LET_GO):
+                what = made if event["event"] == _MADE else let_go
                 with suppress(ValueError):
-                    found.append((step, from_text(event["at"])))
-    return {step: at for step, at in sorted(found, key=lambda each: each[1]) if step in in_question}
+                    found.append((from_text(event["at"]), step, what))
+    for at, step, what in sorted(found, key=lambda each: each[0]):
+        if step in in_question:
+            what[step] = at
+    return made, let_go
 
 
 def remove(remote: Remote, run_id: str, train_step: int, manifest_sha256: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,18 @@ def desk(bucket_url: str, tmp_path: Path) -> Desk:
     return desk_in(tmp_path, bucket_url)
 
 
-def let_go(run_dir: RunDir, *train_steps: int) -> None:
-    """What a job says when it has removed checkpoints by its rule."""
+def let_go(
+    run_dir: RunDir,
+    *train_steps: int,
+    event: str = "checkpoint_removed",
+    at: datetime | None = None,
+) -> None:
+    """What a job says when it has removed checkpoints by its rule, or made them."""
     attempt = run_dir.attempt(1)
     attempt.path.mkdir(parents=True, exist_ok=True)
     with attempt.events.open("a") as file:
         for train_step in train_steps:
-            said = {"at": to_text(SystemClock().now()), "event": "checkpoint_removed"}
+            said = {"at": to_text(at or SystemClock().now()), "event": event}
             path = f"checkpoints/{train_step:09d}"
             size = {"train_step": train_step, "path": path, "size_bytes": 1}
             file.write(json.dumps({**said, **size}) + "\n")
@@ -112,6 +118,49 @@ def test_a_clock_that_is_years_ahead_for_some_passes_takes_nothing_from_the_stor
         assert removed(desk, run_dir, clock) == []
         clock.advance(3600)
     clock.advance(90 * 24 * 3600)  # what a pass noted by the clock that was ahead is no first look
+    assert removed(desk, run_dir, clock) == []
+    clock.advance(3600)
+    assert removed(desk, run_dir, clock) == [100]
+
+
+@pytest.mark.parametrize("behind_s", [7 * 24 * 3600, 10 * 365 * 24 * 3600])
+def test_a_clock_that_is_behind_while_it_mirrors_takes_nothing_from_the_store(
+    desk: Desk, behind_s: int
+) -> None:
+    """The job has another clock: nothing is mirrored before it is made."""
+    keep_for_s = 2 * 24 * 3600
+    run_dir = desk.make(keep_for_s=keep_for_s)
+    clock = FakeClock(SystemClock().now())
+    save(run_dir, 100)
+    let_go(run_dir, 100, event="checkpoint")
+    clock.advance(-behind_s)
+    assert removed(desk, run_dir, clock) == []
+    clock.advance(behind_s + 1)
+    save(run_dir, 200)
+    let_go(run_dir, 200, event="checkpoint")
+    assert removed(desk, run_dir, clock) == []
+    for train_step in (100, 200):
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+        let_go(run_dir, train_step)
+    for _ in range(3):
+        clock.advance(3600)
+        assert removed(desk, run_dir, clock) == []
+    clock.advance(keep_for_s)
+    assert removed(desk, run_dir, clock) == []
+    clock.advance(3600)
+    assert removed(desk, run_dir, clock) == [100]
+
+
+def test_a_job_whose_clock_is_ahead_keeps_nothing_for_years(desk: Desk) -> None:
+    run_dir = desk.make(keep_for_s=3600)
+    clock = FakeClock(SystemClock().now())
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+        let_go(run_dir, train_step, event="checkpoint", at=clock.now() + timedelta(days=3650))
+        assert removed(desk, run_dir, clock) == []
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+        let_go(run_dir, train_step)
+    clock.advance(3601)
     assert removed(desk, run_dir, clock) == []
     clock.advance(3600)
     assert removed(desk, run_dir, clock) == [100]
