@@ -13,6 +13,10 @@ from typing import Final, Protocol
 #: says is found twice, so far apart, before it counts.
 CONFIRMED_AFTER: Final = timedelta(hours=1)
 
+#: No file has a time before or after these: at the years 1 and 9999, Python can compute with none.
+EARLIEST: Final = datetime(1900, 1, 1, tzinfo=timezone.utc)
+LATEST: Final = datetime(9000, 1, 1, tzinfo=timezone.utc)
+
 
 class Clock(Protocol):
     """What the rest of hpcflow may know of time."""
@@ -56,16 +60,14 @@ def from_text(text: str) -> datetime:
     """The inverse of :func:`to_text`; any RFC 3339 time with a zone is read.
 
     Raises:
-        ValueError: not such a time.
+        ValueError: not such a time, or not between :data:`EARLIEST` and :data:`LATEST`.
     """
     if text.endswith("Z"):  # as nearly all are, and a tick reads ten thousands of them
         moment = datetime.fromisoformat(f"{text[:-1]}+00:00")
-        if moment.tzinfo is timezone.utc:
-            return moment
-    moment = datetime.fromisoformat(text)
+    else:
+        moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"a time without a zone: {text!r}")
-    try:
-        return moment.astimezone(timezone.utc)
-    except OverflowError as error:  # its zone puts it before the first year, or after the last
-        raise ValueError(f"no time in UTC: {text!r}") from error
+    if not EARLIEST <= moment <= LATEST:
+        raise ValueError(f"no time that a file has: {text!r}")
+    return moment if moment.tzinfo is timezone.utc else moment.astimezone(timezone.utc)

@@ -12,10 +12,11 @@ from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
 from hpcflow.clock import to_text
 from hpcflow.model.events import MAX_LINE_BYTES
+from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
 
 
@@ -23,7 +24,7 @@ class _Record(BaseModel):
     # Built when it is first used: a command writes two or three of these kinds.
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
-    at: AwareDatetime
+    at: Moment
 
     def to_line(self) -> str:
         """The record as one line of JSON, newline included."""
@@ -133,14 +134,14 @@ class Observed(_Record):
     raw_state: str
     reason: str | None = None
     nodes: list[str] | None = None
-    submitted_at: AwareDatetime | None = None
-    begins_at: AwareDatetime | None = Field(None, description="It waits for this time.")
-    started_at: AwareDatetime | None = None
-    ended_at: AwareDatetime | None = None
-    preempted_at: AwareDatetime | None = None
+    submitted_at: Moment | None = None
+    begins_at: Moment | None = Field(None, description="It waits for this time.")
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+    preempted_at: Moment | None = None
     exit_code: int | None = None
     signal: int | None = None
-    last_sign: AwareDatetime | None = Field(
+    last_sign: Moment | None = Field(
         None, description="Of a missing job: the time of the file that it last wrote."
     )
     host: str | None = Field(None, description="Of a missing job: whose clock ``at`` is.")
@@ -155,7 +156,7 @@ class Ended(_Record):
     cause: Cause
     raw_state: str
     exit_code: int | None = None
-    ended_at: AwareDatetime | None = None
+    ended_at: Moment | None = None
     rule: str = Field(description="Which rule said so, for people.")
 
 
@@ -165,8 +166,8 @@ class ChargeLine(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     kind: str
-    begin: AwareDatetime
-    end: AwareDatetime
+    begin: Moment
+    end: Moment
     hours: Decimal
     cost_usd: Decimal | None = None
     cost_su: Decimal | None = None
@@ -189,8 +190,8 @@ class Accounted(_Record):
     partition: str | None = Field(
         None, description="Where it ran, by accounting: a key of the site file."
     )
-    started_at: AwareDatetime | None = None
-    ended_at: AwareDatetime | None = None
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
     elapsed_s: Decimal = Field(description="Without the time that it was suspended.")
     nodes: int = 0
     cpus: int = 0
@@ -261,7 +262,7 @@ class Decided(_Record):
     action: Literal["wait", "restore", "resubmit", "stop", "cancel"]
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")
-    not_before: AwareDatetime | None = None
+    not_before: Moment | None = None
     mem_mb: int | None = None
 
 
@@ -279,7 +280,7 @@ class Stall(_Record):
     signs: int = Field(description="How many signs of progress there had been.")
     log_bytes: int | None = Field(None, description="Size of its log, where that is watched.")
     longest_s: float = Field(description="The longest that it had taken between two signs before.")
-    files_at: AwareDatetime | None = Field(
+    files_at: Moment | None = Field(
         None, description="Of a cancel: ``at`` by the clock that the times of files come from."
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_serializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
 from hpcflow.clock import to_text
+from hpcflow.model.moment import Moment
 from hpcflow.model.spec import RunSpec, frozen, thaw
 
 #: Version of the format of run.json, journal and events. A reader refuses what is newer.
@@ -54,7 +55,7 @@ class Run(BaseModel):
     run_id: str
     user: str
     site: str
-    created_at: AwareDatetime
+    created_at: Moment
     run_dir: str
     place: str | None = Field(
         None, description="Random, new with each move; None where it never moved."

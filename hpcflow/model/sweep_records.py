@@ -12,7 +12,6 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,6 +21,7 @@ from pydantic import (
 )
 
 from hpcflow.clock import to_text
+from hpcflow.model.moment import Moment
 from hpcflow.model.run import Provenance
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.sweep import SweepSpec
@@ -44,7 +44,7 @@ class Sweep(BaseModel):
     sweep_id: str
     user: str
     site: str
-    created_at: AwareDatetime
+    created_at: Moment
     sweep_path: str | None = Field(description="The file that it was started from.")
     working_dir: str
     umask: str = Field(pattern="^0[0-7]{3}$", description="Of the programs of all its trials.")
@@ -79,7 +79,7 @@ def _spec(said: str) -> SweepSpec:
 class _Record(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
-    at: AwareDatetime
+    at: Moment
     record: str
 
     def to_line(self) -> str:

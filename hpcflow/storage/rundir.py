@@ -224,6 +224,8 @@ def parse_run(data: bytes, path: str) -> Run:
                 f"{path} was written by a newer hpcflow",
                 next_action="update this one: pip install --upgrade hpcflow",
             )
+        if b"\\ud" in data.lower():  # half a character is no part of a path
+            os.fsencode(json.dumps(content, ensure_ascii=False))
         return Run.model_validate(content)
     except (ValueError, TypeError, AttributeError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
