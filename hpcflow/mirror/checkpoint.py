@@ -27,7 +27,7 @@ from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.checksum import is_checksum, sha256_of_open
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
-from hpcflow.runtime.reading import open_file, read_file
+from hpcflow.runtime.reading import MAX_JSON_BYTES, open_file, read_file
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -82,7 +82,7 @@ def read_local(path: Path) -> Local:
         DamagedError: it cannot be read.
     """
     try:
-        data = read_file(path / MANIFEST)
+        data = read_file(path / MANIFEST, MAX_JSON_BYTES)
         made_at = datetime.fromtimestamp((path / MANIFEST).stat().st_mtime, timezone.utc)
     except FileNotFoundError:
         raise GoneError(f"{path} has no manifest") from None

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, shell_word
 from hpcflow.mirror.patience import patiently
-from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.remote import Entry, ListBudget, Remote
 from hpcflow.runtime.reading import UnsafeFileError, open_regular
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, write_all
 from hpcflow.storage.shared import open_folder
@@ -84,9 +84,11 @@ class FolderRemote(Remote):
 
         def look(root: int) -> None:
             found.clear()
+            budget = ListBudget(self.url_of(prefix))
             waiting = [prefix.rpartition("/")[0]]
             while waiting:
                 for name, status in _entries(root, waiting.pop()):
+                    budget.add(name)
                     if stat.S_ISDIR(status.st_mode) and name.count("/") < _MOST_DEPTH:
                         below = f"{name}/"
                         if below.startswith(prefix) or prefix.startswith(below):
@@ -103,9 +105,12 @@ class FolderRemote(Remote):
 
     def folders(self, prefix: str = "") -> list[str]:
         def look(root: int) -> list[str]:
-            entries = _entries(root, prefix.rstrip("/"))
-            found = [name for name, status in entries if stat.S_ISDIR(status.st_mode)]
-            return sorted(name.rpartition("/")[2] for name in found)
+            found, budget = [], ListBudget(self.url_of(prefix))
+            for name, status in _entries(root, prefix.rstrip("/")):
+                if stat.S_ISDIR(status.st_mode):
+                    budget.add(name)
+                    found.append(name.rpartition("/")[2])
+            return sorted(found)
 
         return self._call("list", prefix, look)
 

@@ -15,7 +15,14 @@ from typing import Any
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
-from hpcflow.runtime.reading import MAX_LINE_BYTES, JsonError, parse_json, read_file, read_object
+from hpcflow.runtime.reading import (
+    MAX_JSON_BYTES,
+    MAX_LINE_BYTES,
+    JsonError,
+    parse_json,
+    read_file,
+    read_object,
+)
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -35,7 +42,7 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
         return False
     try:
-        there = parse_json(remote.read(name))
+        there = parse_json(remote.read(name, MAX_JSON_BYTES))
     except (MissingObjectError, JsonError):
         return False
     here = _frozen(run_dir)

@@ -19,6 +19,10 @@ from hpcflow.storage.files import write_durably
 
 #: What is asked for with :meth:`Remote.read` is small: a spec, a manifest.
 MAX_READ_BYTES: Final = 64 << 20
+#: Of one listing: two million names.
+_LISTED_BYTES: Final = 512 << 20
+_ENTRY_BYTES: Final = 200
+_PAGE_BYTES: Final = 64 << 10
 #: What is in memory at once of what is streamed, where a store gives only whole ranges.
 _STREAMED_BYTES: Final = 8 << 20
 
@@ -56,6 +60,37 @@ class Entry:
     size_bytes: int
     etag: str | None = None
     sha256: str | None = None
+
+
+class ListBudget:
+    """Limits the memory of one listing: anybody who can write to a store can fill it with names.
+
+    Args:
+        url: what is listed, for the error.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url, self._left_bytes = url, _LISTED_BYTES
+
+    def add(self, name: str) -> None:
+        """Count one name.
+
+        Raises:
+            MirrorError: there are too many.
+        """
+        self._take(len(name) + _ENTRY_BYTES)
+
+    def add_page(self) -> None:
+        """Count one answer of the store: without names in them, they could be endless, too."""
+        self._take(_PAGE_BYTES)
+
+    def _take(self, size_bytes: int) -> None:
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise MirrorError(
+                f"{self._url} has too many objects: hpcflow did not write them",
+                next_action="see who did, and delete them",
+            )
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,15 @@ _TEMPORARY: Final = (
     exceptions.ReadTimeoutError,
 )
 
+#: What botocore and its callers raise on an answer that no S3 server gives.
+NOT_S3: Final = (ValueError, LookupError, TypeError, RecursionError)
+#: More of an error is not shown.
+_SHOWN: Final = 300
+
 
 def code_of(error: exceptions.ClientError) -> str:
     """S3's word for what went wrong, or the HTTP status where it gives none."""
-    return str(error.response.get("Error", {}).get("Code", ""))
+    return str(error.response.get("Error", {}).get("Code", ""))[:_SHOWN]
 
 
 def translated(error: Exception, doing: str, bucket: str, endpoint: str) -> HpcflowError:
@@ -110,6 +115,12 @@ def translated(error: Exception, doing: str, bucket: str, endpoint: str) -> Hpcf
         return MirrorError(f"cannot {doing}: {error}", next_action=_WHO_AM_I)
     if isinstance(error, exceptions.ProfileNotFound):
         return InputError(f"cannot {doing}: {error}", next_action="correct AWS_PROFILE")
+    if isinstance(error, NOT_S3) and not isinstance(error, exceptions.BotoCoreError):
+        return MirrorError(
+            f"cannot {doing}: {endpoint} gives an answer that S3 does not give: "
+            f"{type(error).__name__}: {str(error)[:_SHOWN]}",
+            next_action=f"see what answers there: curl -I {shell_word(endpoint)}",
+        )
     return MirrorError(
         f"cannot {doing}: {error}", next_action=f"correct the URL, or look at {endpoint}"
     )
@@ -128,7 +139,7 @@ def _refused(response: Any, code: str, doing: str, bucket: str, endpoint: str) -
         return Missing(f"cannot {doing}: there is no such {_MISSING[code]}")
     known = _REFUSED.get(code) or _REFUSED.get(_BY_STATUS.get(code, ""))
     if known is None:
-        said = str(response.get("Error", {}).get("Message") or "").strip()
+        said = str(response.get("Error", {}).get("Message") or "").strip()[:_SHOWN]
         return MirrorError(
             f"cannot {doing}: the store says {code or status}{': ' if said else ''}{said}",
             next_action=f"look at the bucket: aws s3 ls {shell_word(f's3://{bucket}')}",

@@ -22,7 +22,7 @@ from hpcflow.errors import (
     MissingObjectError,
 )
 from hpcflow.mirror.patience import patiently
-from hpcflow.mirror.remote import Entry, Options, Part, Parts, Remote, Sink
+from hpcflow.mirror.remote import Entry, ListBudget, Options, Part, Parts, Remote, Sink
 from hpcflow.mirror.s3_fast import FastObjects
 
 try:
@@ -31,7 +31,7 @@ try:
     from botocore.session import Session
     from urllib3.exceptions import HTTPError
 
-    from hpcflow.mirror.s3_errors import translated
+    from hpcflow.mirror.s3_errors import NOT_S3, translated
     from hpcflow.mirror.s3_signing import KNOWN_SHA256, let_sha256_be_told
 except ImportError as missing:
     raise InputError(
@@ -49,6 +49,7 @@ _READ_TIMEOUT_S: Final = 60
 _DELETED_AT_ONCE: Final = 1000
 #: What is read at once: the processor's cache still has it when it is hashed and written.
 _CHUNK_BYTES: Final = 128 << 10
+_TOO_LARGE_BYTES: Final = 1 << 63
 #: Up to here obstore is faster.
 _SMALL_BYTES: Final = 1 << 20
 
@@ -93,12 +94,16 @@ class S3Remote(Remote):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=self.key(prefix)
             )
-            return {
-                each["Key"][len(self._prefix) :]: Entry(each["Size"], _plain(each.get("ETag")))
-                for page in pages
-                for each in page.get("Contents", [])
-                if not each["Key"].endswith("/")  # what some tools make for a folder
-            }
+            found, budget = {}, ListBudget(self.url_of(prefix))
+            for page in pages:
+                budget.add_page()
+                for each in page.get("Contents", []):
+                    name = self.name_of(each["Key"], prefix)
+                    if name.endswith("/"):  # what some tools make for a folder
+                        continue
+                    budget.add(name)
+                    found[name] = Entry(_size(each["Size"]), _plain(each.get("ETag")))
+            return found
 
         return dict(sorted(self.call("list", prefix, look).items()))
 
@@ -107,12 +112,14 @@ class S3Remote(Remote):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=self.key(prefix), Delimiter="/"
             )
-            begin = len(self.key(prefix))
-            return sorted(
-                each["Prefix"][begin:-1]
-                for page in pages
-                for each in page.get("CommonPrefixes", [])
-            )
+            found, budget = [], ListBudget(self.url_of(prefix))
+            for page in pages:
+                budget.add_page()
+                for each in page.get("CommonPrefixes", []):
+                    name = self.name_of(each["Prefix"], prefix)[len(prefix) : -1]
+                    budget.add(name)
+                    found.append(name)
+            return sorted(found)
 
         return self.call("list", prefix, look)
 
@@ -122,7 +129,7 @@ class S3Remote(Remote):
             # Some servers change the case, as HTTP allows: rclone and others written in Go.
             metadata = {key.lower(): value for key, value in head.get("Metadata", {}).items()}
             sha256 = metadata.get(_SHA256)
-            return Entry(head["ContentLength"], _plain(head.get("ETag")), sha256)
+            return Entry(_size(head["ContentLength"]), _plain(head.get("ETag")), sha256)
 
         try:
             return self.call("look at", name, look)
@@ -194,8 +201,12 @@ class S3Remote(Remote):
                 etags.add(str(answer.get("ETag")))
                 if len(etags) > 1:
                     raise DamagedError(f"{self.url_of(name)} was replaced while it was read")
+            left = end - begin
             while chunk := _read(body):
-                yield chunk
+                yield chunk[:left]
+                left -= len(chunk)
+                if left < 0:  # a server that knows no ranges, or whose answer never ends
+                    return
 
     def put_bytes(
         self, data: bytes | memoryview, name: str, *, sha256: str | None = None
@@ -242,8 +253,14 @@ class S3Remote(Remote):
         """What the bucket calls ``name``."""
         return self._prefix + name
 
-    def name_of(self, key: str) -> str:
-        """The inverse of :meth:`key`."""
+    def name_of(self, key: str, prefix: str = "") -> str:
+        """The inverse of :meth:`key`.
+
+        Raises:
+            ValueError: the name does not begin with ``prefix``, or is not in this folder.
+        """
+        if not key.startswith(self.key(prefix)):
+            raise ValueError(f"{key[:200]!r} does not begin with {self.key(prefix)!r}")
         return key[len(self._prefix) :]
 
     def about_new(self, sha256: str | None) -> dict[str, Any]:
@@ -274,7 +291,7 @@ class S3Remote(Remote):
     def _translating(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except (exceptions.ClientError, exceptions.BotoCoreError, OSError) as error:
+        except (exceptions.ClientError, exceptions.BotoCoreError, OSError, *NOT_S3) as error:
             raise translated(error, doing, self.bucket, self._endpoint) from error
 
     def _connect(self) -> tuple[Any, Any]:
@@ -395,6 +412,12 @@ class S3Parts(Parts):
 
     def _object(self, name: str) -> dict[str, str]:
         return {"Bucket": self._remote.bucket, "Key": self._remote.key(name)}
+
+
+def _size(said: int) -> int:
+    if not 0 <= said < _TOO_LARGE_BYTES:
+        raise ValueError(f"{said} is no size")
+    return said
 
 
 def _plain(etag: str | None) -> str | None:
