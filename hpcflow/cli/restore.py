@@ -26,6 +26,7 @@ from hpcflow.model.units import format_bytes
 from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
+    from hpcflow.model.run import Run
     from hpcflow.restore.request import Changes, Found
     from hpcflow.restore.restore import Outcome, Progress, Which
 
@@ -145,7 +146,7 @@ def _named(session: Session, run: str | None, url: str | None) -> tuple[str | No
 
 
 def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -> Found:
-    from hpcflow.restore.request import mirror_of_gone, of_elsewhere, of_this_home
+    from hpcflow.restore.request import mirror_of_gone, of_elsewhere, of_this_home, own_mirror
 
     settings, clock = session.settings, session.clock
     if folder is not None:
@@ -161,10 +162,12 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
         site_name = session.site_of(run_dir)
     except StorageError:  # neither run.json nor the ledger knows it
         site_name = None
-    mirror = mirror_of_gone(session.ledger, run_dir, session.site(site_name), settings)
+    the_site = session.site(site_name)
+    mirror = mirror_of_gone(session.ledger, run_dir, the_site, settings)
+    own = own_mirror(run_dir, the_site, settings)
     if changes.endpoint_url is not None:
         mirror = mirror.model_copy(update={"endpoint_url": changes.endpoint_url})
-    return of_this_home(run_dir, mirror, clock, site=site_name)
+    return of_this_home(run_dir, mirror, clock, home=settings.home, site=site_name, own=own)
 
 
 def _goes_on_without(session: Session, run_id: str) -> bool:
@@ -258,11 +261,26 @@ def _print_program(outcome: Outcome) -> None:
         ("mounts", " ".join(map(str, container.mounts)) if container is not None else None),
         ("variables", " ".join(f"{k}={v}" for k, v in sorted(environment.variables.items()))),
         ("secrets", " ".join(f"{k}={v}" for k, v in sorted(environment.secrets.items()))),
+        ("mirror", run.mirror.url if run.mirror is not None else None),
+        ("umask", run.umask),
+        *_other_sections(run),
     ):
         if value:
             echo(f"    {what}: {value}")
     next_action = f"check that this is what you want, then: hpcflow resume {outcome.run_id}"
     echo(f"  → {next_action}", err=True)
+
+
+def _other_sections(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield all else that the config asks for, such as where to adopt checkpoints from."""
+    import json
+
+    from hpcflow.model.spec import as_yaml_config
+
+    shown = {"command", "script", "args", "resume_args", "params", "environment", "mirror"}
+    for key, value in as_yaml_config(run.spec).items():
+        if key not in shown:
+            yield key, value if isinstance(value, str) else json.dumps(value)
 
 
 def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from hpcflow.projection.reading import MIRROR
 from hpcflow.restore.objects import EVENTS
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
+from hpcflow.sites.loader import is_site_file
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import write_durably
@@ -138,6 +139,7 @@ class _Batch:
                 if run.user != self._settings.user:
                     found.others.append(run_id)
                     continue
+                self._require_site(run)
                 if run_id in known and _has_more(known[run_id], there):
                     found.ahead.append(run_id)
                 else:
@@ -183,9 +185,30 @@ class _Batch:
         except OSError:
             return None
 
+    def _require_site(self, run: Run) -> None:
+        """Refuse a run whose site is a file that the store chooses: jobs execute what it names.
+
+        Raises:
+            InputError: it is one, and not that of this machine's site.
+        """
+        if is_site_file(run.site) and not self._is_site(run):
+            raise InputError(
+                f"its run.json names the site file {run.site[:200]!r}, and a store does not choose "
+                "which file is read",
+                next_action=f"if it is right, name it: hpcflow restore --from "
+                f"{shell_word(self._remote.url_of(run.run_id))} --site FILE",
+            )
+
+    def _is_site(self, run: Run) -> bool:
+        site = self._site
+        return site is not None and run.site in (
+            site.name,
+            None if site.file is None else str(Path(site.file).absolute()),
+        )
+
     def _has_place(self, run: Run) -> bool:
         """Whether it lay where this site's runs lie; a store could name any place."""
-        if self._site is None or ("/" not in run.site and run.site != self._site.name):
+        if self._site is None or not self._is_site(run):
             return False
         try:
             placement = place(run.spec, self._site, prefer=run.partition)

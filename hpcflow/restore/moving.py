@@ -16,6 +16,7 @@ from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.restore.local import frozen
 from hpcflow.settings import Settings
+from hpcflow.sites.loader import is_site_file
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
@@ -40,13 +41,23 @@ class Place:
         return self.run is not self.before
 
 
-def where_it_was(run: Run, linked: Path, url: str, *, site: str | None) -> Place:
+def where_it_was(
+    run: Run,
+    linked: Path,
+    url: str,
+    *,
+    site: str | None,
+    is_known: bool,
+    mirror: Mirror | None,
+) -> Place:
     """The place that the run had, which its link in the home still names.
 
     Args:
         run: as the store has it.
         site: where it was here, as far as anybody knows; asked where ``run.json`` is gone, or is
             damaged.
+        is_known: whether the store's ``run.json`` is what was frozen here.
+        mirror: where the run is mirrored from now on, if it is not and there is none here.
 
     Raises:
         InputError: the run has gone to another place since.
@@ -57,7 +68,8 @@ def where_it_was(run: Run, linked: Path, url: str, *, site: str | None) -> Place
     if here is not None:
         is_ours = run.place_id in (here.place_id, here.place_before)
     else:
-        is_ours = Path(run.run_dir) == linked and site in (None, run.site)
+        is_site = run.site == site or (site is None and not is_site_file(run.site))
+        is_ours = Path(run.run_dir) == linked and is_site
     if not is_ours:
         raise InputError(
             f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "
@@ -65,8 +77,16 @@ def where_it_was(run: Run, linked: Path, url: str, *, site: str | None) -> Place
             next_action=f"go on with it there; or take it back: hpcflow restore --from "
             f"{shell_word(url)}",
         )
-    here = here or run
+    if here is None:
+        here = run if is_known else _mirrored_to(run, mirror)
     return Place(run_dir, here, here)
+
+
+def _mirrored_to(run: Run, mirror: Mirror | None) -> Run:
+    """Return ``run`` with ``mirror`` in place of all that the untrusted store says of it."""
+    own = mirror is not None and run.spec.mirror is not None
+    spec = run.spec.model_copy(update={"mirror": mirror.url if mirror and own else None})
+    return run.model_copy(update={"spec": spec, "mirror": mirror})
 
 
 def moved(run: Run, before: Run) -> Run:

@@ -31,7 +31,7 @@ _OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re
 _LIMITED: Final = re.compile(
     r"mirror\.jsonl|attempts/\d+/(?:job\.sbatch|events\.jsonl|claim)", re.ASCII
 )
-CLAIM: Final = re.compile(r"attempts/(\d{4,6})/claim", re.ASCII)
+OF_ATTEMPT: Final = re.compile(r"attempts/(\d{4,6})/.+", re.ASCII | re.DOTALL)
 EVENTS: Final = re.compile(r"attempts/(\d{4,6})/events\.jsonl", re.ASCII)
 
 

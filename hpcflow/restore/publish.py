@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from hpcflow.model.journal import JournalRecord
 from hpcflow.model.run import Run
@@ -108,7 +108,7 @@ def merge(
             for folder in sorted(half.checkpoints.iterdir()):
                 _publish_checkpoint(folder, run_dir)
         for name, path in [*files_below(half.path)]:
-            if not _put_file(path, run_dir.path / name):
+            if _is_behind_link(run_dir.path, name) or not _put_file(path, run_dir.path / name):
                 others.append(name)
         if not is_whole(run_dir.runtime):
             _renew_runtime(run_dir, staged)
@@ -133,6 +133,12 @@ def _publish_checkpoint(folder: Path, run_dir: RunDir) -> None:
         target.rename(aside)
     folder.rename(target)
     fsync_folder(target.parent)
+
+
+def _is_behind_link(folder: Path, name: str) -> bool:
+    """Return whether a folder of ``name`` is a link. The mirror follows none, so hpcflow has sent
+    nothing behind one."""
+    return any((folder / each).is_symlink() for each in PurePosixPath(name).parents)
 
 
 def _put_file(source: Path, target: Path) -> bool:

@@ -17,11 +17,11 @@ from hpcflow.model.run import Run
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
 from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
+from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.storage.rundir import parse_run
 
-_MAX_RUN_JSON_BYTES: Final = 16 << 20
-_MAX_JOURNAL_BYTES: Final = 256 << 20
-_MAX_MANIFEST_BYTES: Final = 64 << 20
+#: 60,000 lines; hpcflow writes one when something is new.
+_MAX_JOURNAL_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class RemoteRun:
         Raises:
             MirrorError: it is too large; or the store.
         """
-        return self._read(RUN_JSON, _MAX_RUN_JSON_BYTES)
+        return self._read(RUN_JSON, MAX_JSON_BYTES)
 
     @property
     def has_journal(self) -> bool:
@@ -151,9 +151,9 @@ class RemoteRun:
         """
         listed = self.objects.checkpoints[train_step]
         folder = f"checkpoints/{train_step:09d}"
-        if listed[MANIFEST].size_bytes > _MAX_MANIFEST_BYTES:
+        if listed[MANIFEST].size_bytes > MAX_JSON_BYTES:
             raise DamagedError(f"its {MANIFEST} is too large to be one")
-        data = self._read(f"{folder}/{MANIFEST}", _MAX_MANIFEST_BYTES)
+        data = self._read(f"{folder}/{MANIFEST}", MAX_JSON_BYTES)
         try:
             manifest = parse_manifest(data)
         except CheckpointError as error:

@@ -25,7 +25,8 @@ from hpcflow.restore.signs import require_at_rest
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.schema import Site
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.frozen import frozen_mirror, matches_frozen
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, link_of
 
 
@@ -63,14 +64,14 @@ class Changes:
 
 def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
     """Where a run of this home was mirrored: as its ``run.json`` says; where that is gone, as the
-    ledger knows; else as its site says.
+    home or the ledger knows; else as its site says.
 
     Raises:
         InputError: nobody says it.
         LedgerError: the database does not answer.
     """
     run_id = run_dir.path.name
-    mirror = mirror_of_run(run_dir)  # None, too, where run.json is damaged
+    mirror = _frozen_mirror(run_dir, settings)
     if mirror is None:
         known = ledger.known([run_id]).get(run_id)
         url = _known_url(ledger, known) if known is not None else None
@@ -79,8 +80,7 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
         mirror = None if url is None else Mirror(url=url, endpoint_url=endpoint_url)
     if mirror is None:
         account = known.run.resources.get("account") if known is not None else None
-        spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
-        mirror = mirror_of(spec, site, variables(settings), user=settings.user, account=account)
+        mirror = _mirror_of_site(site, settings, account)
     if mirror is None:
         raise InputError(
             f"site {site.name} has no mirror, and hpcflow knows no other mirror of run {run_id}",
@@ -89,10 +89,37 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
     return mirror
 
 
-def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock, *, site: str | None) -> Found:
+def own_mirror(run_dir: RunDir, site: Site, settings: Settings) -> Mirror | None:
+    """Return where a run of this home is mirrored, as its own files or its site say. The ledger may
+    have read what a store says, so it is not asked."""
+    frozen = _frozen_mirror(run_dir, settings)
+    return frozen or _mirror_of_site(site, settings, site.default_account)
+
+
+def _frozen_mirror(run_dir: RunDir, settings: Settings) -> Mirror | None:
+    # None, too, where run.json is damaged.
+    return mirror_of_run(run_dir) or frozen_mirror(settings.home, run_dir.path.name)
+
+
+def _mirror_of_site(site: Site, settings: Settings, account: str | None) -> Mirror | None:
+    spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
+    return mirror_of(spec, site, variables(settings), user=settings.user, account=account)
+
+
+def of_this_home(
+    run_dir: RunDir,
+    mirror: Mirror,
+    clock: Clock,
+    *,
+    home: Home,
+    site: str | None,
+    own: Mirror | None,
+) -> Found:
     """A run that this home has a link to, at the place that it had.
 
     Args:
+        mirror: where it was mirrored, from :func:`mirror_of_gone`.
+        own: the same from :func:`own_mirror`.
         site: where it was, as far as anybody knows.
 
     Raises:
@@ -117,7 +144,8 @@ def of_this_home(run_dir: RunDir, mirror: Mirror, clock: Clock, *, site: str | N
                 f"hpcflow resume {run_id}"
             )
         raise
-    there = where_it_was(run, run_dir.path, remote.url, site=site)
+    is_known = matches_frozen(home, run_id, remote.run_json)
+    there = where_it_was(run, run_dir.path, remote.url, site=site, is_known=is_known, mirror=own)
     return Found(remote, _as_it_is(there))
 
 
@@ -138,9 +166,6 @@ def of_elsewhere(
     endpoint_url = changes.endpoint_url or endpoint_of(folder, site, settings)
     mirror = Mirror(url=folder, endpoint_url=endpoint_url)
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
-    if remote.run.mirror is not None:  # how it is sent there stays; a partition is of a cluster
-        where = mirror.model_dump(include={"url", "endpoint_url", "partition"})
-        mirror = remote.run.mirror.model_copy(update=where)
     linked = _linked(settings, run_id)
     if linked is not None and (
         frozen(linked) is not None or _was(linked, remote.run, site, changes)

@@ -29,7 +29,7 @@ from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
-from hpcflow.restore.objects import CLAIM, EVENTS
+from hpcflow.restore.objects import EVENTS, OF_ATTEMPT
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
@@ -287,8 +287,8 @@ class _Restoring:
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
                 continue
-            if (claim := CLAIM.fullmatch(name)) and int(claim[1]) not in begun:
-                continue  # no job could ever execute it
+            if (match := OF_ATTEMPT.fullmatch(name)) and int(match[1]) not in begun:
+                continue  # it would speak for a job that is still to come
             if local.is_missing(self._run_dir, name) or (
                 (match := EVENTS.fullmatch(name))
                 and int(match[1]) != writing

@@ -60,7 +60,7 @@ def load_site(name_or_path: str, *, search: Sequence[Path], named_in: Where | No
     Raises:
         SiteError: there is none, or its file is wrong.
     """
-    if _is_path(name_or_path):
+    if is_site_file(name_or_path):
         return read_site(Path(name_or_path))
     files = site_files(search)
     if name_or_path in files:
@@ -72,8 +72,8 @@ def load_site(name_or_path: str, *, search: Sequence[Path], named_in: Where | No
     )
 
 
-def _is_path(name_or_path: str) -> bool:
-    """Whether this says which file, and not which name."""
+def is_site_file(name_or_path: str) -> bool:
+    """Return whether this is the path of a site file, not the name of a site."""
     return "/" in name_or_path or name_or_path.endswith(SUFFIX)
 
 

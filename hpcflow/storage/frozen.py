@@ -1,5 +1,7 @@
 """The checksum of each run's ``run.json``, kept in the home, where no other user can write.
 
+A second line has the run's mirror: what a store or the ledger says of it is untrusted, too.
+
 ``run.json`` says what a run executes. It lies on scratch and in the mirror. After a purge only the
 mirror has it, and other users may be able to write there. It is trusted only if it has the
 checksum of what was frozen here or last resumed. Else the run is held until ``hpcflow resume``.
@@ -8,14 +10,16 @@ checksum of what was frozen here or last resumed. Else the run is held until ``h
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from contextlib import suppress
 
-from hpcflow.runtime.reading import read_file
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
+from hpcflow.model.run import Mirror
+from hpcflow.runtime.reading import JsonError, parse_object, read_file
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
 from hpcflow.storage.layout import Home, RunDir
 
-_DIGEST_BYTES = 64
+_MAX_BYTES = 64 << 10
 
 
 def record_frozen(home: Home, run_dir: RunDir) -> None:
@@ -39,19 +43,37 @@ def record_frozen_first(home: Home, run_dir: RunDir) -> None:
 
 def write_frozen(home: Home, run_dir: RunDir) -> None:
     """Do the same in an existing folder. ``OSError`` passes through."""
-    digest = hashlib.sha256(read_file(run_dir.run_json)).hexdigest().encode()
+    data = read_file(run_dir.run_json)
+    try:
+        mirror = parse_object(data).get("mirror")
+    except JsonError:
+        mirror = None
+    known = f"{hashlib.sha256(data).hexdigest()}\n{json.dumps(mirror)}\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
     try:
-        os.write(descriptor, digest)
+        write_all(descriptor, known.encode())
     finally:
         os.close(descriptor)
 
 
 def matches_frozen(home: Home, run_id: str, data: bytes) -> bool:
     """Return whether ``data`` matches the recorded checksum of a run's ``run.json``."""
+    digest, _, _ = _read(home, run_id).partition(b"\n")
+    return digest == hashlib.sha256(data).hexdigest().encode()
+
+
+def frozen_mirror(home: Home, run_id: str) -> Mirror | None:
+    """Return the mirror of a run as it was frozen here; None if it had none or it is unknown."""
+    _, _, mirror = _read(home, run_id).partition(b"\n")
     try:
-        known = read_file(home.frozen / run_id, _DIGEST_BYTES)
+        return Mirror.model_validate(parse_object(mirror))
+    except ValueError:  # null; or a record of an older hpcflow
+        return None
+
+
+def _read(home: Home, run_id: str) -> bytes:
+    try:
+        return read_file(home.frozen / run_id, _MAX_BYTES)
     except OSError:
-        return False
-    return known == hashlib.sha256(data).hexdigest().encode()
+        return b""

@@ -134,6 +134,8 @@ def _is_certainly_ours(run_id: str, path: Path) -> bool:
         return (
             path.name == run_id
             and path.is_absolute()
+            # What lies in another run may have come from a store.
+            and not any(map(is_run_id, path.parts[:-1]))
             and stat.S_ISDIR(folder.st_mode)
             and stat.S_ISREG(frozen.st_mode)
             and {folder.st_uid, frozen.st_uid} == {os.geteuid()}

@@ -235,3 +235,32 @@ def test_a_home_without_a_word_about_the_mirror_asks_for_the_place(desk: Desk) -
     shutil.rmtree(run["run_dir"])
     error = desk.error("restore", run["run_id"])
     assert f"hpcflow restore --from s3://BUCKET/PREFIX/{run['run_id']}" in error
+
+
+def test_all_that_a_bucket_says_of_the_program_is_shown(desk: Desk, tmp_path: Path) -> None:
+    """Not its command alone: one could adopt a private file as a checkpoint, or put one back."""
+    (tmp_path / "store").mkdir()
+    mirrored = Mirrored(desk, str(tmp_path / "store"))
+    path = Path(mirrored.url) / "run.json"
+    said = json.loads(path.read_text())
+    said["umask"] = "0000"
+    said["spec"]["resources"]["nodes"] = 9
+    said["spec"]["retry"]["failures"] = 77
+    said["spec"]["checkpoint"]["adopt"] = {
+        "folder": "/home/ada/.ssh",
+        "pattern": "authorized_keys",
+        "put_back": True,
+    }
+    path.write_text(json.dumps(said))
+    mirrored.purge()
+    told = desk.say("restore", mirrored.run_id)
+    for each in (
+        "/home/ada/.ssh",
+        "authorized_keys",
+        "put_back",
+        "umask: 0000",
+        '"nodes": 9',
+        "77",
+    ):
+        assert each in told
+    assert f"mirror: {tmp_path / 'store'}\n" in told

@@ -226,6 +226,18 @@ def test_a_run_whose_link_is_lost_is_named_with_what_to_type(desk: Training) -> 
     assert (report.warnings, list(report.sent)) == ([], [launched.run_id])
 
 
+def test_no_link_is_suggested_to_what_lies_in_another_run(desk: Training) -> None:
+    """A store can put it there, and say in a run.json of its own that this is the place."""
+    launched, other = desk.launch(), desk.launch()
+    desk.look()
+    (desk.settings.home.runs / launched.run_id).unlink()
+    planted = launched.run_dir.rename(other.run_dir / "artifacts" / launched.run_id)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        sql = "UPDATE run SET run_dir = ? WHERE run_id = ?"
+        ledger.connection().execute(sql, [str(planted), launched.run_id])
+    assert desk.tick().warnings == []
+
+
 def test_many_lost_links_are_counted(desk: Training) -> None:
     for _ in range(5):
         link = desk.settings.home.runs / desk.launch().run_id

@@ -12,8 +12,10 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.projection import rebuild
 from hpcflow.restore.moving import Place, place_on, where_it_was
 from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.restore.request import own_mirror
 from hpcflow.restore.restore import Outcome, note_nothing_there, restore
 from hpcflow.sites.schema import SiteMirror
+from hpcflow.storage.frozen import matches_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.runs import is_gone
@@ -54,7 +56,15 @@ class Owner(Watched):
         """As ``hpcflow restore RUN`` does, ledger included."""
         there = self.there(run_dir.path.name, remote)
         with restoring(self.settings.home, there.run_id, self.clock):
-            place = where_it_was(there.run, run_dir.path, there.url, site=self.site.name)
+            home, run_id = self.settings.home, there.run_id
+            place = where_it_was(
+                there.run,
+                run_dir.path,
+                there.url,
+                site=self.site.name,
+                is_known=matches_frozen(home, run_id, there.run_json),
+                mirror=own_mirror(run_dir, self.site, self.settings),
+            )
             return self.put(there, place, **how)
 
     def restores_for_the_daemon(self) -> None:

@@ -327,28 +327,6 @@ def test_what_went_on_elsewhere_is_taken_back_as_it_was_taken_away(
     assert owner.resume(back).attempt == 3
 
 
-def test_how_it_is_mirrored_goes_along_where_the_site_says_nothing(
-    owner: Owner, other: Owner
-) -> None:
-    said = SiteMirror.model_validate(
-        {
-            "url": owner.remote.url,
-            "encryption": "aws:kms",
-            "kms_key": "alias/lab",
-            "storage_class": "STANDARD_IA",
-            "bandwidth": "200M",
-            "retention": {"keep_last": 20},
-            "partition": "transfer",
-        }
-    )
-    owner.site = owner.site.model_copy(update={"mirror": said})
-    run_dir = owner.mirrored(100)
-    before = read_run(run_dir).mirror
-    assert before is not None
-    after = read_run(_take(other, run_dir.path.name)).mirror
-    assert after == before.model_copy(update={"partition": None}), "that is of a cluster"
-
-
 HERE = "https://s3.here.example.org"
 
 

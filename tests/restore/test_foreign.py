@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
-from hpcflow.errors import MirrorError
+from hpcflow.errors import InputError, MirrorError
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import Ended, Held, Resumed
+from hpcflow.mirror.passes import Pass
+from hpcflow.mirror.stores import Stores
+from hpcflow.model.journal import Ended, Held, Intended, Resumed, Withdrawn
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause
 from hpcflow.restore.ledger import rebuild_from
-from hpcflow.restore.request import Changes, of_elsewhere
+from hpcflow.restore.moving import where_it_was
+from hpcflow.restore.request import Changes, mirror_of_gone, of_elsewhere, own_mirror
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
@@ -78,6 +81,102 @@ def test_a_bucket_does_not_say_where_the_run_is_mirrored(
     assert run.spec.mirror in (None, owner.remote.url)
 
 
+def test_a_bucket_does_not_say_how_the_run_is_mirrored(owner: Owner, other: Owner) -> None:
+    """A group that may read it, a key of another account, a byte a second, none but the newest."""
+    run_dir = owner.mirrored(100)
+    how = {"shared": True, "encryption": "aws:kms", "kms_key": "evil", "bandwidth_bytes_s": 1}
+    change(owner, run_dir, lambda said: said["mirror"].update(how, keep_last=1, keep_for_s=1))
+    there = take(other, run_dir.path.name)
+    assert read_run(there).mirror == Mirror(url=owner.remote.url)
+
+
+def _pass(owner: Owner, run_dir: RunDir) -> None:
+    with Stores(owner.clock, patience_s=0) as stores:
+        Pass(owner.settings.home, owner.clock, stores).run(lambda: [run_dir])
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["purged", "run.json is cut"])
+@pytest.mark.parametrize("key", ["mirror", "spec"])
+def test_a_bucket_does_not_say_where_a_run_of_this_home_is_mirrored(
+    owner: Owner, key: str, is_cut: bool
+) -> None:
+    run_dir, evil = owner.mirrored(100), owner.folder / "evil"
+    evil.mkdir()
+    before = read_run(run_dir)
+    lies = {
+        "mirror": lambda said: said.update(mirror={"url": str(evil), "shared": True}),
+        "spec": lambda said: said["spec"].update(mirror=str(evil)),
+    }
+    change(owner, run_dir, lies[key])
+    if is_cut:
+        run_dir.run_json.write_bytes(run_dir.run_json.read_bytes()[:300])
+    else:
+        purge(run_dir)
+    assert owner.restore(run_dir).is_unknown
+    assert read_run(run_dir).mirror == before.mirror
+    owner.clock.advance(100)
+    _pass(owner, run_dir)
+    owner.resume(run_dir, overrides=("resources.time_limit=5m",))
+    _pass(owner, run_dir)
+    assert read_run(run_dir).mirror == before.mirror
+    assert list(evil.iterdir()) == []
+
+
+def test_nor_does_what_the_ledger_has_read_of_a_bucket(owner: Owner) -> None:
+    """The bucket names another, once the run was restored from it; that one names itself."""
+    run_dir, evil = owner.mirrored(100), owner.folder / "evil"
+    name, before = run_dir.path.name, read_run(run_dir).mirror
+    line = {"at": "2999-01-01T00:00:00Z", "what": "mirrored", "url": str(evil), "train_step": 5}
+    line |= {"manifest_sha256": "0", "size_bytes": 1}
+    owner.remote.put_bytes(f"{json.dumps(line)}\n".encode(), f"{name}/mirror.jsonl")
+    now = owner.clock.now()
+    intent = Intended(
+        at=now, attempt=2, job_name=f"hpcflow:{name}:2", scheduler="slurm", mirror=str(evil)
+    )
+    lines = intent.to_line() + Withdrawn(at=now, attempt=2, reason="test").to_line()
+    journal_there = f"{name}/journal.jsonl"
+    owner.remote.put_bytes(owner.remote.read(journal_there) + lines.encode(), journal_there)
+    purge(run_dir)
+    owner.restore(run_dir)
+    owner.look()
+    purge(run_dir)
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        assert mirror_of_gone(ledger, run_dir, owner.site, owner.settings) == before
+        (owner.settings.home.frozen / name).unlink()
+        assert own_mirror(run_dir, owner.site, owner.settings) == before
+        nowhere = owner.site.model_copy(update={"mirror": None})
+        assert own_mirror(run_dir, nowhere, owner.settings) is None
+
+
+@pytest.mark.parametrize("name", ["/tmp/evil.yaml", "evil.yaml", "../evil"])
+def test_a_bucket_does_not_choose_the_site_file(owner: Owner, name: str) -> None:
+    run_dir = owner.mirrored(100)
+    change(owner, run_dir, lambda said: said.update(site=name))
+    purge(run_dir)
+    there = owner.there(run_dir.path.name)
+    with pytest.raises(InputError, match="not of this place"):
+        where_it_was(there.run, run_dir.path, there.url, site=None, is_known=False, mirror=None)
+    for path in (owner.folder / "scratch", owner.settings.home.path):
+        shutil.rmtree(path)
+    owner.settings.home.path.mkdir(mode=0o700)
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        found = rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
+        assert (found.runs, found.linked) == ([], [])
+        assert "names the site file" in found.problems[0]
+        assert ledger.known([run_dir.path.name]) == {}
+
+
+def test_a_run_on_the_site_file_of_this_machine_is_read(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    assert owner.site.file is not None
+    change(owner, run_dir, lambda said: said.update(site=owner.site.file))
+    purge(run_dir)
+    (owner.settings.home.runs / run_dir.path.name).unlink()
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        found = rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
+    assert found.linked == [run_dir.path.name]
+
+
 def test_a_chain_in_a_bucket_makes_no_run(owner: Owner, other: Owner) -> None:
     run_dir = owner.mirrored(100)
     chain = "reference://x::file:///tmp/ref.json"
@@ -135,6 +234,72 @@ def test_a_purged_run_that_others_have_changed_in_the_bucket_waits(owner: Owner)
     assert owner.restore(run_dir).is_unknown
     owner.resume(run_dir)
     assert len(owner.alive()) == 1
+
+
+TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+_EVERY_TIME = ("started_at", "ended_at", "submitted_at", "preempted_at", "not_before", "last_sign")
+_RECORDS: list[dict[str, Any]] = [
+    {"record": "intended", "attempt": 2, "job_name": "hpcflow:x:2", "scheduler": "slurm"},
+    {"record": "ended", "attempt": 1, "cause": "timeout", "raw_state": "TIMEOUT", "rule": "x"},
+    {"record": "observed", "attempt": 1, "job_id": "1", "state": "running", "raw_state": "RUNNING"},
+    {"record": "decided", "after": 1, "action": "wait", "rule": "x", "why": "x"},
+    {"record": "held", "by": "x"},
+]
+
+
+@pytest.mark.parametrize("at", [*TIMES, "9999-12-31T23:59:59.999Z"])
+@pytest.mark.parametrize("record", _RECORDS, ids=lambda record: record["record"])
+def test_a_journal_with_times_that_are_none_stops_no_run(
+    owner: Owner, record: dict[str, Any], at: str
+) -> None:
+    """Python computes with none before the year 1 or after 9999."""
+    run_dir = owner.mirrored(100)
+    line = json.dumps({"at": at, **record, **dict.fromkeys(_EVERY_TIME, at)}) + "\n"
+    name = f"{run_dir.path.name}/journal.jsonl"
+    owner.remote.put_bytes(owner.remote.read(name) + line.encode(), name)
+    purge(run_dir)
+    owner.restore(run_dir)
+    other = owner.launch()
+    owner.tick()
+    owner.clock.advance(120)
+    owner.end(other.job_id, "PREEMPTED")
+    assert other.run_id in owner.tick().sent
+    assert owner.seen(run_dir.path.name).attempts
+
+
+@pytest.mark.parametrize("key", ["created_at", "user"])
+@pytest.mark.parametrize("value", [*TIMES, "\ud800"])
+def test_a_run_json_with_what_cannot_be_written_makes_no_run(
+    owner: Owner, key: str, value: str
+) -> None:
+    if (key == "user") != (value == "\ud800"):
+        pytest.skip("a user may have any name")
+    run_dir = owner.mirrored(100)
+    change(owner, run_dir, lambda said: said.update({key: value}))
+    purge(run_dir)
+    with pytest.raises(MirrorError, match="is damaged"):
+        owner.restore(run_dir)
+
+
+_MANY = b'{"format":1,"train_step":200,"files":{},"x":[' + b"[]," * (20 << 20) + b"[]]}"
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "checkpoints/000000200/manifest.json", "journal.jsonl"]
+)
+def test_json_of_many_megabytes_in_a_store_is_not_parsed(owner: Owner, name: str) -> None:
+    run_dir = owner.mirrored(100)
+    data = b'{"at":"2026-03-01T00:00:00Z","record":"held","by":""}\n' * (1 << 20)
+    data = data if name == "journal.jsonl" else _MANY
+    owner.remote.put_bytes(data, f"{run_dir.path.name}/{name}")
+    with bounded():
+        _pass(owner, run_dir)
+    purge(run_dir)
+    with bounded():
+        try:
+            assert owner.restore(run_dir).skipped.keys() == {200}
+        except MirrorError as error:
+            assert "too large" in error.message
 
 
 def _link(path: Path, secret: Path) -> None:

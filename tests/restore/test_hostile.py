@@ -128,12 +128,27 @@ def test_a_hundred_thousand_of_them_take_a_moment() -> None:
     assert (list(objects.small), len(objects.refused)) == (["code/a"], 100_000)
 
 
-def test_an_attempt_to_come_is_not_claimed_beforehand(owner: Owner) -> None:
-    """Else no job could ever execute it."""
+@pytest.mark.parametrize("name", ["claim", "events.jsonl", "job.sbatch", "out.log"])
+def test_an_attempt_to_come_has_no_files_beforehand(owner: Owner, name: str) -> None:
+    """With a claim no job could ever execute it; events would say how it ended."""
     run_dir = owner.mirrored(100)
-    for number in (1, 2):
-        owner.remote.put_bytes(b"1", f"{run_dir.path.name}/attempts/{number:04d}/claim")
     purge(run_dir)
+    for number in (1, 2):
+        owner.remote.put_bytes(b"1", f"{run_dir.path.name}/attempts/{number:04d}/{name}")
     owner.restore(run_dir)
-    assert (run_dir.attempt(1).path / "claim").read_bytes() == b"1"
-    assert not (run_dir.attempt(2).path / "claim").exists()
+    assert (run_dir.attempt(1).path / name).read_bytes() == b"1"
+    assert not (run_dir.attempt(2).path / name).exists()
+
+
+@pytest.mark.parametrize("folder", ["artifacts/latest", "code/x", "tensorboard/x", "artifacts"])
+def test_nothing_is_put_behind_a_link_in_the_run_directory(owner: Owner, folder: str) -> None:
+    """The program may have made it, to anywhere."""
+    run_dir, outside = owner.mirrored(100), owner.folder / "outside"
+    outside.mkdir()
+    if folder == "artifacts":
+        (run_dir.path / folder).rmdir()
+    (run_dir.path / folder).symlink_to(outside)
+    owner.remote.put_bytes(b"evil", f"{run_dir.path.name}/{folder}/deep/rc")
+    owner.remote.put_bytes(b"evil", f"{run_dir.path.name}/{folder}/rc")
+    assert owner.restore(run_dir).left == [f"{folder}/deep/rc", f"{folder}/rc"]
+    assert list(outside.iterdir()) == []

@@ -47,7 +47,9 @@ def _killed_after(owner: Owner, run_dir: RunDir, seconds: float) -> bool:
             there = owner.there(run_dir.path.name)
             restore(
                 there,
-                where_it_was(there.run, run_dir.path, there.url, site=None),
+                where_it_was(
+                    there.run, run_dir.path, there.url, site=None, is_known=True, mirror=None
+                ),
                 settings=owner.settings,
                 clock=owner.clock,
                 cluster="devcluster",
@@ -159,7 +161,7 @@ def test_two_at_once_are_one(owner: Owner) -> None:
     run_dir, _ = _mirrored(owner)
     purge(run_dir)
     there = RemoteRun(owner.remote, run_dir.path.name)
-    place = where_it_was(there.run, run_dir.path, there.url, site=None)
+    place = where_it_was(there.run, run_dir.path, there.url, site=None, is_known=True, mirror=None)
 
     def meanwhile(*_: object) -> None:
         with pytest.raises(Exception, match="another process is restoring"):

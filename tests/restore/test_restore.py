@@ -289,12 +289,26 @@ def test_a_run_that_the_store_does_not_have_is_no_errand_in_a_circle(owner: Owne
     run_dir = owner.trained(100)
     mirror_there = Mirror(url=owner.remote.url)
     with pytest.raises(NotFoundError, match="has no run") as caught:
-        of_this_home(run_dir, mirror_there, owner.clock, site=owner.site.name)
+        of_this_home(
+            run_dir,
+            mirror_there,
+            owner.clock,
+            home=owner.settings.home,
+            site=owner.site.name,
+            own=None,
+        )
     on_scratch = caught.value.next_action or ""
     assert f"hpcflow resume {run_dir.path.name}" in on_scratch
     purge(run_dir)
     with pytest.raises(NotFoundError, match="has no run") as caught:
-        of_this_home(run_dir, mirror_there, owner.clock, site=owner.site.name)
+        of_this_home(
+            run_dir,
+            mirror_there,
+            owner.clock,
+            home=owner.settings.home,
+            site=owner.site.name,
+            own=None,
+        )
     gone = caught.value.next_action or ""
     assert f"--from s3://BUCKET/PREFIX/{run_dir.path.name}" in gone
     assert gone.endswith("start it again: hpcflow run CONFIG")
