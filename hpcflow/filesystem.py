@@ -34,14 +34,19 @@ def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:
     kernel does not tell.
     """
     try:
-        lines = mountinfo.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        # Any user can mount something under a name that holds a line end of Python's splitlines();
+        # the kernel escapes line feeds alone.
+        lines = mountinfo.read_bytes().decode("utf-8", "surrogateescape").split("\n")
         target = str(path.resolve())
     except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
         return ""
     best, kind = "", ""
     for line in lines:
         mount, _, tail = line.partition(" - ")
-        point = _unescape(mount.split(" ")[4])
+        fields = mount.split(" ")
+        if len(fields) < 5:
+            continue
+        point = _unescape(fields[4])
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):  # a later mount on the same point hides the earlier
             best, kind = point, tail.split(" ")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.filesystem import is_shared
+from hpcflow.filesystem import is_shared, kind_of
 from hpcflow.ledger import connection
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.store import open_ledger
@@ -44,6 +44,19 @@ def test_the_innermost_mount_decides(path: str, shared: bool, tmp_path: Path) ->
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(MOUNTS)
     assert is_shared(Path(path), mountinfo) == shared
+
+
+@pytest.mark.parametrize(
+    "end", [each for each in map(chr, range(0x3000)) if f"a{each}b".splitlines()[1:]]
+)
+def test_a_mount_of_another_user_with_a_line_end_in_its_name(end: str, tmp_path: Path) -> None:
+    """As with sshfs, which needs no root. The kernel escapes line feeds alone."""
+    name = f"/tmp/a{end}b" if end != "\n" else r"/tmp/a\012b"
+    more = f"50 22 0:60 / {name} rw,nosuid,user_id=7 - fuse.sshfs host: rw\n"
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(more + MOUNTS + more)
+    assert kind_of(Path("/var/tmp/x"), mountinfo) == "ext4"
+    assert kind_of(Path(f"/tmp/a{end}b/x"), mountinfo) == "fuse.sshfs"
 
 
 def test_what_the_kernel_does_not_tell_counts_as_shared(tmp_path: Path) -> None:
