@@ -101,6 +101,23 @@ def open_to_a_group_by_an_acl(root: Path) -> None:
         pytest.skip("no ACLs on this file system")
 
 
+def open_what_is_made_in(folder: Path) -> None:
+    """Set an ACL that opens all that is made there to everybody, whatever the umask."""
+    every = [(kind, 7, 0xFFFFFFFF) for kind in (0x01, 0x04, 0x10, 0x20)]
+    found = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", *each) for each in sorted([*every, (0x02, 7, EVE)])
+    )
+    try:
+        os.setxattr(folder, "system.posix_acl_default", found)
+    except OSError:
+        pytest.skip("no ACLs on this file system")
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether the mode, which an ACL cannot go beyond, opens ``path`` to others."""
+    return bool(path.stat().st_mode & 0o077)
+
+
 def readable_to_eve_by_an_acl(root: Path) -> None:
     try:
         os.setxattr(root / "shared/ada", "system.posix_acl_access", acl((0x02, 5, EVE)))

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from hpcflow.runtime.checksum import Checksum
@@ -39,6 +40,7 @@ class NewFile:
         must_stop: asked before each MiB; once it is true, the rest is not written.
         hashers: threads that compute the checksum of what is large.
         like: a checksum that this one will be compared with.
+        mode: the exact mode of the file, whatever the umask and the folder's ACL; None for theirs.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class NewFile:
         *,
         hashers: int = 1,
         like: str | None = None,
+        mode: int | None = None,
     ) -> None:
-        self._file = path.open("xb", buffering=0)
+        self._file = path.open("xb", buffering=0) if mode is None else create(path, mode)
         self._must_stop, self._hashers = must_stop, hashers
         self._checksum = Checksum(like)
         self._size_bytes = 0
@@ -113,6 +116,20 @@ class NewFile:
                 descriptor = self._file.fileno()
                 os.posix_fadvise(descriptor, self._begun_bytes, new_bytes, os.POSIX_FADV_DONTNEED)
             self._begun_bytes = self._size_bytes
+
+
+def create(path: Path, mode: int) -> FileIO:
+    """Create ``path`` with exactly this mode, and open it for writing.
+
+    Until then it is for its owner only: a folder's default ACL may open new files to others.
+
+    Raises:
+        OSError: it exists, or the disk is full or gone.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(str(path), flags, 0o600)
+    os.fchmod(descriptor, mode)
+    return FileIO(descriptor, "wb")
 
 
 def write_new(path: Path, data: bytes) -> None:

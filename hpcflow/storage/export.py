@@ -17,7 +17,7 @@ from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.files import NewFile, Written, remove_tree, sync_folders, write_new
 from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
 from hpcflow.runtime.reading import open_file, read_file
-from hpcflow.storage.files import fsync_folder, storage_error
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -93,7 +93,7 @@ def export(
     half = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
     umask = os.umask(0o077)  # as in the run directory: for its owner alone
     try:
-        half.mkdir()
+        half.mkdir(FOLDER_MODE)  # a default ACL of its folder goes over the umask
         copied = _copy(source, half, tell)
         sync_folders(half)
         half.rename(target)

@@ -9,6 +9,7 @@ import pytest
 from hpcflow.runtime.manifest import verify
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
+from tests.untrusted_paths import is_open_to_others, open_what_is_made_in
 
 
 @pytest.fixture
@@ -44,6 +45,14 @@ def test_it_says_what_it_has_done(trained: Trained, monkeypatch: pytest.MonkeyPa
     said = trained.desk.say("checkpoint", "export", "digits", "model")
     assert said == f"train step 300 of {trained.run_id}: 1 files, 800 B, copied to model\n"
     assert (trained.desk.folder / "model" / "model.pt").exists()
+
+
+def test_it_is_for_its_owner_alone_also_where_all_is_open(trained: Trained) -> None:
+    team = trained.desk.folder / "team"
+    team.mkdir()
+    open_what_is_made_in(team)
+    trained.desk.say("checkpoint", "export", "digits", str(team / "model"))
+    assert not is_open_to_others(team / "model")
 
 
 def test_what_is_there_is_not_overwritten(trained: Trained) -> None:

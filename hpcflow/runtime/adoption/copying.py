@@ -6,14 +6,17 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from stat import S_IMODE, S_ISDIR, S_ISLNK
 from typing import BinaryIO
 
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import (
     NewFile,
     Written,
+    create,
     files_below,
     remove_tree,
     sync,
@@ -22,6 +25,8 @@ from hpcflow.runtime.files import (
 from hpcflow.runtime.reading import open_file
 
 _CHUNK_BYTES = 1 << 20
+#: Of what is for its owner only.
+_PRIVATE = 0o600
 #: From linux/fs.h; POWER has another number, and refuses this one.
 _FICLONE = 0x40049409
 
@@ -46,17 +51,17 @@ def take(source: Path, staged: Path, name: str, *, link: bool) -> dict[str, Writ
     return taken
 
 
-def copy_file(source: Path, target: Path) -> Written:
-    """Copy one file to a new one, on disk when this returns.
+def copy_file(source: Path, target: Path, mode: int = _PRIVATE) -> Written:
+    """Copy one file to a new one with this mode, on disk when this returns.
 
     Raises:
         OSError: as for :func:`take`.
     """
     with open_file(source) as opened:  # it may have been replaced since it was looked at
-        cloned = _clone(opened, target)
+        cloned = _clone(opened, target, mode)
         if cloned is not None:
             return cloned
-        copy = NewFile(target)
+        copy = NewFile(target, mode=mode)
         try:
             shutil.copyfileobj(opened, copy, _CHUNK_BYTES)
         finally:
@@ -68,6 +73,8 @@ def put_back(source: Path, target: Path) -> None:
     """Make ``target`` a copy of ``source``, a file or a folder, all at once.
 
     A folder in its place is moved aside first; killed in between, the next attempt puts it back.
+    A user who could read what is replaced can read what replaces it; what other users put there
+    says nothing of that.
 
     Raises:
         OSError: the disk is full or gone; ``target`` is as it was.
@@ -76,16 +83,17 @@ def put_back(source: Path, target: Path) -> None:
     token = secrets.token_hex(8)
     copy = target.with_name(f".hpcflow-{token}.tmp")
     old = target.with_name(f".hpcflow-{token}.old")
+    modes = _own_modes(target)
     try:
         if source.is_dir():
-            copy.mkdir()
+            copy.mkdir(0o700)
             for below, path in files_below(source):
                 (copy / below).parent.mkdir(parents=True, exist_ok=True)
-                copy_file(path, copy / below)
+                copy_file(path, copy / below, modes.get(target / below, _PRIVATE))
             sync_folders(copy)
+            _give_modes(copy, {copy / each.relative_to(target): modes[each] for each in modes})
         else:
-            copy_file(source, copy)
-        _give_modes_of(target, copy)
+            copy_file(source, copy, modes.get(target, _PRIVATE))
         if target.is_dir() or copy.is_dir():
             _move_aside(target, old)
         copy.replace(target)
@@ -95,11 +103,32 @@ def put_back(source: Path, target: Path) -> None:
     old.unlink() if old.is_file() else remove_tree(old)
 
 
-def _give_modes_of(old: Path, new: Path) -> None:
-    """A user who could read what is replaced can read what replaces it."""
-    for path in reversed([new, *new.rglob("*")]):  # a folder after what is in it
-        with suppress(OSError):  # it is gone, or its file system has no modes
-            shutil.copymode(str(old / path.relative_to(new)), str(path))
+def _own_modes(top: Path) -> dict[Path, int]:
+    """The modes of all that is this user's at and below ``top``, links left out."""
+    found = {}
+    todo = [top]
+    while todo:
+        path = todo.pop()
+        with suppress(OSError):  # it is gone, or may not be read
+            status = path.lstat()
+            if status.st_uid == os.geteuid() and not S_ISLNK(status.st_mode):
+                found[path] = S_IMODE(status.st_mode) & 0o777
+                if S_ISDIR(status.st_mode):
+                    todo += path.iterdir()
+    return found
+
+
+def _give_modes(top: Path, modes: Mapping[Path, int]) -> None:
+    """Give the folders at and below ``top`` these modes, else private ones; by descriptors, for
+    others may rename them."""
+    for folder in reversed([top, *(path for path in top.rglob("*") if path.is_dir())]):
+        with suppress(OSError):  # its file system has no modes; or it is a link by now
+            descriptor = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    os.fchmod(descriptor, modes.get(folder, 0o700))
+            finally:
+                os.close(descriptor)
 
 
 def _move_aside(path: Path, aside: Path) -> None:
@@ -109,12 +138,12 @@ def _move_aside(path: Path, aside: Path) -> None:
         return
 
 
-def _clone(source: BinaryIO, target: Path) -> Written | None:
+def _clone(source: BinaryIO, target: Path, mode: int) -> Written | None:
     """The same blocks under another name, until one of both is written to; None: not here.
 
     XFS and Btrfs do that; see ioctl_ficlone(2).
     """
-    with target.open("xb") as new:
+    with create(target, mode) as new:
         try:
             fcntl.ioctl(new.fileno(), _FICLONE, source.fileno())
         except OSError:

@@ -66,7 +66,7 @@ def look(path: Path, rule: AdoptRule) -> Foreign:
     """
     digest = hashlib.sha256()
     changed_ns, files, total_bytes = 0, 0, 0
-    for name, status in _below(path, ""):
+    for name, status in _below(path):
         # A link to it, such as we make of what is never changed, changes its ctime.
         ctime_ns = 0 if rule.renamed else status.st_ctime_ns
         is_file = S_ISREG(status.st_mode)
@@ -162,13 +162,17 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _below(path: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    status = path.lstat()
-    if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
-        raise OSError(f"{path} is neither a plain file nor a folder")
-    if S_ISREG(status.st_mode):  # the program would load another user's file
-        require_safe_status(status, path)
-    yield name, status
-    if S_ISDIR(status.st_mode):
-        for inner in sorted(path.iterdir()):
-            yield from _below(inner, f"{name}/{inner.name}")
+def _below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield name and status of ``path`` and all below it, however deep that is, in order."""
+    todo = [(path, "")]
+    while todo:
+        at, name = todo.pop()
+        status = at.lstat()
+        if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
+            raise OSError(f"{at} is neither a plain file nor a folder")
+        if S_ISREG(status.st_mode):  # the program would load another user's file
+            require_safe_status(status, at)
+        yield name, status
+        if S_ISDIR(status.st_mode):
+            inner = sorted(at.iterdir(), reverse=True)
+            todo += [(each, f"{name}/{each.name}") for each in inner]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcflow.runtime.adoption import copying
+from hpcflow.runtime.adoption.copying import copy_file
+from hpcflow.runtime.files import Written
 from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
 from tests.runtime.adoption.bench import Bench, archive
+from tests.untrusted_paths import EVE, is_open_to_others, open_what_is_made_in
 
 
 @pytest.mark.parametrize("code", [0, 75])
@@ -389,6 +395,58 @@ def test_so_is_a_folder(bench: Bench) -> None:
         os.umask(umask)
     assert (path / "model").read_bytes() == b"x"
     assert {each: each.stat().st_mode & 0o777 for each in modes} == modes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_others_put_in_its_place_opens_nothing(bench: Bench, is_folder: bool) -> None:
+    bench.rule = {"put_back": True}
+    content = {"model": b"x", "sub/more": b"y"}
+    adopter = bench.watching()
+    path = bench.write("step-1", content if is_folder else b"x")
+    bench.pass_by(adopter, 10)
+    path.rename(bench.out / "aside")
+    bench.write("step-1", dict.fromkeys(content, b"theirs") if is_folder else b"theirs")
+    for each in (path, *path.rglob("*")):
+        each.chmod(0o4777)
+        os.chown(each, EVE, EVE)
+    bench.program_ended(137)
+    bench.next_attempt()
+    open_what_is_made_in(bench.out)
+    bench.begin()
+    assert (path / "model" if is_folder else path).read_bytes() == b"x"
+    assert [each for each in (path, *path.rglob("*")) if is_open_to_others(each)] == []
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_no_mode_is_changed_through_what_others_put_in_the_place_of_the_copy(
+    bench: Bench, is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They see its name while it is copied, which takes seconds."""
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-1", {"model": b"x"} if is_folder else b"x")
+    bench.pass_by(adopter, 10)
+    (path / "model" if is_folder else path).write_bytes(b"")
+    for each in (path, *path.rglob("*")):
+        each.chmod(0o777)
+    private = tmp_path / "private"
+    (private / "model").mkdir(parents=True)
+    private.chmod(0o700)
+
+    def swapped(*given: Any) -> Written:
+        written = copy_file(*given)
+        (copy,) = bench.out.glob(".hpcflow-*.tmp")
+        copy.rename(bench.out / "aside")
+        copy.symlink_to(private)
+        return written
+
+    monkeypatch.setattr(copying, "copy_file", swapped)
+    bench.program_ended(137)
+    bench.next_attempt()
+    with suppress(OSError):
+        bench.begin()
+    assert private.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_manifest_does_not_say_where_else_to_write(nanogpt: Bench, tmp_path: Path) -> None:

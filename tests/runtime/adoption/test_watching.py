@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,18 @@ def test_what_another_user_put_there_is_not_adopted(
     bench.pass_by(adopter, 10)
     assert bench.adopted() == {20: b"weights"}
     assert "belongs to another user" in capsys.readouterr().err
+
+
+def test_a_folder_deeper_than_pythons_stack_hides_no_checkpoint(bench: Bench) -> None:
+    deep = bench.out / "step-9"
+    subprocess.run(["mkdir", "-p", f"{deep}/{'a/' * 1200}"], check=True)
+    try:
+        adopter = bench.watching()
+        bench.write("step-1", b"x")
+        bench.pass_by(adopter, 10)
+    finally:  # pytest cannot
+        subprocess.run(["rm", "-r", str(deep)], check=True)
+    assert bench.adopted() == {1: b"x"}
 
 
 def test_the_train_step_of_a_file_in_it(bench: Bench) -> None:
