@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 import hpcflow
 from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm import pyslurm
+from hpcflow.sweeps.api import _command as function_command
 from hpcflow.working_dir import LEAVE_IT, own_python
+from tests.rendering.executed import Bench, written
 
 PLANTED = "raise SystemExit('planted')"
 
@@ -25,6 +28,12 @@ def strange(tmp_path: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(PLANTED)
     return tmp_path
+
+
+@pytest.fixture
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A run directory whose script is executed with real bash."""
+    return Bench(tmp_path_factory.mktemp("bench"))
 
 
 def environ() -> dict[str, str]:
@@ -57,6 +66,29 @@ def test_so_is_that_of_a_wrapper_script(strange: Path, name: str) -> None:
     )
     assert "planted" not in done.stderr
     assert "batch job of Slurm" in done.stderr
+
+
+def test_so_is_a_function_of_a_sweep(strange: Path) -> None:
+    done = subprocess.run(
+        function_command(strange / "function.pkl", b"", ["value"]),
+        cwd=strange,
+        env=environ(),
+        capture_output=True,
+        text=True,
+    )
+    assert "planted" not in done.stderr
+    assert "cannot read the function of this sweep" in done.stderr
+
+
+def test_so_is_torchrun(bench: Bench, strange: Path) -> None:
+    bench.program("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    shutil.copytree(strange, bench.work, dirs_exist_ok=True)
+    (bench.work / "torch").mkdir()
+    (bench.work / "torch/__init__.py").write_text(PLANTED)
+    written(bench, "/bin/sh", "-c", "echo it is executed", launch={"launcher": "torchrun"})
+    code = bench.execute()
+    assert "planted" not in bench.log()
+    assert (code, "it is executed" in bench.log()) == (0, True), bench.log()
 
 
 def test_pyslurm_is_tried_without_it(strange: Path, monkeypatch: pytest.MonkeyPatch) -> None:

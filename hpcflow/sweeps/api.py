@@ -34,6 +34,7 @@ from hpcflow.sweeps.rounds import look_and_tick
 from hpcflow.sweeps.starting import plan_sweep, start_sweep
 from hpcflow.sweeps.state import SweepProgress, SweepState
 from hpcflow.sweeps.view import SweepView, TrialView, look, sweep_view
+from hpcflow.working_dir import own_python
 
 #: Stands in messages where the name of a file would stand.
 _CALL: Final = "hpcflow.sweep()"
@@ -238,7 +239,8 @@ def _pickled(function: Callable[..., Any]) -> bytes:
 
 def _command(pickle: Path, content: bytes, metrics: Sequence[str]) -> list[str]:
     checksum = hashlib.sha256(content).hexdigest()
-    return [sys.executable, "-u", "-m", "hpcflow.sweeps.call", str(pickle), checksum, *metrics]
+    python, *start = own_python("hpcflow.sweeps.call", str(pickle), checksum, *metrics)
+    return [python, "-u", *start]
 
 
 def _around_the_call(resources: Mapping[str, Any]) -> Document:

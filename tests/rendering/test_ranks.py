@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,9 @@ import pytest
 from hpcflow.rendering.containers import container_of
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
+from hpcflow.testing.cluster import poll
 from tests.rendering.executed import NONE, RANK, SRUN_STUB, Bench, json_of, written
-from tests.rendering.samples import a_run, a_site, a_spec
+from tests.rendering.samples import RUN_ID, a_run, a_site, a_spec
 
 
 def under_srun(bench: Bench, site: Site, **changes: Any) -> dict[str, str]:
@@ -79,6 +82,45 @@ def test_a_port_in_use_is_passed_over(bench: Bench) -> None:
         taken.listen()
         second = int(under_srun(bench, a_site(), launch={"launcher": "srun"})["MASTER_PORT"])
     assert second == first + 16
+
+
+def test_whoever_reaches_torchruns_port_executes_nothing(bench: Bench) -> None:
+    """torchrun unpickles what stands under the name of its rendezvous, and looks every 5 s."""
+    venv = {"venv": sys.prefix} if (Path(sys.prefix) / "bin" / "activate").exists() else {}
+    torchrun = {"launcher": "torchrun"}
+    written(bench, "python3", str(RANK), str(bench.work), "9", launch=torchrun, environment=venv)
+    job = bench.start()
+    poll(lambda: (bench.work / "0.json").exists(), 60, bench.log)
+    name = json_of(bench.work / "0.json")["environ"]["TORCHELASTIC_RUN_ID"]
+    shown = b"".join(
+        words for words in map(_command_line, Path("/proc").glob("[0-9]*/cmdline"))
+        if os.fsencode(bench.work) in words
+    )  # fmt: skip
+    found = re.search(rb"--rdzv-endpoint=127\.0\.0\.1:(\d+)", shown)
+    assert found is not None
+    owned = bench.folder / "owned"
+    stranger = f"""
+import base64, os, pickle
+from torch.distributed import TCPStore
+class Code:
+    def __reduce__(self):
+        return os.mkdir, ({str(owned)!r},)
+code = base64.b64encode(pickle.dumps(Code())).decode()
+store = TCPStore("127.0.0.1", {int(found[1])}, is_master=False)
+for name in ({RUN_ID!r}, "{RUN_ID}.1", "{RUN_ID}.1.0", "none"):
+    store.set(f"torch.rendezvous.{{name}}", code)
+"""
+    subprocess.run([sys.executable, "-c", stranger], check=True)
+    assert job.wait(60) == 0, bench.log()
+    assert not owned.exists()
+    assert name.encode() not in shown
+
+
+def _command_line(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def test_jobs_close_together_never_share_a_port(bench: Bench) -> None:
