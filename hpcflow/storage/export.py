@@ -17,7 +17,7 @@ from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.files import NewFile, Written, remove_tree, sync_folders, write_new
 from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
 from hpcflow.runtime.reading import open_file, read_file
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, storage_error
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -140,7 +140,7 @@ def _files(source: Source, manifest: bytes) -> dict[str, Written]:
 def _copy_file(
     source: Source, name: str, wanted: Written, path: Path, tell: Callable[[int], object]
 ) -> Written:
-    copy, unreadable = NewFile(path, like=wanted.sha256), None
+    copy, unreadable = NewFile(path, like=wanted.sha256, mode=FILE_MODE), None
     try:
         with source.open(name) as file:
             left = wanted.size_bytes + 1  # one more byte than there should be is one too many

@@ -53,6 +53,7 @@ def test_it_is_for_its_owner_alone_also_where_all_is_open(trained: Trained) -> N
     open_what_is_made_in(team)
     trained.desk.say("checkpoint", "export", "digits", str(team / "model"))
     assert not is_open_to_others(team / "model")
+    assert not is_open_to_others(team / "model" / "model.pt")
 
 
 def test_what_is_there_is_not_overwritten(trained: Trained) -> None:
