@@ -31,29 +31,61 @@ STATEMENT_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 30.0
 #: For a server that does not even acknowledge what it is sent: its machine, or the way, is gone.
 ACKNOWLEDGE_TIMEOUT_S = 20.0
+#: What libpq is told beside the URL, so that no server can make a command wait for ever.
+POSTGRES_OPTIONS: Final[dict[str, Any]] = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "tcp_user_timeout": round(ACKNOWLEDGE_TIMEOUT_S * 1000),
+}
 
 
-#: What Postgres would take for its own, or call by itself: an operator or function of a type that
-#: fits better than its own, or a trigger. It is executed with the rights of the role that sends the
-#: statement, so it must be of a superuser, of the database's owner, or of this user.
+#: What Postgres would take for its own, or call by itself, and execute with the rights of the user
+#: who sends the statement:
+#: - an operator or a function of a type that fits better than its own;
+#: - a trigger, and what its condition calls;
+#: - the triggers of another role's table, by a foreign key that deletes there;
+#: - everything in a schema that is searched first, for it is named as this user.
+#: All must be of a superuser, of the database's owner, or of this user. Postgres does not tell who
+#: made a trigger, so its condition may call only what is Postgres's own, of which ``pg_depend`` has
+#: no line.
 _BORROWED = """
-WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s))
+WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s)),
+called AS (
+    SELECT tgname, tgrelid, tgfoid, EXISTS (
+        SELECT FROM pg_depend WHERE classid = 'pg_trigger'::regclass AND objid = pg_trigger.oid
+        AND refclassid <> 'pg_class'::regclass
+        AND (refclassid <> 'pg_proc'::regclass OR refobjid <> tgfoid)
+    ) AS has_condition
+    FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+    WHERE relnamespace IN (SELECT oid FROM ours) AND NOT tgisinternal
+)
 SELECT what, name, rolname FROM (
-    SELECT 'the operator' AS what, oprname AS name, oprowner AS owner FROM pg_operator
+    SELECT 'the operator' AS what, oprname AS name, oprowner AS owner, false AS is_anybodys
+    FROM pg_operator
     WHERE oprnamespace IN (SELECT oid FROM ours)
     UNION ALL
-    SELECT 'the function', proname, proowner FROM pg_proc AS theirs
+    SELECT 'the function', proname, proowner, false FROM pg_proc AS theirs
     WHERE pronamespace IN (SELECT oid FROM ours) AND EXISTS (
         SELECT FROM pg_proc
         WHERE proname = theirs.proname AND pronamespace = 'pg_catalog'::regnamespace
     )
     UNION ALL
-    SELECT 'the trigger', tgname, proowner FROM pg_trigger
-    JOIN pg_proc ON pg_proc.oid = tgfoid JOIN pg_class ON pg_class.oid = tgrelid
-    WHERE relnamespace IN (SELECT oid FROM ours) AND NOT tgisinternal
+    SELECT 'the trigger', tgname, proowner, false FROM called JOIN pg_proc ON pg_proc.oid = tgfoid
+    UNION ALL
+    SELECT 'the condition of the trigger', tgname, relowner, true
+    FROM called JOIN pg_class ON pg_class.oid = tgrelid WHERE has_condition
+    UNION ALL
+    SELECT 'the foreign key', conname, theirs.relowner, false FROM pg_constraint
+    JOIN pg_class AS theirs ON theirs.oid = conrelid JOIN pg_class AS its ON its.oid = confrelid
+    WHERE contype = 'f' AND its.relnamespace IN (SELECT oid FROM ours)
+        AND theirs.relowner <> its.relowner
+    UNION ALL
+    SELECT 'the schema', nspname, nspowner, false FROM pg_namespace
+    WHERE oid IN (SELECT oid FROM ours) AND nspname = current_user
 ) AS found JOIN pg_roles ON pg_roles.oid = owner
-WHERE NOT rolsuper AND rolname <> current_user
+WHERE is_anybodys OR (
+    NOT rolsuper AND rolname <> current_user
     AND owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
+)
 LIMIT 1
 """
 
@@ -228,7 +260,6 @@ def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:
 
 def _open_postgres(url: DatabaseUrl) -> Any:
     try:
-        import psycopg
         from psycopg.types.string import TextLoader
     except ImportError:
         missing = LedgerError(
@@ -237,13 +268,36 @@ def _open_postgres(url: DatabaseUrl) -> Any:
         )
         missing.retryable = False
         raise missing from None
-    raw = psycopg.connect(url.dsn, **postgres_options(), autocommit=True)
+    raw = connect_postgres(url, url.dsn)
     try:
-        _prepare(url, raw)
+        _prepare(raw)
     except BaseException:
         raw.close()
         raise
     raw.adapters.register_loader("json", TextLoader)  # decoded in one place for both databases
+    return raw
+
+
+def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
+    """The driver's connection, with autocommit, to a database in which nothing of another role is
+    executed as this user.
+
+    Args:
+        dsn: what libpq connects to, with the schemas that are used.
+        options: more for libpq.
+
+    Raises:
+        LedgerError: another role has put such a thing there.
+        Exception: whatever the driver raises.
+    """
+    import psycopg
+
+    raw = psycopg.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
+    try:
+        _refuse_borrowed(url, raw)
+    except BaseException:
+        raw.close()
+        raise
     return raw
 
 
@@ -269,8 +323,8 @@ def _read_any_time(raw: Any) -> None:
     raw.adapters.register_loader("timestamptz", TimeOrText)
 
 
-def _prepare(url: DatabaseUrl, raw: Any) -> None:
-    """Refuse what would be executed as this user, then set what holds for the whole session.
+def _refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
+    """Refuse what would be executed as this user.
 
     Raises:
         LedgerError: another role has put such a thing there.
@@ -287,8 +341,12 @@ def _prepare(url: DatabaseUrl, raw: Any) -> None:
         )
         error.retryable = False
         raise error
+    raw.execute("RESET search_path")
+
+
+def _prepare(raw: Any) -> None:
+    """Set what holds for the whole session."""
     raw.execute(
-        "RESET search_path; "
         "SET timezone TO 'UTC'; "  # early times cannot be read in zones west of it
         # Rows are asked for by their keys, and are in memory: with the usual guess of what a seek
         # takes the planner would rather read a whole table for each batch.
@@ -297,14 +355,6 @@ def _prepare(url: DatabaseUrl, raw: Any) -> None:
         f"SET statement_timeout TO {round(STATEMENT_TIMEOUT_S * 1000)}; "
         f"SET idle_in_transaction_session_timeout TO {round(IDLE_TIMEOUT_S * 1000)}"
     )
-
-
-def postgres_options() -> dict[str, Any]:
-    """What libpq is told beside the URL, so that no server can make a command wait for ever."""
-    return {
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        "tcp_user_timeout": round(ACKNOWLEDGE_TIMEOUT_S * 1000),
-    }
 
 
 def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:

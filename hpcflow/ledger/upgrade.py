@@ -7,15 +7,15 @@ way: somebody has to type ``hpcflow ledger upgrade``, for older programs may sti
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import LedgerError, LedgerVersionError
 from hpcflow.ledger.connection import (
     BUSY_TIMEOUT_S,
     Connection,
+    connect_postgres,
     damaged,
     how_to_rebuild,
-    postgres_options,
 )
 from hpcflow.ledger.url import DatabaseUrl
 
@@ -108,7 +108,7 @@ def make_engine(url: DatabaseUrl) -> Engine:
     from sqlalchemy import create_engine, event
 
     if url.kind == "postgresql":
-        return create_engine(url.sqlalchemy, connect_args=postgres_options())
+        return create_engine(url.sqlalchemy, creator=lambda: _connect_postgres(url))
     engine = create_engine("sqlite://", creator=lambda: Connection(url).raw)
 
     # Python's driver opens transactions where it likes, and not before DDL.
@@ -117,6 +117,12 @@ def make_engine(url: DatabaseUrl) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+def _connect_postgres(url: DatabaseUrl) -> Any:
+    raw = connect_postgres(url, url.dsn)
+    raw.autocommit = False
+    return raw
 
 
 def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | None:

@@ -11,6 +11,8 @@ import pytest
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.upgrade import upgrade
+from hpcflow.ledger.url import parse_url
 
 _FUNCTION: Final = """
 CREATE FUNCTION public.{name}({types}) RETURNS bool LANGUAGE plpgsql AS
@@ -28,10 +30,42 @@ BORROWED: Final = {
         "$$ BEGIN INSERT INTO public.taken VALUES (current_user); RETURN NEW; END $$",
         "CREATE TRIGGER mine BEFORE INSERT ON run FOR EACH ROW EXECUTE FUNCTION public.mine()",
     ],
+    "a foreign key, which deletes with triggers": [
+        "CREATE TABLE public.theirs (run_id text REFERENCES run ON DELETE CASCADE)",
+        "CREATE FUNCTION public.mine() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO public.taken VALUES (current_user); RETURN NULL; END $$",
+        "CREATE TRIGGER mine AFTER DELETE ON public.theirs FOR EACH ROW "
+        "EXECUTE FUNCTION public.mine()",
+    ],
+}
+#: Postgres has functions for triggers, which are a superuser's; what the condition calls is not.
+_HIDDEN: Final = _FUNCTION.replace("public.{name}", "hidden.mine")
+_CONDITION: Final = (
+    "CREATE TRIGGER mine BEFORE UPDATE ON run FOR EACH ROW WHEN ({condition}) "
+    "EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+)
+CONDITIONS: Final = {
+    "a function": [
+        _HIDDEN.format(types="text"),
+        _CONDITION.format(condition="hidden.mine(NEW.run_id)"),
+    ],
+    "an operator": [
+        _HIDDEN.format(types="varchar, varchar"),
+        "CREATE OPERATOR hidden.=== (LEFTARG=varchar, RIGHTARG=varchar, FUNCTION=hidden.mine)",
+        _CONDITION.format(condition="NEW.run_id OPERATOR(hidden.===) NEW.run_id"),
+    ],
+    "a type": [
+        _HIDDEN.format(types="text"),
+        "CREATE DOMAIN hidden.narrow AS text CHECK (hidden.mine(VALUE))",
+        _CONDITION.format(condition="NEW.run_id::hidden.narrow IS NOT NULL"),
+    ],
 }
 HARMLESS: Final = {
     "a function of another name": [_FUNCTION.format(name="mine", types="varchar")],
     "a table": ["CREATE TABLE public.theirs (name text)"],
+    "a trigger with nothing but what is Postgres's own": [
+        _CONDITION.format(condition="OLD.name = NEW.name AND lower(NEW.name) <> 'x'"),
+    ],
 }
 
 
@@ -41,6 +75,7 @@ class Shared:
     def __init__(self, url: str) -> None:
         self.url, self._eve = url, f"eve_{secrets.token_hex(4)}"
         self.own(f"CREATE ROLE {self._eve}", "CREATE TABLE public.taken (who text)")
+        self.own(f"CREATE SCHEMA hidden AUTHORIZATION {self._eve}")
         self.own(f"GRANT ALL ON SCHEMA public TO {self._eve}")
         self.own(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {self._eve}")
 
@@ -51,6 +86,13 @@ class Shared:
 
     def eve(self, *statements: str) -> None:
         self.own(f"SET ROLE {self._eve}", *statements)
+
+    def eve_makes_schema(self) -> None:
+        self.own(
+            f"CREATE SCHEMA hpcflow AUTHORIZATION {self._eve}",
+            "SET ROLE " + self._eve,
+            "CREATE VIEW hpcflow.hpcflow_version AS SELECT '0005'::text AS version_num",
+        )
 
     def drop(self) -> None:
         self.own(f"DROP OWNED BY {self._eve} CASCADE", f"DROP ROLE {self._eve}")
@@ -77,6 +119,26 @@ def test_nothing_of_another_role_is_executed_as_this_one(shared: Shared, kind: s
         open_ledger(shared.url)
     assert "REVOKE CREATE" in (caught.value.next_action or "")
     assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("kind", CONDITIONS)
+def test_what_the_condition_of_a_trigger_calls_is_not_executed(shared: Shared, kind: str) -> None:
+    shared.eve(*CONDITIONS[kind])
+    with pytest.raises(LedgerError, match="the condition of the trigger 'mine'"):
+        open_ledger(shared.url)
+
+
+def test_a_schema_of_another_role_that_is_searched_first_is_not_used(shared: Shared) -> None:
+    """It is found before all others, for it is named as this user."""
+    shared.eve_makes_schema()
+    with pytest.raises(LedgerError, match=r"the schema 'hpcflow' of 'eve_\w+'"):
+        open_ledger(shared.url)
+
+
+def test_an_upgrade_looks_for_them_too(shared: Shared) -> None:
+    shared.eve(*BORROWED["an operator"])
+    with pytest.raises(LedgerError, match="the operator '='"):
+        upgrade(parse_url(shared.url))
 
 
 @pytest.mark.parametrize("kind", BORROWED)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import optuna
 from sqlalchemy.pool import NullPool
 
-from hpcflow.ledger.connection import postgres_options
+from hpcflow.ledger.connection import POSTGRES_OPTIONS
 from hpcflow.model.sweep import SweepSpec
 from hpcflow.model.sweep_records import Asked, Judged, Read, SweepRecord, Told
 from hpcflow.settings import Settings, load_settings
@@ -110,7 +110,7 @@ class Searched:
         """As anybody opens it, by the name and the URL alone."""
         options: dict[str, Any] = {"poolclass": NullPool}
         if self.settings.ledger_url.startswith("postgresql"):
-            options["connect_args"] = postgres_options()
+            options["connect_args"] = POSTGRES_OPTIONS
         storage = optuna.storages.RDBStorage(study_url(self.settings), engine_kwargs=options)
         return optuna.load_study(study_name=self.sweep_id, storage=storage)
 

@@ -142,6 +142,36 @@ def _let_a_dba_type(said: str, url: str, server: Postgres) -> None:
     subprocess.run([program, *typed[1:]], check=True, capture_output=True, env=os.environ | login)
 
 
+def test_nothing_of_another_role_is_executed_as_this_one(
+    url: str, guest: str, tmp_path: Path
+) -> None:
+    """All who publish may make things in the schema of the studies."""
+    sweep = Searched(tmp_path, url)
+    assert sweep.publish() is None
+    role = guest.partition("://")[2].partition(":")[0]
+    with connect(url) as other:
+        other.execute("CREATE TABLE public.taken (who text)")
+        other.execute(f"GRANT ALL ON public.taken TO {role}".encode())
+        other.execute(f"GRANT ALL ON SCHEMA {SCHEMA} TO {role}".encode())
+        other.execute(f"SET ROLE {role}".encode())
+        other.execute(
+            f"CREATE FUNCTION {SCHEMA}.mine(varchar, varchar) RETURNS bool LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO public.taken VALUES (current_user); "
+            "RETURN $1::text = $2::text; END $$".encode()
+        )
+        other.execute(
+            f"CREATE OPERATOR {SCHEMA}.= "
+            f"(LEFTARG=varchar, RIGHTARG=varchar, FUNCTION={SCHEMA}.mine)".encode()
+        )
+        other.execute("RESET ROLE")
+        sweep.asks()
+        warning = sweep.publish()
+        assert warning is not None
+        assert f"the operator '=' of '{role}'" in warning
+        assert "→ ask the owner of the database" in warning
+        assert other.execute("SELECT * FROM public.taken").fetchall() == []
+
+
 def test_a_wrong_password_is_a_warning_that_does_not_show_it(url: str, tmp_path: Path) -> None:
     server = url.rpartition("@")[2]
     sweep = Searched(tmp_path, f"postgresql://hpcflow:s3cr3t@{server}")

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from hpcflow.ledger.connection import postgres_options
+from hpcflow.ledger.connection import connect_postgres
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 from hpcflow.sweeps.published.faults import sqlstate_of
@@ -112,8 +112,8 @@ def _opened(database: DatabaseUrl, url: str) -> Iterator[RDBStorage]:
         with _pool(lambda: _connect_sqlite(database.path)) as pool:
             yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
     else:
-        with _pool(lambda: _connect_postgres(url)) as pool:
-            yield _postgres_storage(pool, url)
+        with _pool(lambda: _connect_postgres(database, url)) as pool:
+            yield _postgres_storage(pool, database, url)
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _connect_sqlite(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
 
 
-def _postgres_storage(pool: QueuePool, url: str) -> RDBStorage:
+def _postgres_storage(pool: QueuePool, database: DatabaseUrl, url: str) -> RDBStorage:
     def made() -> RDBStorage:
         return RDBStorage("postgresql+psycopg://", engine_kwargs={"pool": pool})
 
@@ -156,25 +156,22 @@ def _postgres_storage(pool: QueuePool, url: str) -> RDBStorage:
         return made()
     except (SQLAlchemyError, OptunaError) as error:
         if sqlstate_of(error) == _NO_SCHEMA:
-            _make_schema(url)
+            _make_schema(database, url)
         elif not any(word in str(error) for word in _MADE_MEANWHILE):
             raise
     return made()
 
 
-def _make_schema(url: str) -> None:
+def _make_schema(database: DatabaseUrl, url: str) -> None:
     import psycopg
 
-    with closing(_connect_postgres(url)) as raw, suppress(psycopg.errors.UniqueViolation):
+    with closing(_connect_postgres(database, url)) as raw, suppress(psycopg.errors.UniqueViolation):
         raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         raw.commit()
 
 
-def _connect_postgres(url: str) -> Any:
-    import psycopg
-
-    options = {**postgres_options(), **_ALIVE}
-    raw = psycopg.connect(url.replace("+psycopg", "", 1), **options, autocommit=True)
+def _connect_postgres(database: DatabaseUrl, url: str) -> Any:
+    raw = connect_postgres(database, url.replace("+psycopg", "", 1), **_ALIVE)
     try:
         for setting in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
             raw.execute(f"SET {setting} TO {round(_TIMEOUTS_S[setting] * 1000)}")

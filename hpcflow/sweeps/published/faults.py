@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hpcflow.errors import listed, shell_word
+from hpcflow.errors import LedgerError, listed, shell_word
 from hpcflow.ledger.url import DatabaseUrl, redact
 from hpcflow.settings import Settings
 from hpcflow.sweeps.published.place import SCHEMA, database_of, shown_study_url
@@ -39,6 +39,8 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> tuple[str, str]:
+    if isinstance(error, LedgerError):  # of ours, without a password
+        return error.message, error.next_action or ""
     said = str(error).strip().split("\n")[0]
     if "no longer compatible" in said:
         return _version(settings, said)
