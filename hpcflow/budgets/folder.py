@@ -169,6 +169,25 @@ class BudgetFolder:
                 known.offset = read_on(known.budget, file, known.offset)
         return known.budget
 
+    def damage(self, budget: Budget) -> str | None:
+        """Return a warning if the file of ``budget`` does not say what it is, as each does first.
+
+        Nothing limits what counts against such a budget.
+        """
+        path = self.file(budget.scope)
+        if budget.terms is not None or budget.changes:
+            return None
+        try:
+            if path.lstat().st_size == 0:
+                return None
+        except OSError:  # there is none
+            return None
+        option = f" --site {shell_word(self.site)}" if self.site is not None else ""
+        return (
+            f"budget {budget.scope}: its file {path} is damaged, and nothing is limited by it; set "
+            f"it again: hpcflow budget set {shell_word(budget.scope)} --hard 500{option}"
+        )
+
     def _load(self, scope: Scope, *, whole: bool) -> tuple[Budget, int]:
         """One budget, and how far its file was read."""
         try:

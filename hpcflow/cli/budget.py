@@ -135,9 +135,12 @@ def ls_command(site: str | None, as_json: bool) -> int:
     session = Session()
     folder = _folder(session, site)
     _reconcile(session, folder, None)
+    read = [folder.read(scope) for scope in folder.scopes()]
+    for damage in filter(None, map(folder.damage, read)):
+        warn(damage)
     budgets = [
         each
-        for each in map(folder.read, folder.scopes())
+        for each in read
         if each.terms is not None and (each.scope.kind != "run" or each.committed_to())
     ]
     now = session.clock.now()
@@ -253,6 +256,8 @@ def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool 
     from hpcflow.errors import NotFoundError
 
     budget = folder.read(scope)
+    if (damage := folder.damage(budget)) is not None:
+        warn(damage)
     if budget.terms is None and not (is_history_enough and budget.changes):
         raise NotFoundError(
             f"there is no budget of {scope}",

@@ -81,7 +81,7 @@ def give_back(commitments: Sequence[Commitment], clock: Clock, why: str) -> None
 
 def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) -> list[str]:
     """What people are told of the budgets that these runs count against: soft limits that are
-    passed, what cannot be counted.
+    passed, what cannot be counted, what is damaged.
 
     Raises:
         StorageError: a budget cannot be read.
@@ -92,12 +92,13 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
         for folder in [budgets_of(site, home)]
         for scope in scopes_of_run(run)
     }
-    return [
-        text
-        for (folder, scope), named in concerned.items()
-        if folder.has(scope)
-        for text in warnings_of(folder.look(scope), now, named)
-    ]
+    found: list[str] = []
+    for (folder, scope), named in concerned.items():
+        if folder.has(scope):
+            budget = folder.look(scope)
+            damage = folder.damage(budget)
+            found += warnings_of(budget, now, named) if damage is None else [damage]
+    return found
 
 
 def scopes_of_run(run: Run) -> tuple[Scope, ...]:

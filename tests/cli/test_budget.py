@@ -82,6 +82,26 @@ def test_a_hard_budget_stops_the_next_run_and_its_message_helps(mine: Desk) -> N
     assert mine.json("run", config(mine))["attempt"] == 1
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\0" * 4096, b"garbage\n" * 9, b'{"record": "set", "at'],
+    ids=["zeros", "garbage", "torn"],
+)
+def test_a_budget_whose_file_is_damaged_is_not_silently_none(mine: Desk, content: bytes) -> None:
+    """As a crash or a full disk may leave it."""
+    mine.say("budget", "set", "project:vision", "--hard", "1")
+    file = Path(os.environ["HPCFLOW_HOME"], "budgets", "project", "vision.jsonl")
+    file.write_bytes(content)
+    run = ["run", config(mine, shell="true"), "--wait"]
+    for args, code in ((["budget", "ls"], 0), (["budget", "show", "project:vision"], 2), (run, 0)):
+        said = mine.error(*args, code=code)
+        assert f"its file {file} is damaged, and nothing is limited by it" in said, args
+        assert "hpcflow budget set project:vision --hard 500" in said
+    mine.say("budget", "set", "project:vision", "--hard", "1")
+    assert "damaged" not in mine.error("budget", "ls", code=0)
+    assert mine.json(*run, code=2)["error"]["kind"] == "BudgetError"
+
+
 def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> None:
     path = Path(config(mine, "exit 1"))
     path.write_text(path.read_text() + "retry: {backoff: 1s, backoff_max: 1s, failures: 1}\n")
