@@ -200,7 +200,7 @@ def test_a_line_that_somebody_has_written_over_was_not_committed(
         append(self, scope, [lines[0].replace(named(1), named(2))])
 
     monkeypatch.setattr(BudgetFolder, "append", to_the_same_place)
-    with pytest.raises(StorageError, match="at the same moment"):
+    with pytest.raises(StorageError, match="at the same time"):
         commit(folder, [pledge(named(1))], clock)
 
 
