@@ -3,7 +3,7 @@
 ========== =======================================================================================
 set        what the budget is from now on, and who said so; ``opening`` begins it, with what was
            spent before
-removed    nothing is held against it any more
+removed    limits nothing any more
 committed  an attempt is to be sent, and may take so much; before anything else is done about it
 began      it runs since then
 released   it takes nothing: it never became a job

@@ -129,7 +129,7 @@ def _over(
         f"{shown(used.spent, unit)} are spent, {shown(used.committed - own, unit)} committed to "
         f"jobs that are queued or run, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
         f"attempt may take {shown(wanted, unit)}{in_its}",
-        next_action=f"{'; '.join(steps)}. What takes it: hpcflow budget show "
+        next_action=f"{'; '.join(steps)}. See what uses it: hpcflow budget show "
         f"{shell_word(scope)}{where}",
     )
 

@@ -99,7 +99,7 @@ def set_command(
     except LedgerError as error:
         if before is None:  # nobody knows what was spent before
             raise
-        warn(f"{error.message}; the budget is set all the same")
+        warn(f"{error.message}; the budget is set anyway")
     change = Change(session.clock.now(), session.settings.user, terms, why=why)
     budget = set_budget(
         ledger,
@@ -181,7 +181,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
     if budget.terms is not None:
         print_budgets([budget], now)
     else:
-        echo(f"{budget.scope} was removed, and nothing is held against it")
+        echo(f"{budget.scope} was removed, and limits nothing any more")
     print_details(budget, now)
     warn_about([budget], now)
     return 0

@@ -87,7 +87,7 @@ def _say(each: _Cancelled) -> None:
             echo(f"{each.run_id}: ", nl=False, err=True)
         say_error(each.error)
         if each.job_id is not None:
-            echo(f"{each.run_id}: job {each.job_id} is being cancelled all the same")
+            echo(f"{each.run_id}: job {each.job_id} is being cancelled anyway")
     else:
         job = f"job {each.job_id} is being cancelled" if each.job_id else "no job was active"
         echo(f"{each.run_id}: {job}")

@@ -283,7 +283,7 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
         echo(f"{'would free' if is_dry else 'freed'} {format_bytes(pruned.freed_bytes)}")
     elif pruned.rule is None:
         echo("nothing to remove: the config of the run says keep_last: all")
-        echo("  → keep fewer all the same: --keep-last N", err=True)
+        echo("  → keep fewer anyway: --keep-last N", err=True)
     else:
         echo("nothing to remove")
 

@@ -103,7 +103,7 @@ def _warn_of(damaged: list[UsedRow]) -> None:
     for run_id, user in sorted({(row.run_id, row.user) for row in damaged})[:_MOST_NAMED]:
         warn(
             f"run {run_id[:80]} of user {user[:80]} is left out: a row of it in the ledger is "
-            "damaged; its owner can make it anew from the files: hpcflow ledger rebuild"
+            "damaged; its owner can rebuild it: hpcflow ledger rebuild"
         )
 
 
@@ -175,7 +175,7 @@ def _print(run_id: str, uses: list[Use]) -> None:
         cells = (str(use.attempt), use.cause or ("running" if use.is_running else ""))
         table.add_row(*(cell(text) for text in (*cells, *_cells(use))))
     _show(table)
-    echo("used/asked for, on a node; ? is not known")
+    echo("used/requested per node; ?: not known")
 
 
 def _show(table: Table) -> None:
@@ -281,7 +281,7 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
             style="bold" if line is total else "",
         )
     _show(table)
-    echo("shares of what was asked for that were used, of the attempts that were SEEN")
+    echo("used share of the requested amount; SEEN: attempts with measurements")
 
 
 def _share(used: float, had: float) -> str:

@@ -121,7 +121,7 @@ def command(
     _print(parts, {name: (mb, found.fits(mb)) for name, mb in types.items()})
     shape = f"{model.layers} layers of width {model.hidden} with {model.heads} heads"
     if batch is not None and (layers is None or hidden is None or heads is None):
-        echo(f"taken for: {shape}; say --layers, --hidden and --heads if it is another")
+        echo(f"assumed: {shape}; if that is wrong, set --layers, --hidden and --heads")
     echo("on top come CUDA, NCCL, fragmentation: a tenth of the GPU should stay free")
     return 0
 

@@ -145,7 +145,7 @@ def check_command(as_json: bool) -> int:
         if texts:
             echo(f"  → {next_action}", err=True)
     if not differences:
-        echo(f"{len(run_dirs)} runs: the ledger says what the files say")
+        echo(f"{len(run_dirs)} runs: the ledger agrees with the files")
     return 1 if differences else 0
 
 

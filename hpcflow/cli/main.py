@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
         _report(HpcflowError(f"{place}{error.strerror or error}"), as_json="--json" in args)
         return 1
     except (click.Abort, KeyboardInterrupt):
-        echo("interrupted; what was submitted goes on by itself", err=True)
+        echo("interrupted; submitted jobs continue", err=True)
         return 130
 
 

@@ -67,7 +67,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     _print_refused(survey.refused)
     _print_others(others)
     if not best:
-        echo("it can go nowhere as it is")
+        echo("no partition fits this run")
     return 0 if best else 2
 
 
@@ -171,7 +171,7 @@ def _print_others(others: Sequence[Alternative]) -> None:
     if not others:
         return
     echo()
-    echo("what else you could ask for:")
+    echo("alternatives:")
     for each in others:
         where = each.ranked.candidate.placement.partition
         said = []

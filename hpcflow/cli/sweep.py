@@ -99,7 +99,7 @@ def start_command(
         echo(f"  sent           {len(report.sent)} trials")
         echo(f"  look           hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
-            echo(f"  let it go on   {what}")
+            echo(f"  to continue    {what}")
     _warn(report)
     return 1 if report.problems else 0
 
@@ -176,7 +176,7 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
     if as_json:
         print_json({"sweep_id": sweep_dir.sweep_id, "rounds": jsonable(reports)})
     else:
-        echo(f"stopped; let it go on: hpcflow sweep resume {sweep_dir.sweep_id}")
+        echo(f"stopped; to continue: hpcflow sweep resume {sweep_dir.sweep_id}")
     for report in reports:
         _warn(report)
     return 1 if any(report.problems for report in reports) else 0
@@ -241,7 +241,7 @@ def resume_command(
         print_json({"sweep_id": sweep_dir.sweep_id, "round": jsonable(report)})
     else:
         _say(session, report)
-        echo(f"it goes on; look: hpcflow sweep status {sweep_dir.sweep_id}")
+        echo(f"it continues; see: hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
             echo(f"no daemon and no cron job drives this sweep; next: {what}")
     _warn(report)

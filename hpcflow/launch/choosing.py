@@ -82,7 +82,7 @@ class Chooser:
             survey = self._survey(fits, refused, spec, ask_all=False)
             if not survey.ranked:
                 reasons = (f"{name}: {why}" for (name, _), why in refused.items())
-                none = "no place is known where this run could start now:"
+                none = "no partition is known where this run could start now:"
                 self.warnings.append(listed(none, reasons))
             fits = [each.candidate.placement for each in survey.ranked] or fits
         if fits:

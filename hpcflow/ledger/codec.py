@@ -177,7 +177,7 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
     if bare != python:
         found.discard(type(None))
     if not found <= _STORED.get(bare, _AS_TEXT):
-        raise DamagedError(f"in its column {name} is something that is no {bare}")
+        raise DamagedError(f"in its column {name} is not of type {bare}")
     if found == _AS_TEXT:
         texts = "".join(filter(None, values))
         if "\0" in texts:
@@ -191,7 +191,7 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
                 f"in its column {name} is a text of more than {_MAX_TEXT} characters"
             )
     if bare == "float" and not all(map(isfinite, filter(None, values))):
-        raise DamagedError(f"in its column {name} is something that is no number")
+        raise DamagedError(f"in its column {name} is not a number")
 
 
 _AS_TEXT: Final = frozenset({str})
@@ -231,7 +231,7 @@ def _decode_money(value: str | Decimal) -> str:
     except InvalidOperation:  # no number; Postgres, too, has such
         is_sum = False
     if not is_sum:
-        raise ValueError(f"no sum of money: {str(value)[:40]}")
+        raise ValueError(f"not an amount of money: {str(value)[:40]}")
     return value if isinstance(value, str) else f"{value:f}"
 
 

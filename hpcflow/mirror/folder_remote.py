@@ -269,7 +269,7 @@ class FolderRemote(Remote):
             raise self._translated(error, doing) from error
         if not stat.S_ISDIR(status.st_mode):
             raise MirrorUnavailable(
-                f"cannot {doing}: {root} is no folder",
+                f"cannot {doing}: {root} is not a directory",
                 next_action=f"see what it is: ls -ld {shell_word(root)}; or correct "
                 "mirror.url in the site file or the config",
             )

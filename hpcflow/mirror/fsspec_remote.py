@@ -131,7 +131,7 @@ class FsspecRemote(Remote):
         if isinstance(error, _LASTING) or not isinstance(error, OSError):
             return MirrorError(
                 f"cannot {doing}: {said}",
-                next_action="see who may read and write there, and whether you are logged in",
+                next_action="check its permissions, and whether you are logged in",
             )
         return MirrorUnavailable(
             f"cannot {doing}: {said}", next_action="nothing is lost, the mirror tries again"

@@ -79,10 +79,10 @@ def _waits(
     if action == "held":
         held = _last(records, lambda each: isinstance(each, Held))
         if isinstance(held, Held) and held.why is not None:
-            look = "see what it would execute: hpcflow restore {run}; then let it go on: "
+            look = "see what it would execute: hpcflow restore {run}; then: "
             return f"it is held: {held.why}", None, f"{look}hpcflow resume {{run}}"
         by = f" by {held.by} on {held.at:{_TIME}}" if isinstance(held, Held) else ""
-        return f"it is held{by}", None, "let it go on: hpcflow release {run}"
+        return f"it is held{by}", None, "to continue: hpcflow release {run}"
     decided = _last(records, lambda each: isinstance(each, Decided))
     why = decided.why if isinstance(decided, Decided) else ""
     if action == "stop":

@@ -48,7 +48,7 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
             if not _is_of_another_cluster(each, here) and (change := _ended(each))
         ]
     except MISFITS as error:
-        raise ledger.damaged("what it has of a run cannot be gone on with") from error
+        raise ledger.damaged("what it has of a run is inconsistent") from error
     late = ledger.apply(changes) if changes else []  # the next look sees those again
     return [change.run.run_id for change in changes if change.run.run_id not in late]
 

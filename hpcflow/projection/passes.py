@@ -175,7 +175,7 @@ def _project_batch(
                 bytes_before=damaged.get(run_id),
             )
         except MISFITS as error:
-            raise ledger.damaged(f"what it has of {run_id} cannot be gone on with") from error
+            raise ledger.damaged(f"what it has of {run_id} is inconsistent") from error
         except StorageError as error:
             summary.unread.add(run_id)
             if not is_gone(run_dir):

@@ -32,7 +32,7 @@ _EXIT_CODES: Final = (
      "check` found something wrong; **the run is kept and was not sent**, because Slurm does not "
      "answer or a limit is full, and the message says how to send it: `hpcflow resume RUN`"),
     ("2", "your input was wrong; nothing was created"),
-    ("130", "interrupted; what was submitted goes on by itself"),
+    ("130", "interrupted; submitted jobs continue"),
 )  # fmt: skip
 
 _SETTINGS: Final = """\

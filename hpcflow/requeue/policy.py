@@ -235,7 +235,7 @@ def _forgotten(facts: Facts, _: Retry, now: datetime) -> Decision | None:
 
 def _cancelled(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     if facts.is_cancelled:
-        return Decision(Action.NONE, "cancelled", "hpcflow cancel was said")
+        return Decision(Action.NONE, "cancelled", "hpcflow cancel was requested")
     last = facts.last
     if last is not None and last.cause is Cause.CANCELLED and last.number >= facts.counted_from:
         return Decision(Action.NONE, "cancelled", f"attempt {last.number} was cancelled by hand")
@@ -250,7 +250,7 @@ def _stopped(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 def _held(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     if facts.is_held:
-        return Decision(Action.WAIT, "held", "hpcflow hold was said")
+        return Decision(Action.WAIT, "held", "hpcflow hold was requested")
     return None
 
 

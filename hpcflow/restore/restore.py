@@ -347,7 +347,7 @@ class _Restoring:
         if is_known:
             if not is_told or not self._was_stopped(here) or requests.is_stopped(records):
                 return []
-            why = "it was stopped here, and the store says that it goes on"
+            why = "it was stopped here, but the store says that it continues"
         else:
             hold = requests.active_hold(records)
             is_ours = hold is not None and hold.why is not None

@@ -122,7 +122,7 @@ def _leave_on_notice(job: Job) -> None:
             try:
                 create_marker(job.attempt_dir / "resubmit")
             except OSError as error:
-                warn(f"cannot leave the word to be sent again: {error}")
+                warn(f"cannot record the request to be resubmitted: {error}")
         raise SystemExit(job.exit_code)
 
     if threading.current_thread() is threading.main_thread():

@@ -23,7 +23,7 @@ def leave(job: Job, ranks: Ranks) -> None:
         try:
             create_marker(job.attempt_dir / "resubmit")
         except OSError as error:
-            warn(f"cannot leave the word to be sent again: {error}")
+            warn(f"cannot record the request to be resubmitted: {error}")
     # No rank may be gone before the word is there: torchrun ends all when it sees the first leave.
     ranks.max(0)
     ranks.leave()

@@ -227,9 +227,7 @@ def parts_of(name: str) -> list[str]:
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
-        raise CheckpointError(
-            f"its manifest names a file that no disk can have: {name!r}"
-        ) from None
+        raise CheckpointError(f"its manifest has an invalid file name: {name!r}") from None
     return parts
 
 

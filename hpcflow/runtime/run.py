@@ -314,9 +314,7 @@ class Run:
             if self._has_successor():
                 raise
             if self.rank == 0:
-                warn(
-                    f"no checkpoint at train step {self.train_step}, leaving all the same: {error}"
-                )
+                warn(f"no checkpoint at train step {self.train_step}, exiting anyway: {error}")
 
     def _has_successor(self) -> bool:
         """Whether any rank sees one; all ask together."""

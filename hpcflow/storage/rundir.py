@@ -113,7 +113,7 @@ def require_room(run: Run, home: Home, trust: Trust = NO_TRUST) -> None:
         nearest = existing_parent(folder / "new")
         if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
             raise ScratchError(
-                f"cannot make {folder}: {nearest} is no folder that you may write in",
+                f"cannot make {folder}: {nearest} is not a directory that you can write to",
                 where=Where(key=key) if key else None,
                 next_action=f"see what it is, and whose: ls -ld {shell_word(nearest)}",
             )

@@ -106,7 +106,7 @@ def require_no_link(run_dir: RunDir) -> None:
     except OSError:
         return
     raise StorageError(
-        f"{run_dir.path} is a link to {target}, and no run directory",
+        f"{run_dir.path} is a link to {target}, not a run directory",
         next_action="put the run directory back; or, if the run was mirrored, remove the link and "
         f"restore it: rm {shell_word(run_dir.path)} && hpcflow restore {run_dir.path.name}",
     )

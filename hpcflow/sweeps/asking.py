@@ -96,7 +96,7 @@ def _say_late(this: Round) -> None:
     now, since = this.around.clock.now(), this.progress.late_at
     if since is None or since > now:
         this.write(Late(at=now))
-        this.report.said.append(f"{LATE}; if that is still so in an hour, it counts")
+        this.report.said.append(f"{LATE}; the sweep ends if that is still so in an hour")
 
 
 def _end_if_empty(this: Round, why: str) -> None:

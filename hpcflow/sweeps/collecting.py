@@ -115,5 +115,5 @@ def _never_reported(this: Round, trial: Trial, metric: str) -> None:
     this.halt(
         why,
         "correct `objective`, or let the program report it (docs/sweeps.md), then start the "
-        f"sweep again; to go on all the same: hpcflow sweep resume {this.sweep_dir.sweep_id}",
+        f"sweep again; to continue anyway: hpcflow sweep resume {this.sweep_dir.sweep_id}",
     )

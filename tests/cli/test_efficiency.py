@@ -169,13 +169,13 @@ def test_an_estimate_names_the_gpus_that_would_do(desk: Desk, site: str) -> None
     }
     said = desk.say(*args, "--batch", "1", "--sequence", "2048")
     assert "l4 with 24.0 GiB is too small" in said
-    assert "taken for: 34 layers of width 4309 with 34 heads" in said
+    assert "assumed: 34 layers of width 4309 with 34 heads" in said
     said = desk.say(*args, "--sharding", "zero2")
     assert "without activations: say --batch and --sequence" in said
     assert "l4 with 24.0 GiB would hold these" in said, "which is not all that it must hold"
     assert "would do" not in said
     tiny = ("--parameters", "1", "--layers", "100", "--batch", "1", "--sequence", "1")
-    assert "taken for: 100 layers of width 1 with 1 heads" in desk.say("estimate", *tiny)
+    assert "assumed: 100 layers of width 1 with 1 heads" in desk.say("estimate", *tiny)
 
 
 @pytest.mark.parametrize(

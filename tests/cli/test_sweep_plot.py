@@ -108,7 +108,7 @@ def test_what_is_wrong_is_told(desk: Desk, sweep: SweepDir) -> None:
     assert "no sweep 'digit5'" in desk.error("sweep", "plot", "digit5")
     mine = desk.folder / "sweep.yaml"
     error = desk.error("sweep", "plot", "digits", "--output", str(mine))
-    assert f"--output: {mine} is no folder, or lies in none" in error
+    assert f"--output: {mine} is not a directory, or its parent does not exist" in error
     assert mine.read_text() == SWEEP
     target = desk.folder / "plots"
     (target / "history.png").mkdir(parents=True)

@@ -71,7 +71,7 @@ def test_a_file_in_its_place_is_said_as_such(archive: Path) -> None:
     (archive / "ada").write_text("not mine")
     remote = open_remote(f"{archive}/ada", patience_s=30)
     for what in ("names", "folders", "read", "put_bytes"):
-        with pytest.raises(MirrorUnavailable, match="archive/ada is no folder"):
+        with pytest.raises(MirrorUnavailable, match="archive/ada is not a directory"):
             CALLS[what](remote)
 
 

@@ -117,7 +117,7 @@ def test_a_held_run_says_who_held_it(desk: Watched) -> None:
     desk.say(launched.run_dir, Held(at=desk.clock.now(), by="grace"))
     told = why(desk, launched.run_id)
     assert told.words == "it is held by grace on 2026-03-01 00:00:00"
-    assert told.to_try == (f"let it go on: hpcflow release {launched.run_id}",)
+    assert told.to_try == (f"to continue: hpcflow release {launched.run_id}",)
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="grace"))
     assert "held" not in why(desk, launched.run_id).words
 

@@ -326,7 +326,7 @@ def test_a_persons_cancel_wins(desk: Training) -> None:
 
 
 def test_who_is_to_be_cancelled_gets_no_notice(desk: Training) -> None:
-    """hpcflow cancel was said while Slurm did not answer; its job runs on."""
+    """hpcflow cancel was requested while Slurm did not answer; its job runs on."""
     launched = desk.launch()
     desk.trains(launched, 1)
     request_cancel(RunDir(launched.run_dir), settings=desk.settings, clock=desk.clock)

@@ -206,7 +206,11 @@ def test_what_is_at_rest_is_taken_at_once(owner: Owner, other: Owner, how: str) 
     if how == "held":
         owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
         decided = Decided(  # by its daemon
-            at=owner.clock.now(), after=1, action="wait", rule="held", why="hpcflow hold was said"
+            at=owner.clock.now(),
+            after=1,
+            action="wait",
+            rule="held",
+            why="hpcflow hold was requested",
         )
         owner.say(run_dir.path, decided)
     if how == "cancelled":

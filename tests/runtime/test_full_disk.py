@@ -45,7 +45,7 @@ def test_a_full_disk_on_notice_costs_the_save_and_not_the_run(folder: RunFolder)
 
     assert folder.resubmit.exists()
     (failed,) = folder.events("checkpoint_failed")
-    told = f"no checkpoint at train step {failed['train_step']}, leaving all the same: "
+    told = f"no checkpoint at train step {failed['train_step']}, exiting anyway: "
     assert training.log().count(told) == 1
     assert folder.complete() == [10]
     assert not list(folder.checkpoints.glob(".*"))

@@ -169,7 +169,7 @@ def change(saved: Path, **facts: object) -> None:
         (lead_out, "its manifest names a file outside of it: '../../escaped'"),
         (no_sizes, "its manifest.json is damaged"),
         (no_number, "its manifest.json is damaged"),
-        (no_name, "its manifest names a file that no disk can have: '\\ud800'"),
+        (no_name, "its manifest has an invalid file name: '\\ud800'"),
         (another_size, "its manifest.json is not what was written: its checksum differs"),
     ],
 )

@@ -346,7 +346,7 @@ def test_a_sweep_ends_at_its_deadline(desk: Searched) -> None:
         desk.completes(number, 0.5)
     report = desk.round()
     assert (report.asked, report.state) == ([], SweepState.RUNNING)
-    assert report.said == ["its deadline has passed; if that is still so in an hour, it counts"]
+    assert report.said == ["its deadline has passed; the sweep ends if that is still so in an hour"]
     desk.clock.advance(1800)
     assert desk.round().said == [], "it is said once"
     desk.clock.advance(1800)

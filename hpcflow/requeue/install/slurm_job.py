@@ -244,7 +244,7 @@ def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[
     if answer is not None and answer.exit_code != 0:
         raise unavailable(answer)
     raise SchedulerUnavailable(
-        f"scancel was said, and these are still there: {', '.join(job.job_id for job in alive)}",
+        f"these jobs are still there after scancel: {', '.join(job.job_id for job in alive)}",
         next_action=f"look at them: squeue --me --name={name}; then try once more",
     )
 

@@ -90,7 +90,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(
-            f"{folder} is no folder, or lies in none",
+            f"{folder} is not a directory, or its parent does not exist",
             where=Where(key="--output"),
             next_action="name a folder, which need not exist yet: --output DIR",
         ) from None
