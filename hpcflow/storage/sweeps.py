@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,8 +126,9 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
 
     Raises:
         DamagedSweepError: it is damaged.
-        StorageError: it is gone, or was written by a newer hpcflow.
+        StorageError: it is gone or not private, or was written by a newer hpcflow.
     """
+    require_private(sweep_dir.path)
     path = sweep_dir.sweep_json
     try:
         content = read_object(path)
@@ -168,11 +170,11 @@ def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
     A line that a crash or a full disk tore is skipped: it never had an effect.
 
     Raises:
-        StorageError: the journal cannot be read, is damaged, or other users can write to it: a
-            sampler's state in it can execute code when it is read.
+        StorageError: the journal cannot be read, is damaged, or is not private: a sampler's state
+            in it can execute code when it is read.
     """
-    _require_private(sweep_dir.path)
-    _require_private(sweep_dir.journal)
+    require_private(sweep_dir.path)
+    require_private(sweep_dir.journal)
     records = []
     try:
         for number, line in enumerate(_lines(sweep_dir), 1):
@@ -219,11 +221,22 @@ def journal_size(sweep_dir: SweepDir) -> int:
     return size_of(sweep_dir.journal) or 0
 
 
-def _require_private(path: Path) -> None:
+def require_private(path: Path) -> None:
+    """Refuse a link, and what another user owns or can write.
+
+    Raises:
+        StorageError: it is one of these.
+    """
     try:
-        status = path.stat()
+        status = path.lstat()
     except OSError:
         return  # the reader says why
+    if stat.S_ISLNK(status.st_mode):
+        raise StorageError(
+            f"{path} is a link to {path.readlink()}",
+            next_action="put in its place what it leads to, if that is yours; else remove it: "
+            f"rm {shell_word(path)}",
+        )
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageError(
             f"{path} belongs to another user, or other users can write to it",
