@@ -433,7 +433,7 @@ def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
 
 class _Kind(Enum):
     NEW = "new"
-    ANEW = "anew"
+    REBUILT = "rebuilt"
     ON = "on"
     PROGRESS = "progress"
 
@@ -442,14 +442,14 @@ def _kind(change: Change) -> _Kind:
     if change.bytes_before is None:
         return _Kind.NEW
     if change.from_zero:
-        return _Kind.ANEW
+        return _Kind.REBUILT
     return _Kind.PROGRESS if change.is_progress else _Kind.ON
 
 
 #: The columns of a run that are written for a change of this kind. What run.json said is there, and
 #: stays, unless everything was read again.
 _WRITTEN: Final = {
-    _Kind.ANEW: columns(RunRow),
+    _Kind.REBUILT: columns(RunRow),
     _Kind.ON: columns(RunRow)[columns(RunRow).index("state") :],
     _Kind.PROGRESS: (*OF_PROGRESS, "bytes_read"),
 }

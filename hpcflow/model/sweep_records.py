@@ -114,7 +114,7 @@ class Asked(_Record):
     start: int | None = Field(None, description="Which of `start_from` it is, from 0.")
 
 
-class Anew(_Record):
+class Retried(_Record):
     """A run of ``trial`` had failed for good and is trained once more, as another one."""
 
     record: Literal["anew"] = "anew"
@@ -221,7 +221,7 @@ class Over(_Record):
 
 
 SweepRecord = Annotated[
-    Asked | Anew | Read | Judged | Told | Closed | Halted | Late | StopRequested | GoOn | Over,
+    Asked | Retried | Read | Judged | Told | Closed | Halted | Late | StopRequested | GoOn | Over,
     Field(discriminator="record"),
 ]
 

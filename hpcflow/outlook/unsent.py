@@ -19,7 +19,7 @@ from hpcflow.model.views import AttemptView, RunView
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
-_ANEW: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
+_FIND_CAUSE: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
 _FAILED: Final = "see why: hpcflow logs {run}; a daemon would send it again: hpcflow daemon status"
 _DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
 
@@ -86,7 +86,7 @@ def _waits(
     decided = _last(records, lambda each: isinstance(each, Decided))
     why = decided.why if isinstance(decided, Decided) else ""
     if action == "stop":
-        return f"it was stopped ({rule}): {why}", None, _ANEW
+        return f"it was stopped ({rule}): {why}", None, _FIND_CAUSE
     if rule == "delayed":
         return f"Slurm did not take it: {_refusal(records) or why}", run.next_at, _RESUME
     if rule == "trial":

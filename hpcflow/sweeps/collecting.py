@@ -7,7 +7,7 @@ from typing import Final
 
 from hpcflow.errors import StorageError
 from hpcflow.model.state import RunState
-from hpcflow.model.sweep_records import Anew, SweepRecord
+from hpcflow.model.sweep_records import Retried, SweepRecord
 from hpcflow.storage.runs import linked
 from hpcflow.sweeps.budget import no_room_for
 from hpcflow.sweeps.reports import read_reports, says_something
@@ -87,12 +87,12 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
         if this.is_doubtful:
             return  # a later round knows whether it is trained again
         why_not = this.why_nothing_begins() or no_room_for(
-            this.progress, this.rate(), this.taken(anew=run_id)
+            this.progress, this.rate(), this.taken(retried=run_id)
         )
         if why_not is None:
-            anew = this.new_run_id(trial.number, repeat)
+            retry = this.new_run_id(trial.number, repeat)
             now = this.around.clock.now()
-            this.write(Anew(at=now, trial=trial.number, failed=run_id, run=anew))
+            this.write(Retried(at=now, trial=trial.number, failed=run_id, run=retry))
             return
     known = this.known.get(run_id)
     cause = known.run.cause if known is not None else None

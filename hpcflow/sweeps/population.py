@@ -19,7 +19,7 @@ from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
 from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
 
 #: How often a value is drawn at random instead of being changed a little.
-_ANEW: Final = 0.25
+_RANDOM_SHARE: Final = 0.25
 _FACTORS: Final = (0.8, 1.2)
 
 
@@ -91,7 +91,7 @@ def explore(progress: SweepProgress, source: Trial, number: int) -> dict[str, Sc
 
 def _near(parameter: Parameter, params: Mapping[str, Scalar], chance: random.Random) -> Scalar:
     values, old = parameter.values, params.get(parameter.name)
-    if parameter.name not in params or chance.random() < _ANEW:
+    if parameter.name not in params or chance.random() < _RANDOM_SHARE:
         return _drawn(values, chance)
     if isinstance(values, Choice):
         return old

@@ -242,17 +242,17 @@ class Round:
         budget = self.progress.budget
         return budget.gpu_hours is not None or budget.cost_usd is not None
 
-    def taken(self, *, anew: str | None = None) -> dict[int, Taken]:
+    def taken(self, *, retried: str | None = None) -> dict[int, Taken]:
         """What the trials under way have taken so far; only where a budget asks for it.
 
         Args:
-            anew: a run that counts as one that failed and is trained again.
+            retried: a run that counts as one that failed and is trained again.
         """
         if not self._has_amounts:
             return {}
         found: dict[int, Taken] = {}
         for trial in self.progress.open:
-            running = [run_id for run_id in trial.current_runs if run_id != anew]
+            running = [run_id for run_id in trial.current_runs if run_id != retried]
             failed = [run_id for run_id in trial.all_runs if run_id not in running]
             found[trial.number] = Taken(self._took(failed), self._took(running))
         return found

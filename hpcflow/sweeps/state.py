@@ -13,7 +13,6 @@ from typing import Any
 from hpcflow.errors import StorageError
 from hpcflow.model.sweep import Budget, SweepSpec
 from hpcflow.model.sweep_records import (
-    Anew,
     Asked,
     Closed,
     GoOn,
@@ -22,6 +21,7 @@ from hpcflow.model.sweep_records import (
     Late,
     Over,
     Read,
+    Retried,
     StopRequested,
     SweepRecord,
     Told,
@@ -276,9 +276,9 @@ def apply(progress: SweepProgress, record: SweepRecord) -> None:
 
 
 def _apply_to(
-    progress: SweepProgress, trial: Trial, record: Anew | Read | Judged | Told | Closed
+    progress: SweepProgress, trial: Trial, record: Retried | Read | Judged | Told | Closed
 ) -> None:
-    if isinstance(record, Anew):
+    if isinstance(record, Retried):
         for repeat in trial.runs:
             if repeat[-1] == record.failed:
                 repeat.append(record.run)

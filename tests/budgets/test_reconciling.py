@@ -168,7 +168,7 @@ def test_whoever_has_written_since_is_not_written_over(
 def test_what_was_settled_long_ago_is_not_taken_for_new(
     desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ledger that was made anew does not know yet how an attempt has ended."""
+    """A ledger that was rebuilt does not know yet how an attempt has ended."""
     monkeypatch.setattr(carrying, "AFTER_LINES", 4)
     desk.set(hard="100")
     old = desk.launch()

@@ -40,7 +40,7 @@ def start(hpcflow: Hpcflow, style: str) -> Counted:
     config: dict[str, Any] = {
         "name": style,
         "command": ["python3", str(program), style, "{{ run.dir }}/artifacts", str(COUNT)],
-        # Killed while it overwrites its one file, it has none, and is begun anew, as it must.
+        # Killed while it overwrites its one file, it has none, and is started again, as it must.
         "args": ["--rest-at", str(FIRST)],
         "launch": {"framework": "none", "launcher": "srun"},
         "resources": RESOURCES,

@@ -57,7 +57,7 @@ def tell_restarts(desk: Watched, patch: MonkeyPatch, count: int | None) -> None:
 
 
 def lose_from_queue(desk: Watched, patch: MonkeyPatch, times: int) -> None:
-    """The queue answers, and knows nothing: a controller that starts anew."""
+    """The queue answers, and knows nothing: a controller that restarts."""
     told, left = desk.slurm.queue, [times]
 
     def queue(job_ids: Sequence[str] = ()) -> list[JobInfo]:

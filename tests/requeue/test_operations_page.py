@@ -1,7 +1,7 @@
 """docs/operations.md tells how to read every message of the daemon: it is held against the code.
 
 The messages are gathered from the source. Of each one its longest constant part has to stand on the
-page, word for word. So a message that is new or worded anew turns this red. What stands between the
+page, word for word. So a message that is new or reworded turns this red. What stands between the
 constant parts, the words of Slurm and of the operating system, and whether the page explains a
 message well, it does not see.
 """

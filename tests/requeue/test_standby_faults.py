@@ -123,7 +123,7 @@ def test_one_that_leaves_or_never_judges_costs_the_run_nothing(desk: Watched, ho
 def test_one_that_may_not_be_cancelled_hides_no_other_run(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """slurmctld began anew without its state, and the id is another user's now."""
+    """slurmctld restarted without its state, and the id is another user's now."""
     launched, standby = with_standby(desk)
     desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
     other = desk.launch()

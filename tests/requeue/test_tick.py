@@ -95,7 +95,7 @@ def test_failures_wait_longer_and_longer_and_end(desk: Watched) -> None:
     launched_again = desk.resume(RunDir(launched.run_dir))
     assert launched_again.attempt == 5
     desk.end(launched_again.job_id, "FAILED", exit_code=1)
-    assert desk.tick().decisions[launched.run_id].action is Action.WAIT, "it counts anew"
+    assert desk.tick().decisions[launched.run_id].action is Action.WAIT, "it counts from zero"
 
 
 def test_whoever_holds_a_run_holds_it_until_it_is_released(desk: Watched) -> None:

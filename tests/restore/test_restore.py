@@ -352,7 +352,7 @@ def test_a_checkpoint_that_the_store_does_not_have_is_not_made_up(owner: Owner) 
 
 
 def test_a_folder_made_meanwhile_keeps_what_is_in_it(owner: Owner) -> None:
-    """A program that goes on in a deleted directory makes parts of it anew."""
+    """A program that goes on in a deleted directory makes parts of it again."""
     run_dir = owner.mirrored(100)
     purge(run_dir)
     save_in = RunDir(run_dir.path)

@@ -2,7 +2,7 @@
 
 The ranks are processes forked from a server that has imported torch already: real processes with
 real signals, without two seconds of imports each. That the same works under torchrun, with
-everything imported anew, is shown in test_torchrun.py.
+everything imported again, is shown in test_torchrun.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkpoint is used only when it is whole; what cannot be read does not make it begin anew."""
+"""A checkpoint is used only when it is whole; what cannot be read does not make it start over."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_one_of_which_nothing_was_heard_for_hours_has_died(tmp_path: Path) -> No
     minute = timedelta(minutes=1)
     old = said("began", 100, ago=PATIENCE + minute)
     assert state(tmp_path, old, said("began", 200, ago=PATIENCE - minute)).under_way == {200}
-    assert state(tmp_path, old, said("began", 100)).under_way == {100}, "it was begun anew"
+    assert state(tmp_path, old, said("began", 100)).under_way == {100}, "it was started again"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_what_ends_is_told_once_and_what_is_pruned_is_ended(
         assert states[:2] == ["pruned", "complete"], f"killed at moment {moment}"
         assert states[2:] == ["running", "running"], f"killed at moment {moment}"
         assert desk.run_dir(0).cancel.read_text() == "pruned\n"
-        assert len(desk.trial(2).runs[0]) == 2, "trained anew, once"
+        assert len(desk.trial(2).runs[0]) == 2, "trained again, once"
         assert_once(desk, moment)
         assert len(desk.alive()) == 2
     assert moment > 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.model.sweep_records import Anew, Asked, StopRequested
+from hpcflow.model.sweep_records import Asked, Retried, StopRequested
 from hpcflow.storage.sweeps import append
 from hpcflow.sweeps.state import SweepState
 from tests.requeue.killing import Killer
@@ -221,8 +221,8 @@ def test_a_successor_goes_on_from_the_run_that_was_the_best_when_it_was_asked_fo
     desk.round()
     source = desk.trial(1).current_runs[0]
     asked_for_2(desk, source_run=source)
-    anew = Anew(at=desk.clock.now(), trial=1, failed=source, run="y-20260301-aaaaaaaa")
-    append(desk.sweep_dir, [anew])
+    retried = Retried(at=desk.clock.now(), trial=1, failed=source, run="y-20260301-aaaaaaaa")
+    append(desk.sweep_dir, [retried])
     desk.round()
     weights = desk.run_dir(4).path / "start" / "000000020" / "network" / "weights.npz"
     assert weights.read_text() == "of 1 at 20"

@@ -17,7 +17,7 @@ from typing import Any
 import optuna
 import pytest
 
-from hpcflow.model.sweep_records import Anew
+from hpcflow.model.sweep_records import Retried
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sweeps.published.publish import shown_study_url, study_url
 from tests.cluster_fixture import small_disk
@@ -98,7 +98,9 @@ def test_what_a_run_said_that_failed_gives_way_to_the_one_that_was_trained_anew(
     sweep.grows(1, points=5)
     assert sweep.publish() is None
     (failed,) = sweep.progress.trials[0].all_runs
-    sweep.records.append(Anew(at=START, trial=0, failed=failed, run="search-t0-20260301-bbbbbbbb"))
+    sweep.records.append(
+        Retried(at=START, trial=0, failed=failed, run="search-t0-20260301-bbbbbbbb")
+    )
     sweep.reports(0, (1, 0.25), (2, 0.375))
     assert sweep.publish() is None
     sweep.require_same()
