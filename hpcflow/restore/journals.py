@@ -35,6 +35,7 @@ from hpcflow.model.state import Cause, cause_of_end
 
 #: What the ledger keeps of an attempt's records, in the order in which they come.
 _KINDS: Final = ("intended", "refused", "withdrawn", "submitted", "observed", "stall", "ended")
+_STOPS: Final = (CancelRequested, Held)
 
 
 class DivergedError(Exception):
@@ -85,13 +86,19 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
     for row in sorted(known.attempts, key=lambda row: row.attempt):
         lost += _lost_of(row, [each for each in records if _number(each) == row.attempt])
     journal, latest = known.run.journal, _latest(records)
+    stops = {(each.record, each.at) for each in records if isinstance(each, _STOPS)}
     for key, kind in (
         ("cancel_requested_at", CancelRequested),
         ("resumed_at", Resumed),
         ("held_at", Held),
     ):
-        if key in journal and (latest is None or from_text(journal[key]) > latest):
-            lost.append(kind(at=from_text(journal[key]), by=known.run.user_name))
+        if key not in journal:
+            continue
+        request = kind(at=from_text(journal[key]), by=known.run.user_name)
+        # Any other line may be of a clock that was ahead: no stop is dropped because of it.
+        is_unknown_stop = isinstance(request, _STOPS) and (request.record, request.at) not in stops
+        if is_unknown_stop or latest is None or request.at > latest:
+            lost.append(request)
     decided = parsed(journal["decided"]) if "decided" in journal else None
     if decided is not None and (latest is None or decided.at > latest):
         lost.append(decided)

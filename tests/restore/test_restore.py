@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import stat
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import InputError, MirrorError, NotFoundError, ScratchError, StorageError
-from hpcflow.model.journal import CancelRequested, Ended, Held, Restored, Submitted
+from hpcflow.model.journal import CancelRequested, Decided, Ended, Held, Restored, Submitted
+from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import RunState
 from hpcflow.restore.local import newest_whole
@@ -223,6 +225,29 @@ def test_a_run_that_was_cancelled_stays_so(owner: Owner) -> None:
     owner.restore(run_dir)
     assert run_dir.cancel.exists()
     assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_stop_that_the_mirror_lacks_stays_though_a_clock_was_years_ahead_before(
+    owner: Owner, is_held: bool
+) -> None:
+    run_dir = owner.trained(100)
+    ahead = owner.clock.now() + timedelta(days=3650)
+    owner.say(run_dir.path, Decided(at=ahead, after=1, action="wait", rule="test", why="test"))
+    mirror(run_dir, owner.remote)
+    if is_held:
+        owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+        owner.look()
+    else:
+        owner.cancel(run_dir)
+        owner.look()
+    purge(run_dir)
+    owner.restore(run_dir)
+    records = journal.read(run_dir)
+    assert is_cancelled(records) is not is_held
+    stops = [each for each in records if isinstance(each, (CancelRequested, Held))]
+    assert [type(each) for each in stops] == [Held if is_held else CancelRequested]
+    assert [each.why for each in stops] == [None]
 
 
 def test_what_was_cancelled_while_it_was_gone_comes_back_cancelled(owner: Owner) -> None:
