@@ -13,7 +13,7 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage.locks import try_lock
 from hpcflow.storage.runs import linked
-from hpcflow.storage.sweeps import SweepDir
+from hpcflow.storage.sweeps import SweepDir, require_private
 from hpcflow.sweeps.asking import ask
 from hpcflow.sweeps.closing import close, halt_if_all_fail
 from hpcflow.sweeps.collecting import collect
@@ -36,6 +36,7 @@ def tick(
         StorageError: the sweep's files cannot be read or written.
         InputError: its site is not there any more, or this is another cluster.
     """
+    require_private(sweep_dir.path)
     with try_lock(sweep_dir.lock) as lock_fd:
         if lock_fd is None:
             return None

@@ -24,6 +24,10 @@ COMMANDS: Final = (
     "budget ls", "budget show project:vision", "nodes", "limits", "hold RUN", "release RUN",
     "cancel RUN", "resume RUN", "resume-path RUN", "purge and restore RUN", "site show devcluster",
 )  # fmt: skip
+#: Without these there is nothing; and a link in their place, the user's own, is followed.
+_AS_A_WHOLE: Final = frozenset(
+    {"scratch/hpcflow", "scratch/hpcflow/vision", "user/home", "user/home/runs"}
+)  # fmt: skip
 
 
 def run(folder: Path, findings: Findings, numbers: Sequence[int]) -> None:
@@ -51,7 +55,9 @@ def _places(project: Project) -> dict[str, list[Path]]:
     for path in sorted(project.folder.rglob("*"), key=project.role_of):
         parts = path.relative_to(project.folder).parts
         kind = parts[0]
-        if kind == "slurm" or len(parts) < 2 or parts[-1].endswith(".yaml"):
+        if kind == "slurm" or len(parts) < 2 or "/".join(parts) in _AS_A_WHOLE:
+            continue
+        if parts[-1].endswith(".yaml"):
             continue
         if kind == "user" and len(parts) > 2:
             named = parts[2] if len(parts) > 3 else "home"

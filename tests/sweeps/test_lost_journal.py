@@ -163,6 +163,17 @@ def test_a_journal_that_others_can_write_is_not_believed(desk: Searched) -> None
         read_journal(desk.sweep_dir)
 
 
+def test_a_link_in_the_place_of_a_sweep_is_not_followed(desk: Searched, tmp_path: Path) -> None:
+    moved = desk.sweep_dir.path.rename(tmp_path / "elsewhere")
+    (moved / "tick.lock").unlink()
+    desk.sweep_dir.path.symlink_to(moved)
+    before = len(desk.jobs()), sorted(moved.iterdir())
+    assert f"is a link to {moved}" in str(desk.round().problems)
+    with pytest.raises(StorageError, match=f"is a link to {moved}"):
+        read_sweep(desk.sweep_dir)
+    assert (len(desk.jobs()), sorted(moved.iterdir())) == before
+
+
 def test_a_line_that_a_full_disk_tore_is_left_out_as_ever(desk: Searched) -> None:
     """It was never acted upon. The next record closed it."""
     records = read_journal(desk.sweep_dir)
