@@ -25,9 +25,19 @@ class DamagedError(ValueError):
     """The database holds a value that is never written here: its file, or a row, was damaged."""
 
 
-#: No text and no JSON that is written here is longer; of what others have written no more is read.
+#: The limit of a text and of a JSON value. hpcflow writes none that is longer. A server sends no
+#: more of one: other users may have written gigabytes.
 _MAX_TEXT: Final = 100_000
-_MAX_JSON: Final = 16 << 20
+_MAX_JSON: Final = 1 << 20
+#: Columns with a limit of their own. An id is a name, a date and eight letters. The JSON values are
+#: as large as a config may make them, and are read for one's own runs alone.
+_MAX_OF: Final = {
+    "run_id": 1000,
+    "path": 10_000,
+    "command": 16 << 20,
+    "params": 16 << 20,
+    "data": 16 << 20,
+}
 #: As in :func:`hpcflow.ledger.derive.money`: sums are shown to eight places of 28 digits.
 _MOST_MONEY: Final = Decimal(10**19)
 
@@ -65,7 +75,7 @@ def _selected(connection_kind: str, row_type: Any, name: str, table: str) -> str
     column, kind = f"{table}.{name}" if table else name, kind_of(row_type, name)
     if connection_kind == "sqlite" or kind not in ("str", "json"):
         return column
-    most = _MAX_JSON if kind == "json" else _MAX_TEXT
+    most = _MAX_OF.get(name, _MAX_JSON if kind == "json" else _MAX_TEXT)
     return f"left(CAST({column} AS text), {most + 1})"
 
 
@@ -182,14 +192,9 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
         texts = "".join(filter(None, values))
         if "\0" in texts:
             raise DamagedError(f"in its column {name} is a text with a NUL")
-        if (
-            bare == "str"
-            and len(texts) > _MAX_TEXT
-            and max(map(len, filter(None, values))) > _MAX_TEXT
-        ):
-            raise DamagedError(
-                f"in its column {name} is a text of more than {_MAX_TEXT} characters"
-            )
+        most = _MAX_OF.get(name, _MAX_TEXT)
+        if bare == "str" and len(texts) > most and max(map(len, filter(None, values))) > most:
+            raise DamagedError(f"in its column {name} is a text of more than {most} characters")
     if bare == "float" and not all(map(isfinite, filter(None, values))):
         raise DamagedError(f"in its column {name} is not a number")
 

@@ -90,7 +90,8 @@ def jobs(connection: Connection, user: str) -> list[JobRow]:
 
 def sites(connection: Connection, filters: Mapping[str, str]) -> list[str]:
     """The sites of all runs that fit; filters as those of :func:`bills`."""
-    sql = f"SELECT DISTINCT site FROM run WHERE 1 = 1{_fits(filters)} ORDER BY site"  # noqa: S608 - our names
+    site = selected(connection.url.kind, RunRow, ("site",))
+    sql = f"SELECT DISTINCT {site} FROM run WHERE 1 = 1{_fits(filters)} ORDER BY 1"  # noqa: S608 - our names
     return [site for (site,) in connection.rows(sql, [*filters.values()])]
 
 
@@ -114,7 +115,7 @@ def storing(
 def left_stores(connection: Connection, sites: Sequence[str], since: datetime) -> set[str]:
     """Ids of the runs of these sites that were over by then, and all that a store ever had of them
     was removed by then."""
-    sql, values = _over(sites, since)
+    sql, values = _over(connection, sites, since)
     had = "EXISTS (SELECT 1 FROM mirrored WHERE mirrored.run_id = run.run_id"
     sql += f" AND {had}) AND NOT {had} AND (mirrored.state <> ? OR mirrored.at >= ?))"
     return {run_id for (run_id,) in connection.rows(sql, [*values, "removed", to_text(since)])}
@@ -126,7 +127,7 @@ def left_scratch(connection: Connection, sites: Sequence[str], since: datetime) 
 
     None that a store had anything of: what comes back from there, no row of it says.
     """
-    sql, values = _over(sites, since)
+    sql, values = _over(connection, sites, since)
     sql += (
         " AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE checkpoint.run_id = run.run_id"
         " AND (removed IS NULL OR checkpoint.created_at >= ?))"
@@ -135,11 +136,12 @@ def left_scratch(connection: Connection, sites: Sequence[str], since: datetime) 
     return {run_id for (run_id,) in connection.rows(sql, [*values, to_text(since)])}
 
 
-def _over(sites: Sequence[str], since: datetime) -> tuple[str, list[str]]:
+def _over(connection: Connection, sites: Sequence[str], since: datetime) -> tuple[str, list[str]]:
     """The runs that were over before ``since``, as a beginning of SQL with its values."""
     states = [state.value for state in RunState if state.is_final]
     sql = (
-        f"SELECT run_id FROM run WHERE site IN ({', '.join('?' * len(sites))}) "  # noqa: S608 - our names, and marks
+        f"SELECT {selected(connection.url.kind, RunRow, ('run_id',))} FROM run "  # noqa: S608 - our names, and marks
+        f"WHERE site IN ({', '.join('?' * len(sites))}) "
         f"AND state IN ({', '.join('?' * len(states))}) "
         "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run_id = run.run_id "
         "AND (attempt.state <> ? OR ended_at IS NULL OR ended_at >= ?))"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hpcflow.clock import from_text, to_text
+from hpcflow.ledger.codec import columns, selected
 from hpcflow.ledger.store import Ledger
 
 
@@ -116,11 +117,9 @@ def look(ledger: Ledger, name: str) -> Lease | None:
     Raises:
         LedgerError: the database failed.
     """
-    rows = ledger.connection().rows(
-        "SELECT name, holder, host, pid, fence, acquired_at, renewed_at, expires_at FROM lease "
-        "WHERE name = ?",
-        [name],
-    )
+    connection = ledger.connection()
+    what = selected(connection.url.kind, Lease, columns(Lease))
+    rows = connection.rows(f"SELECT {what} FROM lease WHERE name = ?", [name])  # noqa: S608 - our names
     if not rows:
         return None
     found_name, holder, host, pid, fence, *times = rows[0]

@@ -49,8 +49,8 @@ def _columns_of(view: type) -> tuple[str, ...]:
 
 #: What every database takes in one statement: SQLite before 3.32 takes 999.
 _MOST_MARKS: Final = 900
-_ATTEMPTS_KNOWN: Final = "SELECT run_id, attempt, rule FROM attempt WHERE run_id"
-_BYTES_READ: Final = "SELECT run_id, path, offset_bytes FROM source WHERE run_id"
+_ATTEMPT_KNOWN: Final = ("run_id", "attempt", "rule")
+_OFFSET: Final = ("run_id", "path", "offset_bytes")
 _RUN: Final = _columns_of(RunView)
 _LIVE_RUN: Final = _columns_of(LiveRun)
 _ATTEMPT: Final = columns(AttemptView)
@@ -186,10 +186,8 @@ def owners(connection: Connection, run_ids: Iterable[str]) -> dict[str, str]:
 def run_ids(connection: Connection, user: str | None) -> set[str]:
     """The ids of all runs, or of those of one user."""
     if user is None:
-        rows = connection.rows("SELECT run_id FROM run")
-    else:
-        rows = connection.rows("SELECT run_id FROM run WHERE user_name = ?", [user])
-    return {run_id for (run_id,) in rows}
+        return set(_ids(connection, "1 = 1", []))
+    return set(_ids(connection, "user_name = ?", [user]))
 
 
 def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> list[str]:
@@ -198,8 +196,7 @@ def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> l
     if connection.is_sqlite:  # by the key: this is asked in every round of each sweep
         where += " AND run_id >= ? AND run_id < ?"
         values += [f"{name}-t", f"{name}-u"]
-    sql = f"SELECT run_id FROM run WHERE {where} ORDER BY run_id"  # noqa: S608 - our words
-    return [run_id for (run_id,) in connection.rows(sql, values)]
+    return _ids(connection, f"{where} ORDER BY run_id", values)
 
 
 def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
@@ -216,13 +213,12 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     Those whose directory is gone are among them: it may come back with its scratch.
     """
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
-    sql = f"SELECT run_id FROM run WHERE state IN ({_marks(moving)}) OR journal_at > ?"  # noqa: S608 - our names, and marks
+    where = f"state IN ({_marks(moving)}) OR journal_at > ?"
     fresh = to_text(now - SETTLING)
     # What was just created has no journal yet: its first record may be on its way.
-    sql += " OR (journal_at IS NULL AND created_at > ?)"
-    sql += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
-    values = [*moving, fresh, fresh, PURGED_RULE]
-    return {run_id for (run_id,) in connection.rows(sql, values)}
+    where += " OR (journal_at IS NULL AND created_at > ?)"
+    where += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
+    return set(_ids(connection, where, [*moving, fresh, fresh, PURGED_RULE]))
 
 
 def among(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
@@ -242,8 +238,8 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     found: dict[str, HowFar] = {}
     for is_one, ids in among(run_ids):
         with connection.transaction(write=False):
-            attempts = connection.rows(f"{_ATTEMPTS_KNOWN} {is_one}", ids)
-            sources = connection.rows(f"{_BYTES_READ} {is_one}", ids)
+            attempts = _select(connection, "attempt", _ATTEMPT_KNOWN, f"run_id {is_one}", ids)
+            sources = _select(connection, "source", _OFFSET, f"run_id {is_one}", ids)
         purged = set()
         for run_id, path, offset_bytes in sources:
             found.setdefault(run_id, HowFar()).offsets[path] = offset_bytes
@@ -270,7 +266,8 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
     """Run directory and number of attempts of this user that run, or are being cleared away."""
     states = (AttemptState.RUNNING.value, AttemptState.COMPLETING.value)
     sql = (
-        "SELECT run.run_dir, attempt.attempt FROM attempt JOIN run ON run.run_id = attempt.run_id "  # noqa: S608 - our names, and marks
+        f"SELECT {selected(connection.url.kind, RunRow, ('run_dir',), 'run')}, attempt.attempt "  # noqa: S608 - our names, and marks
+        "FROM attempt JOIN run ON run.run_id = attempt.run_id "
         f"WHERE run.user_name = ? AND attempt.state IN ({_marks(states)}) LIMIT ?"
     )
     return [(run_dir, number) for run_dir, number in connection.rows(sql, [user, *states, limit])]
@@ -288,23 +285,16 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     is that of its turn: the clock may have been put back since.
     """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
-    sql = (
-        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+    where = (
+        f"user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action LIKE ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
-    return [
-        run_id
-        for (run_id,) in connection.rows(
-            sql,
-            [
-                *(user, *states, PURGED_RULE, to_text(now), to_text(now + _TOO_FAR)),
-                *("resubmit:%", "held", "stop:%"),
-            ],
-        )
-    ]
+    moments = (to_text(now), to_text(now + _TOO_FAR))
+    values = [user, *states, PURGED_RULE, *moments, "resubmit:%", "held", "stop:%"]
+    return _ids(connection, where, values)
 
 
 def alive_due(connection: Connection, action: str, user: str) -> list[str]:
@@ -313,11 +303,8 @@ def alive_due(connection: Connection, action: str, user: str) -> list[str]:
     Few are: so it is found by their state.
     """
     states = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
-    sql = (
-        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
-        "AND next_action = ? ORDER BY run_id"
-    )
-    return [run_id for (run_id,) in connection.rows(sql, [user, *states, action])]
+    where = f"user_name = ? AND state IN ({_marks(states)}) AND next_action = ? ORDER BY run_id"
+    return _ids(connection, where, [user, *states, action])
 
 
 def purged(connection: Connection, since: datetime, user: str) -> list[str]:
@@ -327,21 +314,22 @@ def purged(connection: Connection, since: datetime, user: str) -> list[str]:
         since: only those of which anything was journaled later.
     """
     states = (RunState.WAITING.value, RunState.FAILED.value)
-    sql = (
-        f"SELECT run_id FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+    where = (
+        f"user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         f"ORDER BY {_OLDEST_WAIT}"  # one after the other, for there is room for a few only
     )
     values = [user, *states, to_text(since), PURGED_RULE, "held", "stop:%"]
-    return [run_id for (run_id,) in connection.rows(sql, values)]
+    return _ids(connection, where, values)
 
 
 def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
     """Sites of a user's runs that came to rest since then, but for those that are completed."""
     states = (RunState.WAITING.value, RunState.FAILED.value, RunState.CANCELLED.value)
     sql = (
-        f"SELECT DISTINCT site FROM run WHERE user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our marks
+        f"SELECT DISTINCT {selected(connection.url.kind, RunRow, ('site',))} FROM run "  # noqa: S608 - our names, and marks
+        f"WHERE user_name = ? AND state IN ({_marks(states)}) "
         "AND job_id IS NOT NULL AND journal_at > ?"
     )
     return [site for (site,) in connection.rows(sql, [user, *states, to_text(since)])]
@@ -358,11 +346,11 @@ def of_others(connection: Connection, user: str) -> dict[str, str]:
 
 def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
     """Ids of a user's runs whose next action is this one, and whose time has come."""
-    sql = (
-        "SELECT run_id FROM run WHERE user_name = ? AND next_action = ? "  # noqa: S608 - our words
-        f"AND (next_at IS NULL OR next_at <= ?) ORDER BY {_OLDEST_WAIT}"
+    where = (
+        "user_name = ? AND next_action = ? AND (next_at IS NULL OR next_at <= ?) "
+        f"ORDER BY {_OLDEST_WAIT}"
     )
-    return [run_id for (run_id,) in connection.rows(sql, [user, action, to_text(now)])]
+    return _ids(connection, where, [user, action, to_text(now)])
 
 
 def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
@@ -388,27 +376,24 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
 
 def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
     """Ids of a user's runs of which an attempt waits in the queue for this reason."""
-    sql = (
-        "SELECT DISTINCT run_id FROM attempt WHERE state = ? AND reason = ? "
-        "AND run_id IN (SELECT run_id FROM run WHERE user_name = ?) ORDER BY run_id"
-    )
-    values = [AttemptState.QUEUED.value, reason, user]
-    return [run_id for (run_id,) in connection.rows(sql, values)]
+    of_attempt = "SELECT run_id FROM attempt WHERE state = ? AND reason = ?"
+    where = f"run_id IN ({of_attempt}) AND user_name = ? ORDER BY run_id"
+    return _ids(connection, where, [AttemptState.QUEUED.value, reason, user])
 
 
 def kept_out(connection: Connection, user: str) -> list[str]:
     """Ids of some of a user's runs of which an attempt waits for nodes, and not for any."""
-    sql = (
-        "SELECT DISTINCT run_id FROM attempt WHERE state = ? "
+    of_attempt = (
+        "SELECT run_id FROM attempt WHERE state = ? "
         "AND ((reason LIKE ? AND reason NOT LIKE ?) OR reason LIKE ?) "
-        "AND CAST(journal AS TEXT) LIKE ? "
-        "AND run_id IN (SELECT run_id FROM run WHERE user_name = ?) ORDER BY run_id LIMIT ?"
+        "AND CAST(journal AS TEXT) LIKE ?"
     )
+    where = f"run_id IN ({of_attempt}) AND user_name = ? ORDER BY run_id LIMIT ?"
     # Slurm has two words for it, which come with blanks or with underscores. Nodes that are
     # reserved, for a maintenance or for another job, are there.
     reasons = ("ReqNodeNotAvail%", "ReqNodeNotAvail%eserved_for%", "Nodes_required%")
     values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MOST_TOLD]
-    return [run_id for (run_id,) in connection.rows(sql, values)]
+    return _ids(connection, where, values)
 
 
 def _by_id(
@@ -434,6 +419,11 @@ def _runs_with(
     inner = f"SELECT run_id FROM attempt WHERE {of_attempt}"  # noqa: S608 - our names, and marks
     where = f"user_name = ? AND run_id IN ({inner})"
     return _select(connection, "run", names, where, [user, *values])
+
+
+def _ids(connection: Connection, where: str, values: Sequence[object]) -> list[str]:
+    """The ids of the runs for which this holds."""
+    return [run_id for (run_id,) in _select(connection, "run", ("run_id",), where, values)]
 
 
 def _select(

@@ -51,7 +51,8 @@ def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]
 
 def sites_unsettled(connection: Connection, user: str) -> list[str]:
     """The sites of the runs of which :func:`unsettled` tells."""
-    sql = f"SELECT DISTINCT site FROM run WHERE {_UNSETTLED} ORDER BY site"  # noqa: S608 - our words
+    site = selected(connection.url.kind, RunRow, ("site",))
+    sql = f"SELECT DISTINCT {site} FROM run WHERE {_UNSETTLED} ORDER BY 1"  # noqa: S608 - our words
     return [site for (site,) in connection.rows(sql, [user, *_FINAL, *_OVER])]
 
 
