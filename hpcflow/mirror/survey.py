@@ -14,6 +14,7 @@ from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import require_no_link
 
 _LONGEST_NAME: Final = 18
 
@@ -109,8 +110,9 @@ def survey(run_dir: RunDir) -> Survey | None:
     """What there is of a run; None where it has no mirror.
 
     Raises:
-        StorageError: the run directory cannot be read, or ``run.json`` is damaged.
+        StorageError: the run directory cannot be read, or is a link; or ``run.json`` is damaged.
     """
+    require_no_link(run_dir)
     mirror = read_mirror(run_dir)
     if mirror is None:
         return None

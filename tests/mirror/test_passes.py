@@ -182,6 +182,19 @@ def test_a_store_that_cannot_be_opened_costs_no_look_at_each_checkpoint(
     assert len(looks) <= 6
 
 
+def test_nothing_is_sent_from_behind_a_link_in_the_place_of_a_run_directory(
+    desk: Desk, tmp_path: Path
+) -> None:
+    run_dir, other = desk.make(), desk.make()
+    for each in (run_dir, other):
+        save(each, 400)
+    moved = run_dir.path.rename(tmp_path / "elsewhere")
+    run_dir.path.symlink_to(moved)
+    report = desk.mirror()
+    assert [each.run_id for each in report.mirrored] == [other.path.name]
+    assert f"is a link to {moved}" in str(report.problems[run_dir.path.name])
+
+
 @pytest.mark.parametrize("kind", ["mirrored", "damaged"])
 def test_the_ledger_hears_of_the_end_of_what_took_long(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, kind: str
