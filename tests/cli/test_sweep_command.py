@@ -153,7 +153,7 @@ def test_a_damaged_sweep_is_in_the_way_of_no_other(desk: Desk, sweep: Path, home
     assert [each["sweep_id"] for each in desk.json("sweep", "ls")] == [again]
     said = desk.error("sweep", "ls", code=0)
     assert f"{broken}: " in said
-    command = said.partition("out of the way: ")[2].splitlines()[0]
+    command = said.partition("this one away: ")[2].splitlines()[0]
     subprocess.run(shlex.split(command), check=True)
     assert desk.error("sweep", "ls", code=0) == ""
     desk.say("sweep", "stop", again, "--cancel")
