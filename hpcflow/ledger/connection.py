@@ -259,16 +259,9 @@ def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:
 
 
 def _open_postgres(url: DatabaseUrl) -> Any:
-    try:
-        from psycopg.types.string import TextLoader
-    except ImportError:
-        missing = LedgerError(
-            "this installation of hpcflow cannot speak to Postgres",
-            next_action="install its driver: pip install 'hpcflow[postgres]'",
-        )
-        missing.retryable = False
-        raise missing from None
     raw = connect_postgres(url, url.dsn)
+    from psycopg.types.string import TextLoader
+
     try:
         _prepare(raw)
     except BaseException:
@@ -287,11 +280,18 @@ def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
         options: more for libpq.
 
     Raises:
-        LedgerError: another role has put such a thing there.
+        LedgerError: another role has put such a thing there, or the driver is not installed.
         Exception: whatever the driver raises.
     """
-    import psycopg
-
+    try:
+        import psycopg
+    except ImportError:
+        missing = LedgerError(
+            "this installation of hpcflow cannot speak to Postgres",
+            next_action="install its driver: pip install 'hpcflow[postgres]'",
+        )
+        missing.retryable = False
+        raise missing from None
     raw = psycopg.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
     try:
         _refuse_borrowed(url, raw)

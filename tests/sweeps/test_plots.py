@@ -306,7 +306,9 @@ def test_a_folder_that_is_there_is_overwritten_file_by_file(tmp_path: Path) -> N
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match="no folder, or lies in none") as error:
+        with pytest.raises(
+            InputError, match="is not a directory, or its parent does not exist"
+        ) as error:
             draw(progress_of(spec_of(), 5), path)
         assert "--output DIR" in str(error.value.next_action)
     assert (tmp_path / "file").read_text() == "mine"

@@ -114,7 +114,7 @@ def test_a_job_that_slurm_is_slow_to_end_is_waited_for(
 def test_what_is_still_there_is_not_said_to_be_gone(slurm: Slurm, way: SlurmJob) -> None:
     slurm.has(7, "RUNNING")
     slurm.program("scancel", "true")
-    with pytest.raises(SchedulerUnavailable, match="still there: 7"):
+    with pytest.raises(SchedulerUnavailable, match="still there after scancel: 7"):
         way.uninstall()
 
 
