@@ -18,8 +18,8 @@ from hpcflow.errors import StorageError, shell_word
 from hpcflow.runtime.reading import (
     MAX_LINE_BYTES,
     UnsafeFileError,
+    open_file,
     open_regular,
-    read_file,
     require_safe,
 )
 
@@ -29,6 +29,7 @@ FOLDER_MODE = 0o700
 
 #: A folder in which something is made: it need not be readable.
 _AS_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_COPIED_BYTES = 1 << 20
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _NEXT = {
     errno.ENOSPC: "delete what you no longer need there, then send the command again",
@@ -157,8 +158,18 @@ def link_tree(source: Path, target: Path) -> None:
                 except OSError as error:
                     if error.errno in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
                         raise
-                    write_new(path, read_file(entry.path))
+                    _copy(entry.path, path)
     fsync_folder(target)
+
+
+def _copy(source: Path | str, target: Path) -> None:
+    """Copy a file of any size, as a checkpoint has it, to the disk. ``OSError`` as it comes."""
+    with open_file(source) as old:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(descriptor, "wb", buffering=0) as new:
+            while data := old.read(_COPIED_BYTES):
+                write_all(new.fileno(), data)
+            os.fsync(new.fileno())
 
 
 def append_line_durably(

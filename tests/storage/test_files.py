@@ -13,9 +13,10 @@ import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.mirror.small_files import due_files
-from hpcflow.runtime.reading import UnsafeFileError, read_file
+from hpcflow.runtime.reading import MAX_FILE_BYTES, UnsafeFileError, read_file
 from hpcflow.storage.files import (
     append_line_durably,
+    link_tree,
     read_from,
     size_below,
     size_of,
@@ -23,6 +24,7 @@ from hpcflow.storage.files import (
     write_durably,
 )
 from hpcflow.storage.layout import RunDir
+from tests.hostile import bounded
 
 
 def test_what_is_written_is_there_for_its_owner_only(tmp_path: Path) -> None:
@@ -62,6 +64,30 @@ def test_a_torn_last_line_is_closed_before_the_next_is_appended(tmp_path: Path) 
     append_line_durably(path, '{"record": "next"}\n')
 
     assert path.read_bytes() == b'{"record": "whole"}\n{"record": "to\n{"record": "next"}\n'
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_a_large_checkpoint_is_copied_where_there_are_no_links(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """In little memory, whatever its size: BeeGFS links only within a folder."""
+    source, size = quick_path / "000000100", MAX_FILE_BYTES + 5
+    (source / "rank0").mkdir(parents=True)
+    with (source / "rank0/model.pt").open("wb") as file:
+        file.write(b"begin")
+        file.truncate(size)
+
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", no_links)
+    with bounded():
+        link_tree(source, quick_path / "start")
+    copy = quick_path / "start/rank0/model.pt"
+    assert copy.stat().st_size == size
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with copy.open("rb") as copied:
+        assert copied.read(6) == b"begin\0"
 
 
 def _append_many(path: Path, letter: str) -> None:
