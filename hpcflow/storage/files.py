@@ -183,6 +183,7 @@ def append_line_durably(
     Args:
         any_owner: whether another user may own the file, as in a shared folder.
         within: the open folder with the file, which must exist, under the last name of ``path``.
+            The caller holds a lock of its own: any reader could hold that of a shared file forever.
 
     Raises:
         StorageError: it is a link, not a regular file, or could not be written. A part of the
@@ -198,7 +199,8 @@ def append_line_durably(
             descriptor = os.open(path.name, flags, dir_fd=within)
         try:
             require_safe(descriptor, path, any_owner=any_owner)
-            _lock_if_possible(descriptor)
+            if within is None:
+                _lock_if_possible(descriptor)
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 content = b"\n" + content

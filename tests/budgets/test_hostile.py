@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
@@ -227,6 +228,22 @@ def test_no_file_takes_long_or_much_memory(
     with pytest.raises(StorageError, match=said):
         budgets.read(SCOPE)
     assert time.process_time() - began_s < 10
+
+
+def test_a_teammate_who_holds_the_lock_of_a_budget_file_holds_up_nobody(tmp_path: Path) -> None:
+    """Whoever can read a file can lock it for as long as they like. ``lock`` is waited for, then
+    refused."""
+    budgets = shared(tmp_path)
+    spend(budgets)
+    held = budgets.file(SCOPE).open("rb")
+    with held, bounded():
+        fcntl.flock(held, fcntl.LOCK_SH)
+        spend(budgets)
+        budgets.append(Scope("user", "ada"), [LINE])
+    held = (budgets.path / "lock").open("rb")
+    with held, bounded(), pytest.raises(StorageError, match="has held"):
+        fcntl.flock(held, fcntl.LOCK_SH)
+        spend(budgets)
 
 
 def test_a_budget_of_half_a_gigabyte_costs_next_to_no_memory(tmp_path: Path) -> None:
