@@ -159,7 +159,7 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
         )
     run_dir = session.run_dir(run_id)
     try:
-        site_name = session.site_of(run_dir)
+        site_name = session.site_of(run_dir) or None
     except StorageError:  # neither run.json nor the ledger knows it
         site_name = None
     the_site = session.site(site_name)

@@ -69,7 +69,7 @@ def where_it_was(
         is_ours = run.place_id in (here.place_id, here.place_before)
     else:
         is_site = run.site == site or (site is None and not is_site_file(run.site))
-        is_ours = Path(run.run_dir) == linked and is_site
+        is_ours = Path(run.run_dir) == linked and (is_known or is_site)
     if not is_ours:
         raise InputError(
             f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "

@@ -63,6 +63,27 @@ def test_a_purged_run_is_fetched_and_goes_on(mirrored: Mirrored, desk: Desk) -> 
     assert again["attempts"][-1]["resume_from"] == "checkpoints/000000200"
 
 
+@pytest.mark.parametrize("is_site_file", [False, True])
+def test_a_run_that_was_purged_before_the_ledger_read_it_is_fetched(
+    desk: Desk, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_site_file: bool
+) -> None:
+    """The ledger has only its name then; the home knows its ``run.json`` all the same."""
+    if is_site_file:
+        site = tmp_path / "mine.yaml"
+        site.write_text((resource_dir("site_configs") / "local.yaml").read_text())
+        monkeypatch.setenv("HPCFLOW_SITE", str(site))
+    (store := tmp_path / "store").mkdir()
+    mirrored = Mirrored(desk, str(store))
+    mirrored.purge()
+    for path in home.glob("ledger.sqlite*"):
+        path.unlink()
+    assert mirrored.run_id in desk.say("ls")
+    assert "checkpoint 200 and" in desk.say("restore", mirrored.run_id)
+    assert desk.json("ledger", "check")["differences"] == []
+    again = desk.json("resume", mirrored.run_id, "--wait", code=1)
+    assert again["attempts"][-1]["resume_from"] == "checkpoints/000000200"
+
+
 def test_what_a_purge_took_of_it_is_put_back(mirrored: Mirrored, desk: Desk) -> None:
     (mirrored.dir.checkpoints / "000000200" / "model.pt").unlink()
     told = desk.say("restore", mirrored.run_id)
