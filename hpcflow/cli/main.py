@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from io import StringIO
+from pathlib import Path
 from typing import Final
 
 import click
@@ -112,6 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     reads it always finds JSON.
     """
     args = sys.argv[1:] if argv is None else argv
+    _replace_closed_streams()
     try:
         outcome = cli.main(args=args, prog_name="hpcflow", standalone_mode=False)
         if sys.__stdout__ is not None:
@@ -145,6 +147,13 @@ def main(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         echo("interrupted; submitted jobs continue", err=True)
         return 130
+
+
+def _replace_closed_streams() -> None:
+    """What the caller has closed, as by ``2>&-``, goes nowhere; Python has None in its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - it stays open
 
 
 def _report(error: HpcflowError, *, as_json: bool) -> None:

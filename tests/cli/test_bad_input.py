@@ -344,6 +344,13 @@ def test_an_output_that_cannot_be_written_is_one_line(home: Path, words: list[st
     assert done.stderr == "error: the output cannot be written: No space left on device\n"
 
 
+def test_streams_that_are_closed_are_no_error(home: Path) -> None:
+    command = [sys.executable, "-m", "hpcflow.cli.main", "scratch"]
+    environ = {**os.environ, "HPCFLOW_HOME": str(home), "HPCFLOW_SITE": "local"}
+    closed = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command]
+    assert subprocess.run(closed, env=environ, check=False).returncode == 0
+
+
 def test_an_error_whose_json_cannot_be_written_keeps_its_exit_code(home: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
