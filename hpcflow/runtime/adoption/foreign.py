@@ -23,6 +23,8 @@ _WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!\d)(?!\.\d)", re.ASCII)
 #: What is behind the name: .ckpt, and the -v1 of Lightning where a name was taken.
 _SUFFIX = re.compile(r"(-v\d+)?(\.[A-Za-z][A-Za-z0-9]*)?\Z", re.ASCII)
 _MAX_DIGITS = 18
+#: What is adopted is copied, synced and read by functions that call themselves for each folder.
+_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,12 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def _below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and status of ``path`` and all below it, however deep that is, in order."""
+    """Yield name and status of ``path`` and all below it, in order.
+
+    Raises:
+        OSError: something there is neither a plain file nor a folder, another user's file, or too
+            deep.
+    """
     todo = [(path, "")]
     while todo:
         at, name = todo.pop()
@@ -174,5 +181,7 @@ def _below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
             require_safe_status(status, at)
         yield name, status
         if S_ISDIR(status.st_mode):
+            if name.count("/") >= _MAX_DEPTH:
+                raise OSError(f"{str(at)[:200]}… is more than {_MAX_DEPTH} folders deep")
             inner = sorted(at.iterdir(), reverse=True)
             todo += [(each, f"{name}/{each.name}") for each in inner]

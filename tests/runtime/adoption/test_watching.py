@@ -195,6 +195,24 @@ def test_a_folder_deeper_than_pythons_stack_hides_no_checkpoint(bench: Bench) ->
     assert bench.adopted() == {1: b"x"}
 
 
+def test_a_checkpoint_deeper_than_pythons_stack_is_not_adopted(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adopter = bench.watching()
+    deep = bench.out / "step-9"
+    bottom = Path(f"{deep}/{'a/' * 1500}")
+    subprocess.run(["mkdir", "-p", str(bottom)], check=True)
+    try:
+        (bottom / "model.pt").write_bytes(b"x")
+        bench.write("step-1", b"x")
+        bench.pass_by(adopter, 10)
+        bench.watching()
+    finally:  # pytest cannot
+        subprocess.run(["rm", "-r", str(deep)], check=True)
+    assert bench.adopted() == {1: b"x"}
+    assert "100 folders deep" in capsys.readouterr().err
+
+
 def test_the_train_step_of_a_file_in_it(bench: Bench) -> None:
     bench.rule = {"pattern": "last", "train_step": "state.json:step"}
     adopter = bench.watching()
