@@ -73,3 +73,10 @@ def from_text(text: str) -> datetime:
     if not _FIRST_YEAR <= moment.year < _LAST_YEAR:  # faster than to compare times
         raise ValueError(f"no time that a file has: {text!r}")
     return moment if moment.tzinfo is timezone.utc else moment.astimezone(timezone.utc)
+
+
+def of_file(seconds: float) -> datetime:
+    """The time of a file, from its ``st_mtime``; a damaged one may be of any year, and is moved
+    to the nearest that :func:`from_text` reads."""
+    within = min(max(seconds, EARLIEST.timestamp()), LATEST.timestamp() - 1)
+    return datetime.fromtimestamp(within, timezone.utc)

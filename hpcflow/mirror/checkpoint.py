@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hpcflow.clock import Clock
+from hpcflow.clock import Clock, of_file
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError, MissingObjectError
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import (
@@ -83,7 +83,7 @@ def read_local(path: Path) -> Local:
     """
     try:
         data = read_file(path / MANIFEST, MAX_JSON_BYTES)
-        made_at = datetime.fromtimestamp((path / MANIFEST).stat().st_mtime, timezone.utc)
+        made_at = of_file((path / MANIFEST).stat().st_mtime)
     except FileNotFoundError:
         raise GoneError(f"{path} has no manifest") from None
     except OSError as error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from hpcflow.clock import to_text
+from hpcflow.clock import of_file, to_text
 from hpcflow.ledger.derive import derive_attempt, derive_run
 from hpcflow.ledger.fold import AttemptFold, RunFold
 from hpcflow.ledger.queries import PURGED_RULE
@@ -111,7 +110,7 @@ def record_purged(
             made_s = (home.runs / run_id).lstat().st_mtime
         except OSError:
             continue  # it was thrown away meanwhile
-        made = datetime.fromtimestamp(int(made_s), timezone.utc)
+        made = of_file(int(made_s))
         row = bare_run_row(run_id, str(run_dir.path), user_name=user, created_at=made)
         ended = {"cause": cause_of_end("", None).value, "rule": PURGED_RULE}
         attempt = derive_attempt(run_id, 1, AttemptFold({"ended": ended}, {}))

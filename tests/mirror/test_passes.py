@@ -78,6 +78,17 @@ def test_the_small_files_of_a_run_are_there(desk: Desk) -> None:
     assert desk.remote.read(f"{run_dir.path.name}/run.json") == run_dir.run_json.read_bytes()
 
 
+@pytest.mark.parametrize("year", [-90, 1880, 12000])
+def test_a_manifest_of_a_year_that_no_calendar_knows_is_sent(quick_path: Path, year: int) -> None:
+    desk = desk_in(quick_path, str(quick_path / "store"))
+    run_dir = desk.make()
+    moment = (year - 1970) * 31_556_952
+    os.utime(save(run_dir, 100) / "manifest.json", (moment, moment))
+    assert desk.mirror().problems == {}
+    assert said(run_dir)[-1] == ("mirrored", 100)
+    assert survey(run_dir) is not None
+
+
 def test_nothing_is_sent_twice(desk: Desk) -> None:
     run_dir = desk.make()
     save(run_dir, 400)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,20 @@ def test_a_run_whose_directory_is_purged_is_not_under_way_for_ever(
     assert ended(ledger, run_dir) == (RunState.WAITING, Cause.VANISHED)
     (shown,) = ledger.runs()
     assert (shown.train_step, shown.completed_at, shown.gpu_hours) == (5, None, None)
+
+
+@pytest.mark.parametrize("year", [-90, 1880, 12000])
+def test_a_link_of_a_year_that_no_calendar_knows_ends_no_look(
+    ledger: Ledger, quick_path: Path, year: int
+) -> None:
+    """A damaged inode, or a clock that was wrong. Other file systems know no such year."""
+    lost, other = new_run(quick_path), running(quick_path)
+    home = Home(quick_path / "home")
+    moment = (year - 1970) * 31_556_952
+    os.utime(home.runs / lost.path.name, (moment, moment), follow_symlinks=False)
+    shutil.rmtree(lost.path)
+    catch_up_home(ledger, home, user="ada", now=say.at(5))
+    assert {shown.run_id for shown in ledger.runs()} == {lost.path.name, other.path.name}
 
 
 @pytest.mark.parametrize("leaves_mount_point", [True, False])
