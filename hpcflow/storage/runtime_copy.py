@@ -151,7 +151,7 @@ def _sum(path: str) -> str:
 
 def _sum_of(sums: Mapping[str, str]) -> str:
     lines = sorted(f"{each}  {name}\n" for name, each in sums.items())
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if sums else ""
+    return hashlib.sha256(os.fsencode("".join(lines))).hexdigest() if sums else ""
 
 
 def is_whole(target: Path) -> bool:

@@ -238,6 +238,14 @@ def test_both_sides_make_the_same_checksum(tmp_path: Path) -> None:
     assert runtime_sum(target) == installed_sum()
     (target / "hpcflow/x.py").touch()
     assert runtime_sum(target) != installed_sum()
+    Path(os.fsdecode(b"%s/\xff.py" % os.fsencode(target))).touch()  # a bit that has flipped
+    command = (
+        "export LC_ALL=C; find * -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum"
+    )
+    there = subprocess.run(
+        ["bash", "-c", f"{command} | sort | sha256sum"], cwd=target, capture_output=True, check=True
+    )
+    assert there.stdout.decode().split()[0] == runtime_sum(target)
 
 
 def an_array(root: Path) -> tuple[Bench, str]:
