@@ -10,7 +10,7 @@ import click
 from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import shell_word
+from hpcflow.errors import StorageError, next_step, shell_word
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -135,7 +135,12 @@ def ls_command(site: str | None, as_json: bool) -> int:
     session = Session()
     folder = _folder(session, site)
     _reconcile(session, folder, None)
-    read = [folder.read(scope) for scope in folder.scopes()]
+    read = []
+    for scope in folder.scopes():
+        try:
+            read.append(folder.read(scope))
+        except StorageError as error:  # noqa: PERF203 - each is told
+            warn(f"{error.message}{next_step(error)}")
     for damage in filter(None, map(folder.damage, read)):
         warn(damage)
     budgets = [

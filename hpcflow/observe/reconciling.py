@@ -87,6 +87,7 @@ class _Look:
     _clock: Clock
     _sites: dict[str, bool] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _unread: list[StorageError] = field(default_factory=list)
 
     def problem(self, scope: Scope | None) -> str | None:
         """Do it; what went wrong."""
@@ -99,7 +100,7 @@ class _Look:
         except Exception as error:  # what others have written must not end a look
             _log.debug("budgets in %s", self._folder.path, exc_info=True)
             return f"budgets in {self._folder.path}: {words_for(error)}"
-        return None
+        return f"budgets: {self._unread[0].message}" if self._unread else None
 
     def _go(self, scope: Scope | None) -> None:
         there = self._folder.scopes()
@@ -111,12 +112,17 @@ class _Look:
         if any(each.kind not in _FEW for each in there):
             moving = [row for row in rows if not row.is_billed_for_good]
             wanted |= {each for row in moving for each in _scopes(row)} & set(there)
-        sizes = {each: self._folder.size(each) for each in wanted}
-        budgets = [
-            budget
-            for each in sorted(wanted)
-            if (budget := self._folder.look(each)).terms is not None
-        ]
+        sizes: dict[Scope, int] = {}
+        budgets: list[Budget] = []
+        for each in sorted(wanted):
+            try:
+                sizes[each] = self._folder.size(each)
+                budget = self._folder.look(each)
+            except StorageError as error:  # the others are brought up to date all the same
+                self._unread.append(error)
+                continue
+            if budget.terms is not None:
+                budgets.append(budget)
         by_scope = {budget.scope: budget for budget in budgets}
         by_key = {(row.run_id, row.attempt): row for row in rows}
         for budget in budgets:

@@ -42,7 +42,9 @@ _NEXT = {
 
 def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
     """``error``, met while ``doing`` (``write``, ``read``) something with ``path``, for people."""
-    folder = shell_word(existing_parent(Path(error.filename2 or error.filename or path)))
+    named = Path(error.filename2 or error.filename or path)
+    # Of a file that was opened within a folder, the error has the last name alone.
+    folder = shell_word(existing_parent(named if named.is_absolute() else path))
     return StorageError(
         f"cannot {doing} {path}: {error.strerror or error}",
         next_action=_NEXT.get(error.errno or 0, "look at the folder: ls -la {folder}").format(

@@ -15,6 +15,7 @@ from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge
+from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
 from hpcflow.launch.committing import commitment_of
@@ -24,6 +25,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.fake_scheduler import Fault
 from tests.budgets.desk import VISION, BudgetDesk
+from tests.hostile import KINDS, bounded, put
 
 HOUR_S = 3600
 
@@ -70,6 +72,20 @@ def test_what_is_about_to_be_sent_again_is_not_released_for_what_was_said_before
     desk.clock.advance(HOUR_S)
     desk.look()
     assert desk.usd() == ("0.00", "0.00"), "or was killed"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_lies_in_the_place_of_one_budget_the_others_are_brought_up_to_date(
+    desk: BudgetDesk, kind: str
+) -> None:
+    desk.set(hard="10")
+    run_dir = unsent(desk)
+    commit(desk.budgets, [pledge_of(desk, run_dir)], desk.clock)
+    put(kind, desk.budgets.file(Scope("project", "a")))
+    desk.clock.advance(2 * HOUR_S)
+    with bounded():
+        desk.look()
+    assert desk.usd() == ("0.00", "0.00")
 
 
 def test_what_a_run_is_to_take_that_is_made_at_this_moment_stays_committed(

@@ -14,6 +14,7 @@ import pytest
 
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
+from tests.hostile import put
 
 SITE = """\
 name: mine
@@ -100,6 +101,17 @@ def test_a_budget_whose_file_is_damaged_is_not_silently_none(mine: Desk, content
     mine.say("budget", "set", "project:vision", "--hard", "1")
     assert "damaged" not in mine.error("budget", "ls", code=0)
     assert mine.json(*run, code=2)["error"]["kind"] == "BudgetError"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a private file", "garbage"])
+def test_a_budget_that_cannot_be_read_hides_no_other(mine: Desk, kind: str) -> None:
+    mine.say("budget", "set", "project:vision", "--hard", "1")
+    file = Path(os.environ["HPCFLOW_HOME"], "budgets", "project", "a.jsonl")
+    put(kind, file)
+    assert [each["scope"] for each in mine.json("budget", "ls")] == ["project:vision"]
+    said = mine.error("budget", "ls", code=0)
+    assert str(file) in said
+    assert kind == "garbage" or f"ls -la {file.parent}\n" in said
 
 
 def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> None:
