@@ -45,6 +45,7 @@ from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.answers import (
     by_job_id,
     is_end,
+    is_job_of,
     is_older,
     missed_since_seen,
     needs_accounting,
@@ -90,6 +91,7 @@ def observe(
     clock: Clock,
     home: Home,
     warnings: list[str],
+    differing: list[RunDir] | None = None,
 ) -> list[RunDir]:
     """Journal what the schedulers say about ``live``; the runs about which anything was new.
 
@@ -103,6 +105,9 @@ def observe(
         queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
+        differing: gets the runs of which the journal knows another job than ``live`` and ``bills``,
+            which other users may have written; nothing is journaled about these. None where no
+            other user writes them.
     """
     by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
@@ -119,7 +124,13 @@ def observe(
     def look(site: str) -> list[RunDir]:
         try:
             watch = _Watch(
-                connect(site), partial(find_site, site), clock, home, Silence(home, site), warnings
+                connect(site),
+                partial(find_site, site),
+                clock,
+                home,
+                Silence(home, site),
+                warnings,
+                differing,
             )
             return watch.look(
                 by_site.get(site, []),
@@ -183,6 +194,7 @@ class _Watch:
         home: Home,
         silence: Silence,
         warnings: list[str],
+        differing: list[RunDir] | None,
     ) -> None:
         self._scheduler = scheduler
         self._find_site = find_site
@@ -190,6 +202,7 @@ class _Watch:
         self._home = home
         self._silence = silence
         self._warnings = warnings
+        self._differing = differing
         self._accounting_answered = True
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
@@ -330,6 +343,8 @@ class _Watch:
     def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
         run_dir, now = RunDir(Path(due.run_dir)), self._clock.now()
         with self._apart(run_dir):
+            if self._differs(run_dir, due.attempt.attempt, due.attempt.job_id):
+                return False
             record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
             if record is not None:
                 # First: a process that is killed in between does both again. It holds up no bill.
@@ -392,6 +407,8 @@ class _Watch:
         run_dir = RunDir(Path(run.run_dir))
         is_news = False
         with self._apart(run_dir):
+            if self._differs(run_dir, attempt.attempt, attempt.job_id):
+                return False
             now_is = self._follow(run_dir, attempt, job)
             # Without accounting, only the job's own last word may end what the queue has forgotten.
             is_told = job is not None or self._accounting_answered
@@ -403,6 +420,13 @@ class _Watch:
                 tell_to_leave(run_dir, record)
                 journal.append(run_dir, record)
         return is_news
+
+    def _differs(self, run_dir: RunDir, attempt: int, job_id: str | None) -> bool:
+        """Whether the journal of a run knows no such job of an attempt."""
+        if self._differing is None or is_job_of(journal.read(run_dir), attempt, job_id):
+            return False
+        self._differing.append(run_dir)
+        return True
 
     def _follow(
         self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None

@@ -15,7 +15,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.projection import catch_up, catch_up_home, say_purged
+from hpcflow.projection import catch_up, catch_up_home, rebuild, say_purged
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.runs import is_gone
@@ -156,6 +156,7 @@ def _refresh_live(
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
 
+        differing: list[RunDir] = []
         changed = observe(
             live,
             standbys,
@@ -167,6 +168,8 @@ def _refresh_live(
             clock=clock,
             home=home,
             warnings=warnings,
+            differing=None if ledger.url.is_own else differing,
         )
+        rebuild(ledger, differing)
         catch_up(ledger, changed)
     return warnings

@@ -15,6 +15,7 @@ from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import BeginLifted
 from hpcflow.model.state import AttemptState
 from hpcflow.projection import catch_up
+from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.storage import journal
@@ -56,9 +57,12 @@ def lift_begin_times(around: Surroundings, own: OwnRuns, troubles: Troubles) -> 
     by_site: dict[str, list[tuple[AttemptRow, RunDir]]] = defaultdict(list)
     for each in around.ledger.known(run_ids).values():
         run_dir = own.dir_of(each.run.run_id, each.run.run_dir)
-        attempt = to_be_lifted(each, around.clock.now()) if run_dir is not None else None
-        if run_dir is not None and attempt is not None:
-            by_site[each.run.site].append((attempt, run_dir))
+        if run_dir is None:
+            continue
+        with troubles.of(each.run.run_id, each.run.site):
+            attempt = to_be_lifted(each, around.clock.now())
+            if attempt is not None and is_confirmed(around.ledger, each, run_dir):
+                by_site[each.run.site].append((attempt, run_dir))
     lifted = Lifted()
     for site, waiting in by_site.items():
         if not around.may_act():

@@ -29,6 +29,7 @@ from hpcflow.launch.standby import discard
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.journal import Overspent
 from hpcflow.model.requests import is_cancelled
+from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
@@ -39,6 +40,7 @@ from hpcflow.storage.files import size_of, storage_error, write_new
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
+from hpcflow.storage.rundir import read_run
 
 #: What the notice says, so that people find out why.
 NOTICE_WORD: Final = "budget"
@@ -135,6 +137,8 @@ class _Round:
             last = submission.last_attempt(records)
             if last.number != row.attempt or not last.is_live or is_cancelled(records):
                 return False
+            if not _counts_against(scope, read_run(run_dir)):
+                return False
             if last.has_standby:  # it would go on
                 discard(
                     run_dir,
@@ -155,6 +159,14 @@ class _Round:
             except OSError as error:
                 raise storage_error("write", notice, error) from error
         return True
+
+
+def _counts_against(scope: Scope, run: Run) -> bool:
+    """Whether it is so by the run's own file: in a shared ledger others write rows, too."""
+    of_run = scopes_of(
+        project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
+    )
+    return scope in of_run
 
 
 def _wants_notice(budget: Budget) -> bool:

@@ -22,6 +22,7 @@ from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind, nobody_sends
+from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
 from hpcflow.requeue.surroundings import Surroundings
@@ -145,7 +146,7 @@ class _Round:
         sent = None
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             self._around.require_lease()
-            if is_behind(known, run_dir):
+            if is_behind(known, run_dir) or not is_confirmed(around.ledger, known, run_dir):
                 return
             self._tries += 1
             # Without room in a budget for another attempt beside this one there is no standby, and
@@ -170,24 +171,24 @@ class _Round:
 
         That takes a file alone, and so it is done also where Slurm is silent.
         """
-        run = read_run(run_dir)
-        site = self._around.find_site(run.site)
+        around, run = self._around, read_run(run_dir)
+        site = around.find_site(run.site)
         if not self._is_here(site):
             return
         decision = self._decided(known, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
             return  # it is what the run goes on with
-        is_free = nobody_sends(known, self._around.clock.now())
+        is_free = nobody_sends(known, around.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            self._around.require_lease()
-            if is_behind(known, run_dir):
+            around.require_lease()
+            if is_behind(known, run_dir) or not is_confirmed(around.ledger, known, run_dir):
                 return
             last = submission.last_attempt(journal.read(run_dir))
             if not last.has_standby:
                 return
             if (holder := give_up(run_dir, last)) is not None:
-                mark_unread(self._around.settings.home, run_dir)
-                adopt(run_dir, last, holder, self._around.clock)
+                mark_unread(around.settings.home, run_dir)
+                adopt(run_dir, last, holder, around.clock)
                 return
             if self._is_silent(run.site):
                 return

@@ -32,10 +32,12 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
-from hpcflow.projection import catch_up, end_purged, say_purged
+from hpcflow.projection import catch_up, end_purged, rebuild, say_purged
+from hpcflow.projection.reading import MISFITS
 from hpcflow.requeue.begin import lift_begin_times
 from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.budgets_now import BudgetsNow
+from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
@@ -214,8 +216,12 @@ class _Round:
         if other_cluster(site, scheduler):
             return  # it is for a daemon over there
         partition = site.partitions.get(run.partition)
-        facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
-        decision = decide(facts, run.spec.retry, around.clock.now())
+        try:
+            facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
+            decision = decide(facts, run.spec.retry, around.clock.now())
+        except MISFITS:  # hpcflow never wrote these rows; the next round decides by the files
+            rebuild(around.ledger, [run_dir])
+            return
         if decision.action is Action.NONE:
             return
         if decision.action is Action.RESUBMIT:
@@ -245,7 +251,7 @@ class _Round:
             # writes.
             around.require_lease()
             self._changed.append(run_dir)
-            if is_behind(known, run_dir):
+            if is_behind(known, run_dir) or not is_confirmed(around.ledger, known, run_dir):
                 return
             write_down = partial(self._write_down, run_dir, facts, known)
             if decision.action is Action.CANCEL:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hpcflow.errors import InputError, listed
+from hpcflow.errors import InputError, StorageError, listed
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import make_run_id
@@ -17,8 +18,9 @@ from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
+from hpcflow.requeue.confirm import read_known
 from hpcflow.requeue.surroundings import Surroundings
-from hpcflow.storage.runs import is_purged, linked
+from hpcflow.storage.runs import is_gone, is_purged, linked
 from hpcflow.storage.sweeps import (
     SweepDir,
     append,
@@ -168,7 +170,17 @@ class Round:
     def look(self) -> None:
         """What the ledger knows of the runs that may be under way."""
         ids = [run_id for trial in self.progress.open for run_id in trial.all_runs]
-        self.known = self.around.ledger.known(ids) if ids else {}
+        ledger = self.around.ledger
+        self.known = ledger.known(ids) if ids else {}
+        if ledger.url.is_own:
+            return
+        # Other users can write into a shared ledger that a run is over. It counts only if its
+        # files say it, too.
+        over = [run_id for run_id, known in self.known.items() if is_over(known)]
+        for run_dir in linked(self.around.settings.home, over):
+            with suppress(StorageError):
+                if not is_gone(run_dir):
+                    self.known[run_dir.path.name] = read_known(run_dir)
 
     def tell(
         self,

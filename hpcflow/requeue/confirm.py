@@ -1,0 +1,60 @@
+"""Compare what a shared ledger says of a run with the run's files, before hpcflow acts on it.
+
+Other users can write rows into a shared ledger. Their rows must not cancel, stop or submit a job of
+this user, nor reach a journal. In a ledger of one's own only its owner writes: it is not compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpcflow.ledger.rows import Known
+from hpcflow.ledger.store import Ledger
+from hpcflow.projection import rebuild
+from hpcflow.projection.reading import RunReader
+from hpcflow.requeue.facts import facts_of
+from hpcflow.storage.layout import RunDir
+
+
+def is_confirmed(
+    ledger: Ledger, known: Known, run_dir: RunDir, *, reports_of: int | None = None
+) -> bool:
+    """Whether the same follows from the files of a run as from its rows. If not, its rows are
+    rebuilt, and the next round decides.
+
+    Args:
+        reports_of: an attempt of which also every report of its job must be the same.
+
+    Raises:
+        LedgerError: the database failed.
+        StorageError: the files cannot be read.
+    """
+    if ledger.url.is_own:
+        return True
+    found = read_known(run_dir)
+    if _essence(found, reports_of) == _essence(known, reports_of):
+        return True
+    rebuild(ledger, [run_dir])
+    return False
+
+
+def read_known(run_dir: RunDir) -> Known:
+    """What the ledger would have of a run if it were read now.
+
+    Raises:
+        StorageError: the files cannot be read.
+    """
+    change = RunReader(run_dir, None).read()
+    assert change is not None  # a run that is read from its start is always new
+    return Known(change.run, change.attempts, change.sources)
+
+
+def _essence(known: Known, reports_of: int | None) -> tuple[Any, ...]:
+    """What decisions and acts follow from. Progress is no part of it: jobs report every second."""
+    attempts = sorted(known.attempts, key=lambda row: row.attempt)
+    return (
+        facts_of(known),
+        known.run.next_action,
+        [(row.attempt, row.job_id, row.state, row.journal) for row in attempts],
+        [row.report for row in attempts if row.attempt == reports_of],
+    )
