@@ -13,6 +13,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING
 from hpcflow.observe.restarts import is_news
+from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.layout import RunDir
 
@@ -89,6 +90,15 @@ def is_job_of(records: Iterable[JournalRecord], attempt: int, job_id: str | None
     own = [each for each in records if getattr(each, "attempt", None) == attempt]
     sent = [each.job_id for each in own if isinstance(each, Submitted)]
     return sent[-1] == job_id if sent else any(isinstance(each, Intended) for each in own)
+
+
+def site_of(run_dir: RunDir) -> str | None:
+    """The site of a run by its ``run.json``; None where that cannot be read."""
+    try:
+        site = read_object(run_dir.run_json).get("site")
+    except (OSError, ValueError):
+        return None
+    return site if isinstance(site, str) else None
 
 
 def records_of(attempt: AttemptView, records: Iterable[JournalRecord]) -> list[JournalRecord]:

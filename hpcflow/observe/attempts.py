@@ -51,6 +51,7 @@ from hpcflow.observe.answers import (
     needs_accounting,
     newest_answer,
     records_of,
+    site_of,
 )
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.judge import is_as_known, judge
@@ -343,7 +344,7 @@ class _Watch:
     def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
         run_dir, now = RunDir(Path(due.run_dir)), self._clock.now()
         with self._apart(run_dir):
-            if self._differs(run_dir, due.attempt.attempt, due.attempt.job_id):
+            if self._differs(run_dir, due.site, due.attempt.attempt, due.attempt.job_id):
                 return False
             record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
             if record is not None:
@@ -407,7 +408,7 @@ class _Watch:
         run_dir = RunDir(Path(run.run_dir))
         is_news = False
         with self._apart(run_dir):
-            if self._differs(run_dir, attempt.attempt, attempt.job_id):
+            if self._differs(run_dir, run.site, attempt.attempt, attempt.job_id):
                 return False
             now_is = self._follow(run_dir, attempt, job)
             # Without accounting, only the job's own last word may end what the queue has forgotten.
@@ -421,9 +422,12 @@ class _Watch:
                 journal.append(run_dir, record)
         return is_news
 
-    def _differs(self, run_dir: RunDir, attempt: int, job_id: str | None) -> bool:
-        """Whether the journal of a run knows no such job of an attempt."""
-        if self._differing is None or is_job_of(journal.read(run_dir), attempt, job_id):
+    def _differs(self, run_dir: RunDir, site: str, attempt: int, job_id: str | None) -> bool:
+        """Whether the files of a run know no such job of an attempt there."""
+        if self._differing is None:
+            return False
+        is_there = site_of(run_dir) in (None, site)
+        if is_there and is_job_of(journal.read(run_dir), attempt, job_id):
             return False
         self._differing.append(run_dir)
         return True

@@ -54,6 +54,7 @@ def _essence(known: Known, reports_of: int | None) -> tuple[Any, ...]:
     attempts = sorted(known.attempts, key=lambda row: row.attempt)
     return (
         facts_of(known),
+        known.run.site,
         known.run.next_action,
         [(row.attempt, row.job_id, row.state, row.journal) for row in attempts],
         [row.report for row in attempts if row.attempt == reports_of],

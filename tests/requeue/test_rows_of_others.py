@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +21,10 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.model.journal import Held
 from hpcflow.projection import rebuild
+from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.ledger.databases import databases, ledger_url
 from tests.requeue.training import MINUTE, Training
 
@@ -28,7 +32,19 @@ __all__ = ["databases", "ledger_url"]
 
 
 class Shared(Training):
-    """A run in a ledger that others write in, and another job of its owner."""
+    """A run in a ledger that others write in, and another job of its owner.
+
+    Attributes:
+        elsewhere: the scheduler of the site ``other``.
+    """
+
+    elsewhere: FakeScheduler | None = None
+
+    @contextmanager
+    def around(self, may_act: Callable[[], bool] = lambda: True) -> Iterator[Surroundings]:
+        with super().around(may_act) as around:
+            other = self.elsewhere or self.slurm
+            yield replace(around, connect=lambda name: other if name == "other" else self.slurm)
 
     def begin(self, retry: str = "{failures: 0}") -> Launched:
         self.other = self.slurm._add("mywork", "#!/bin/bash\n", "gpu", list(self.slurm.nodes))
@@ -212,6 +228,21 @@ def test_what_is_done_follows_from_the_files(
     is_held = falsify is not_held
     honest = _story(make("honest"), _nothing, is_held=is_held, ends_before=ends_before)
     assert _story(make("told"), falsify, is_held=is_held, ends_before=ends_before) == honest
+
+
+def test_a_job_has_not_vanished_for_it_is_looked_for_elsewhere(
+    make: Callable[[str], Shared],
+) -> None:
+    desk = make("told")
+    launched = desk.begin("{node_failures: 0}")
+    desk.elsewhere = FakeScheduler(desk.clock, cluster_name="devcluster")
+    for _ in range(9):
+        desk.write("run", site="other")
+        desk.clock.advance(MINUTE)
+        desk.tick()
+    records = [each.record for each in journal.read(RunDir(launched.run_dir))]
+    assert records == ["intended", "submitted", "observed"]
+    assert launched.job_id in desk.alive()
 
 
 @pytest.mark.parametrize("falsify", [nonsense, nonsense_in_the_report, read_before_the_start])
