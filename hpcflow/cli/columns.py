@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 from hpcflow.terminal import echo, echo_lines, safe
+
+#: The limit of a cell. All cells of a column are as wide as the longest, and in a shared ledger
+#: another user may have written a name of 100,000 characters beside 10,000 runs.
+_MAX_CHARS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,11 @@ class Row:
     names: Sequence[str]
     numbers: Sequence[str]
     is_bold: bool = False
+
+
+def shortened(text: str) -> str:
+    """``text``, or its beginning if it is longer than a cell may be."""
+    return text if len(text) <= _MAX_CHARS else f"{text[: _MAX_CHARS - 1]}…"
 
 
 def print_columns(names: Sequence[str], numbers: Sequence[str], rows: Sequence[Row]) -> None:
@@ -31,7 +41,7 @@ def print_columns(names: Sequence[str], numbers: Sequence[str], rows: Sequence[R
         return len(text) if text.isascii() else cell_len(text)
 
     everything = [
-        Row([*map(safe, row.names)], row.numbers, is_bold=row.is_bold)
+        Row([safe(shortened(name)) for name in row.names], row.numbers, is_bold=row.is_bold)
         for row in (Row(names, numbers, is_bold=True), *rows)
     ]
     columns = zip(*([*row.names, *row.numbers] for row in everything), strict=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import plain_text
+from hpcflow.cli.columns import shortened
 from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
@@ -94,7 +95,7 @@ def _columns(runs: list[RunView], now: datetime) -> dict[str, list[str]]:
     }
     if not any(columns["NEXT"]):
         del columns["NEXT"]
-    return columns
+    return {title: [*map(shortened, cells)] for title, cells in columns.items()}
 
 
 def _width(columns: dict[str, list[str]], title: str) -> int:

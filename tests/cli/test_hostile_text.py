@@ -314,3 +314,35 @@ def test_a_locale_without_utf_8_makes_nothing_fail(run_id: str) -> None:
         assert said.returncode in (0, 2), said.stderr
         assert b"Traceback" not in said.stderr
         require_harmless((said.stdout + said.stderr).decode("ascii"))
+
+
+@pytest.mark.parametrize("line", [("ls", "--all"), ("cost", "report", "--by", "project")])
+def test_a_long_name_of_another_user_widens_no_table_without_limit(
+    line: tuple[str, ...], desk: Desk, home: Path
+) -> None:
+    """A pipe gets each line whole: with a name of 100,000 characters, thousands of runs would be
+    gigabytes."""
+    run_id = Trained(desk).run_id
+    desk.say("ledger", "rebuild")
+    _copy_runs(home / "ledger.sqlite", run_id, 200, project="p" * 90_000, site="s" * 90_000)
+    shown = desk.say(*line)
+    assert "pppp" in shown or "ssss" in shown
+    assert len(shown) < 4_000_000
+
+
+def _copy_runs(ledger: Path, run_id: str, times: int, **last: str) -> None:
+    """Runs of another user, with such columns in the last one."""
+    with sqlite3.connect(ledger) as database:
+        for table in ("run", "attempt"):
+            cursor = database.execute(f"select * from {table} where run_id = ?", (run_id,))
+            names = [column[0] for column in cursor.description]
+            row = dict(zip(names, cursor.fetchone(), strict=True))
+            for number in range(times):
+                if "project" in names:
+                    row["project"] = f"project-{number}"
+                if number == times - 1:
+                    row.update({name: text for name, text in last.items() if name in names})
+                values = [f"other-{number}", *list(row.values())[1:]]
+                database.execute(
+                    f"insert into {table} values ({', '.join('?' * len(names))})", values
+                )
