@@ -169,20 +169,15 @@ def _nothing(_: Shared) -> None:
 
 
 @pytest.fixture
-def make(
-    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], Shared]]:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Shared]:
     """Makes desks; a file stands for a server that others write in, too."""
     monkeypatch.setattr(DatabaseUrl, "is_own", property(lambda _: False))
 
     def made(name: str) -> Shared:
-        monkeypatch.setenv("HPCFLOW_LEDGER", ledger_url)
         (tmp_path / name).mkdir()
-        desk = Shared(tmp_path / name)
-        object.__setattr__(desk.settings, "ledger_url", ledger_url)
-        return desk
+        return Shared(tmp_path / name)
 
-    yield made
+    return made
 
 
 def _story(
@@ -228,6 +223,23 @@ def test_what_is_done_follows_from_the_files(
     is_held = falsify is not_held
     honest = _story(make("honest"), _nothing, is_held=is_held, ends_before=ends_before)
     assert _story(make("told"), falsify, is_held=is_held, ends_before=ends_before) == honest
+
+
+@pytest.mark.parametrize("falsify", [cancelled, one_attempt_more, waits_for_a_time])
+def test_so_it_is_on_a_server(
+    ledger_url: str, tmp_path: Path, falsify: Callable[[Shared], None]
+) -> None:
+    if ledger_url.startswith("sqlite"):
+        pytest.skip("a file is its owner's alone")
+
+    def made(name: str) -> Shared:
+        (tmp_path / name).mkdir()
+        desk = Shared(tmp_path / name)
+        desk.settings = replace(desk.settings, ledger_url=ledger_url)
+        return desk
+
+    honest = _story(made("honest"), _nothing, is_held=False, ends_before=False)
+    assert _story(made("told"), falsify, is_held=False, ends_before=False) == honest
 
 
 def test_a_job_has_not_vanished_for_it_is_looked_for_elsewhere(
