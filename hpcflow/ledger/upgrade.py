@@ -43,7 +43,7 @@ def version(connection: Connection) -> str | None:
     ((is_there,),) = connection.rows(exists, [VERSION_TABLE])
     if not is_there:
         return None
-    found = connection.rows(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
+    found = connection.rows(f"SELECT version_num FROM {VERSION_TABLE} LIMIT 1")  # noqa: S608 - a constant
     return _number(connection.url, found[0][0]) if found else None
 
 

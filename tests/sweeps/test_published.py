@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,22 @@ def test_a_study_that_others_have_changed_is_put_right_with_the_next_news(
     statements(sweep.database, sql)
     sweep.grows(2)
     assert sweep.publish() is None
+    sweep.require_same()
+
+
+@pytest.mark.parametrize("table", ["trial_system_attributes", "study_system_attributes"])
+def test_what_others_have_written_takes_no_memory(sweep: Searched, table: str) -> None:
+    sweep.grows(5)
+    assert sweep.publish() is None
+    statements(sweep.database, f"UPDATE {table} SET value_json = hex(zeroblob(20000000))")
+    sweep.grows(2)
+    tracemalloc.start()
+    try:
+        assert sweep.publish() is None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30_000_000
     sweep.require_same()
 
 

@@ -28,6 +28,8 @@ from hpcflow.sweeps.study import STATES
 
 #: The attribute of a trial that holds its mark.
 _MARK: Final = "hpcflow:written"
+#: No mark is longer. Others can write into a shared database, and no more than this is read.
+_MAX_MARK: Final = 1000
 #: CMA-ES leaves pickles, and nothing that can be unpickled belongs where others may write.
 _PICKLED: Final = ("cma:", "sepcma:", "cmawm:")
 #: What an integer of Postgres can hold.
@@ -62,10 +64,11 @@ def written(session: Session, study_id: int, most: int) -> list[Written]:
     """
     trial, mark = models.TrialModel, models.TrialSystemAttributeModel
     found = session.execute(
-        select(trial.trial_id, trial.number, mark.value_json)
+        select(trial.trial_id, trial.number, func.substr(mark.value_json, 1, _MAX_MARK))
         .outerjoin(mark, (mark.trial_id == trial.trial_id) & (mark.key == _MARK))
         .where(trial.study_id == study_id)
         .order_by(trial.trial_id)
+        .limit(most + 1)
     ).all()
     if [row[1] for row in found] != list(range(len(found))) or len(found) > most:
         _delete_all(session, study_id)
@@ -99,7 +102,9 @@ def write_study(session: Session, study_id: int, progress: SweepProgress) -> Non
         **_attributes(progress.study_attrs),
         "study:metric_names": json.dumps([goal.metric for goal in progress.spec.goals]),
     }
-    query = select(model.key, model.value_json).filter_by(study_id=study_id)
+    most = max(map(len, wanted.values())) + 1  # as for the marks
+    said = func.substr(model.value_json, 1, most)
+    query = select(model.key, said).where(model.study_id == study_id, model.key.in_(wanted))
     found = {row[0]: row[1] for row in session.execute(query)}
     changed = {key: value for key, value in wanted.items() if found.get(key) != value}
     _delete(session, model, model.study_id == study_id, model.key.in_(changed))
