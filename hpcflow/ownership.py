@@ -13,13 +13,14 @@ import os
 import pwd
 import stat
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import shell_word
+from hpcflow.errors import StorageError, shell_word
 
 _ROOT: Final = 0
 #: The limit of Linux itself.
@@ -117,6 +118,28 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
         if target.is_absolute():
             at = "/"
             status = os.lstat(at)
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a new temporary directory, which no other user can replace.
+
+    With a full ``/tmp``, Python takes the working directory, in which others may be able to write.
+
+    Raises:
+        StorageError: there is no place for one.
+    """
+    try:
+        top = Path(tempfile.gettempdir())
+        weak = weak_point(top)
+        if weak is None:
+            return tempfile.TemporaryDirectory(prefix="hpcflow-", dir=top)
+        why = str(weak)
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise StorageError(
+        f"no temporary directory can be made: {why}",
+        next_action="free space in /tmp, or name another directory: export TMPDIR=...",
+    )
 
 
 def _weakness(

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
 from hpcflow.ledger.url import parse_url
+from hpcflow.ownership import temporary_folder
 from hpcflow.settings import Settings, load_settings
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     from hpcflow.launch.choosing import Chooser
     from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
@@ -182,7 +184,7 @@ class Session:
         from hpcflow.ledger.store import open_ledger
 
         warn(_without_ledger(error))
-        self._folder = TemporaryDirectory(prefix="hpcflow-")
+        self._folder = temporary_folder()
         self.__dict__["ledger"] = open_ledger(str(Path(self._folder.name) / "ledger.sqlite"))
 
     def refresh_run(self, run_dir: RunDir) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from hpcflow.clock import Clock
@@ -24,6 +23,7 @@ from hpcflow.model.ids import job_name, make_run_id
 from hpcflow.model.kinds import AUTO, is_word
 from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.ownership import temporary_folder
 from hpcflow.rendering.directives import directives
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
@@ -104,7 +104,7 @@ class Forecast:
         run = self._probe(spec, placement)
         begin = self._clock.monotonic()
         try:
-            with TemporaryDirectory(prefix="hpcflow-") as folder:
+            with temporary_folder() as folder:
                 script = Path(folder) / "job.sbatch"
                 script.write_text(self._script(run, placement))
                 directory = self._directory(run, placement) or script.parent

@@ -10,18 +10,29 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hpcflow.errors import StorageError
+from hpcflow.ownership import temporary_folder
+
 #: git may be slow on a cold file system, but a submission must not hang on it.
 _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 1 << 16
+#: The limit of git's memory: it reads a ref whole, and compares files in memory.
+_MAX_DATA_BYTES: Final = 1 << 30
 _NO_ANSWER: Final = "did not answer"
+_TOO_LARGE: Final = "needs more than 1 GiB of memory"
+_NO_FILE: Final = "no temporary file can be made"
+#: After these errors there may be a repository.
+_SAYS_NOTHING: Final = ("dubious ownership", _NO_ANSWER, _TOO_LARGE, _NO_FILE)
 
 #: How git compares files and names objects. None of these keys names a program or a file.
 _KEPT: Final = (
@@ -82,7 +93,7 @@ def find_repository(folder: Path) -> Repository | None:
             environment=_environment(),
         )
     except GitError as error:
-        if "dubious ownership" in str(error) or _NO_ANSWER in str(error):
+        if any(word in str(error) for word in _SAYS_NOTHING):
             raise
         return None
     lines = answer.decode("utf-8", "surrogateescape").split("\n")[:-1]
@@ -104,7 +115,11 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
     Raises:
         GitError: git failed.
     """
-    with tempfile.TemporaryDirectory(prefix="hpcflow-git-") as name:
+    try:
+        temporary = temporary_folder()
+    except StorageError as error:
+        raise GitError(error.message) from error
+    with temporary as name:
         ours = Path(name)
         try:
             for part in ("objects", "refs"):
@@ -191,7 +206,11 @@ def _git(
         is_late.set()
         process.kill()
 
-    with tempfile.TemporaryFile() as errors:
+    try:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise GitError(f"{_NO_FILE}: {error.strerror}") from error
+    with errors:
         try:
             process = subprocess.Popen(
                 ["git", *args],
@@ -203,6 +222,8 @@ def _git(
             )
         except OSError as error:
             raise GitError(f"git cannot be started: {error.strerror}") from error
+        with suppress(OSError):  # it has ended
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MAX_DATA_BYTES,) * 2)
         timer = threading.Timer(_TIMEOUT_S, stop)
         timer.daemon = True
         with process:
@@ -220,5 +241,6 @@ def _git(
             raise GitError(f"git {_NO_ANSWER} within {_TIMEOUT_S:.0f} s")
         if status != 0:
             errors.seek(0)
-            raise GitError(errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip())
+            said = errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
+            raise GitError(f"git {_TOO_LARGE}" if "Out of memory" in said else said)
         return answer

@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
@@ -15,6 +14,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.ownership import temporary_folder
 from hpcflow.projection import catch_up, catch_up_home, rebuild, say_purged
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns
@@ -111,7 +111,7 @@ def refresh_without_ledger(
     The run is projected into a ledger of its own, which is thrown away: the files have everything.
     """
     with (
-        TemporaryDirectory(prefix="hpcflow-") as folder,
+        temporary_folder() as folder,
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
     ):
         catch_up(ledger, [run_dir])

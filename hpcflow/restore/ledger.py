@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError, Where, shell_word
@@ -21,6 +20,7 @@ from hpcflow.mirror.layout import run_ids
 from hpcflow.mirror.remote import Remote
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Run
+from hpcflow.ownership import temporary_folder
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore.objects import EVENTS
@@ -90,7 +90,7 @@ def rebuild_from(
     if not ids:
         raise _no_runs(remote.url)
     for begin in range(0, len(ids), _BATCH):
-        with TemporaryDirectory(prefix="hpcflow-") as folder:
+        with temporary_folder() as folder:
             batch = _Batch(ledger, remote, settings, site, found, Path(folder))
             batch.read(ids[begin : begin + _BATCH])
         on_run(min(begin + _BATCH, len(ids)), len(ids))

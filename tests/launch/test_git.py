@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -266,3 +268,68 @@ def test_people_are_told_that_the_commit_is_not_recorded(
     for path in (repository, repository / ".git"):
         os.chown(path, 12345, 12345)
     assert "warning: the git commit of" in desk.error("run", config, "--dry-run", code=0)
+
+
+def sparse_ref(repository: Path) -> None:
+    (head,) = (repository / ".git/refs/heads").iterdir()
+    os.truncate(head, 4 << 30)
+
+
+def sparse_head(repository: Path) -> None:
+    os.truncate(repository / ".git/HEAD", 4 << 30)
+
+
+def long_text(repository: Path) -> None:
+    with (repository / "a.py").open("w") as file:
+        for _ in range(150):
+            file.write("abcdefg\n" * (1 << 17))
+
+
+@pytest.mark.parametrize("make_large", [sparse_ref, sparse_head, long_text])
+def test_git_takes_no_gigabytes(repository: Path, make_large: Callable[[Path], None]) -> None:
+    long_text(repository)
+    git(repository, "commit", "-qam", "large")
+    (repository / "a.py").write_text("short\n")
+    make_large(repository)
+    if make_large is long_text:
+        with (repository / "a.py").open("a") as file:
+            file.write("more\n")
+    asked_for = (
+        "import resource, sys; from pathlib import Path;"
+        "from hpcflow.launch.provenance import code_state;"
+        "print(code_state(Path(sys.argv[1])).warnings);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asked_for, str(repository)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    warnings, kib = done.stdout.splitlines()
+    assert int(kib) < 1_300_000
+    assert "not recorded: git needs more than 1 GiB of memory" in warnings
+
+
+def test_git_reads_no_configuration_in_a_folder_where_others_can_write(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full /tmp, Python makes temporary directories in the working directory."""
+    repository.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(repository))
+    state = code_state(repository)
+    assert state.diff is None
+    assert "no temporary directory can be made: every user can write to" in state.warnings[0]
+
+
+def test_no_place_for_a_temporary_directory_is_a_warning(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (warning,) = code_state(repository).warnings
+    assert "not recorded: no temporary file can be made: No usable temporary" in warning
