@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
 from hpcflow.runtime.checksum import Checksum
+from hpcflow.runtime.reading import UnsafeFileError
 
 _CHUNK_BYTES = 1 << 20
 
@@ -210,11 +211,24 @@ def names_in(folder: Path | str, pattern: re.Pattern[str]) -> list[str]:
         return [entry.name for entry in entries if pattern.fullmatch(entry.name)]
 
 
+def folders_below(folder: Path) -> Iterator[Path]:
+    """Yield every folder below ``folder``, each before those in it, however deep; follow no link.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    todo = [folder]
+    while todo:  # rglob() of Python 3.11 calls itself for each level
+        with os.scandir(todo.pop()) as entries:
+            inner = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        yield from inner
+        todo += inner
+
+
 def sync_folders(folder: Path) -> None:
     """Return when ``folder`` and all folders below it are on disk; their files are so already."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir():
-            sync(path)
+    for path in folders_below(folder):
+        sync(path)
     sync(folder)
 
 
@@ -222,3 +236,78 @@ def remove_tree(folder: Path) -> None:
     """Remove ``folder`` as far as that works; what stays is hidden and takes only space."""
     with suppress(RecursionError):  # deeper than any folder of hpcflow
         shutil.rmtree(str(folder), ignore_errors=True)
+
+
+@contextmanager
+def opened_folder(folder: Path) -> Iterator[Path]:
+    """Open a folder of this user; yield a path that leads to it, whatever others rename or link.
+
+    Raises:
+        OSError: it does not exist; an :class:`UnsafeFileError` if it is a link or another user's.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(str(folder), flags)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise UnsafeFileError(errno.EPERM, "it belongs to another user", str(folder))
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder for its owner alone, and yield a path as :func:`opened_folder` does.
+
+    After an error it is removed again.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.mkdir(0o700)
+    with opened_folder(folder) as opened:
+        status = opened.stat()
+        if status.st_mode & 0o022 or any(os.scandir(opened)):
+            raise _replaced(folder)
+        try:
+            yield opened
+        except BaseException as error:
+            if isinstance(error, OSError) and isinstance(error.filename, str):  # as people know it
+                error.filename = error.filename.replace(str(opened), str(folder), 1)
+            remove_opened(folder, opened)
+            raise
+
+
+def rename_opened(folder: Path, opened: Path, target: Path) -> None:
+    """Rename ``folder`` to ``target``, and make sure that it was the one that is open.
+
+    Raises:
+        OSError: another user has put something else in its place.
+    """
+    status = opened.stat()
+    if not _is(folder, status):
+        raise _replaced(folder)
+    folder.rename(target)
+    if not _is(target, status):
+        raise _replaced(target)
+
+
+def remove_opened(folder: Path, opened: Path) -> None:
+    """Remove what is in an open folder, and its name if nobody has given that to another one."""
+    with suppress(RecursionError):
+        # Of a link, which `opened` is, rmtree() removes nothing.
+        shutil.rmtree(f"{opened}/.", ignore_errors=True)
+    if _is(folder, opened.stat()):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _is(folder: Path, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(folder.lstat(), status)
+    except OSError:
+        return False
+
+
+def _replaced(folder: Path) -> UnsafeFileError:
+    return UnsafeFileError(errno.EPERM, "another user has put another one there", str(folder))

@@ -31,6 +31,8 @@ MAX_WORD_BYTES = 1 << 12
 MAX_LINE_BYTES = 1 << 20
 
 _ROOT = 0
+#: The limit of Linux itself.
+_MOST_LINKS = 40
 _MORE_BYTES = 1 << 16
 
 
@@ -109,6 +111,38 @@ def require_safe_status(
         raise _unsafe(path, f"it belongs to another user (uid {status.st_uid})")
     if max_bytes is not None and status.st_size > max_bytes:
         raise _unsafe(path, f"it has {status.st_size} bytes; the limit is {max_bytes} bytes")
+
+
+def require_no_strange_link(path: Path) -> None:
+    """Refuse a path with a link of another user in a folder that is not that user's.
+
+    Their links in folders of their own are accepted, as ``fs.protected_symlinks`` does.
+
+    Raises:
+        UnsafeFileError: there is one.
+    """
+    at, ahead, links = "/", list(reversed(path.parts[1:])), 0
+    while ahead and links <= _MOST_LINKS:
+        name = ahead.pop()
+        if name == "..":
+            at = os.path.dirname(at)  # noqa: PTH120 - `at` holds no link
+            continue
+        child = os.path.join(at, name)  # noqa: PTH118 - a text, as it stands there
+        try:
+            status = os.lstat(child)
+            if not stat.S_ISLNK(status.st_mode):
+                at = child
+                continue
+            if status.st_uid not in (_ROOT, os.geteuid(), os.lstat(at).st_uid):
+                raise _unsafe(child, f"it is a link of another user (uid {status.st_uid})")
+            target = Path(os.readlink(child))  # noqa: PTH115
+        except UnsafeFileError:
+            raise
+        except OSError:
+            return  # it is not there (yet), or may not be looked at
+        links += 1
+        ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+        at = "/" if target.is_absolute() else at
 
 
 def open_file(

@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from hpcflow.errors import InputError, StorageError, shell_word
-from hpcflow.runtime.files import NewFile, Written, remove_tree, sync_folders, write_new
+from hpcflow.runtime.files import (
+    NewFile,
+    Written,
+    new_folder,
+    rename_opened,
+    sync_folders,
+    write_new,
+)
 from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
 from hpcflow.runtime.reading import open_file, read_file
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, storage_error
+from hpcflow.storage.files import FILE_MODE, fsync_folder, storage_error
 
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -93,17 +100,13 @@ def export(
     half = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
     umask = os.umask(0o077)  # as in the run directory: for its owner alone
     try:
-        half.mkdir(FOLDER_MODE)  # a default ACL of its folder goes over the umask
-        copied = _copy(source, half, tell)
-        sync_folders(half)
-        half.rename(target)
+        with new_folder(half) as opened:
+            copied = _copy(source, opened, tell)
+            sync_folders(opened)
+            rename_opened(half, opened, target)
         fsync_folder(target.parent)
     except OSError as error:
-        remove_tree(half)
         raise storage_error("write", target, error) from error
-    except BaseException:
-        remove_tree(half)
-        raise
     finally:
         os.umask(umask)
     return copied

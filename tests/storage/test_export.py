@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -228,3 +228,100 @@ def test_a_checkpoint_may_come_from_anywhere(saved: Path, tmp_path: Path) -> Non
     del files["empty"]
     with pytest.raises(StorageError, match=r"^s3://bucket/run/checkpoints/000000400 is not whole"):
         export(Store(files), tmp_path / "other")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder that a teammate can write to, with another folder of the user in it."""
+    folder = tmp_path / "project"
+    (folder / "thesis").mkdir(parents=True)
+    folder.chmod(0o777)
+    (folder / "thesis").chmod(0o700)
+    (folder / "thesis" / "text").write_text("years")
+    return folder
+
+
+def half_in(folder: Path) -> Path:
+    (half,) = folder.glob(".copy.*.tmp")
+    return half
+
+
+def lead_to_private(folder: Path) -> None:
+    half = half_in(folder)
+    half.rename(folder / "aside")
+    half.symlink_to(folder.parent / "private")
+
+
+def put_thesis(folder: Path) -> None:
+    half = half_in(folder)
+    half.rename(folder / "aside")
+    (folder / "thesis").rename(half)
+
+
+def put_thesis_that_collides(folder: Path) -> None:
+    (folder / "thesis" / "manifest.json").write_text("")
+    put_thesis(folder)
+
+
+def put_own(folder: Path) -> None:
+    half = half_in(folder)
+    half.rename(folder / "aside")
+    half.mkdir(mode=0o777)
+
+
+@pytest.mark.parametrize(
+    "swap", [lead_to_private, put_thesis, put_thesis_that_collides, put_own, None]
+)
+def test_nothing_is_written_or_removed_where_others_have_swapped_folders(
+    saved: Path, shared: Path, swap: Callable[[Path], None] | None
+) -> None:
+    """They see the name of the half copy for as long as it takes."""
+    private = shared.parent / "private"
+    private.mkdir()
+    told: list[int] = []
+
+    def tell(size_bytes: int) -> None:
+        if not told and swap is not None:
+            swap(shared)
+        elif not told:
+            (shared / "thesis").rename(shared / "copy")  # in the place of the target
+        told.append(size_bytes)
+
+    with pytest.raises(StorageError, match="cannot write"):
+        export(FolderSource(saved), shared / "copy", tell)
+    assert list(private.iterdir()) == []
+    texts = [path for path in shared.rglob("text") if path.read_text() == "years"]
+    assert len(texts) == 1
+    assert not any(path.name == "model.pt" for path in shared.rglob("*"))
+
+
+def test_a_folder_of_another_user_is_not_filled(
+    saved: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have put it there before it could be opened."""
+    if os.geteuid() != 0:
+        pytest.skip("gives a folder to another user")
+
+    make = Path.mkdir
+
+    def swapped(path: Path, *given: Any, **named: Any) -> None:
+        make(path, *given, **named)
+        if path.name.startswith(".copy."):
+            os.chown(path, 4711, 4711)
+
+    monkeypatch.setattr(Path, "mkdir", swapped)
+    with pytest.raises(StorageError, match="it belongs to another user"):
+        export(FolderSource(saved), shared / "copy")
+    assert list(half_in(shared).iterdir()) == []
+
+
+def test_an_error_names_the_file_as_people_know_it(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _data: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("hpcflow.storage.export.write_new", full)
+    with pytest.raises(StorageError) as caught:
+        export(FolderSource(saved), tmp_path / "copy")
+    assert "/proc" not in str(caught.value)

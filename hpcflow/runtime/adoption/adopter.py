@@ -33,6 +33,7 @@ from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import find as find_checkpoints
 from hpcflow.runtime.keeping import set_aside
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
+from hpcflow.runtime.reading import require_no_strange_link
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
@@ -219,6 +220,7 @@ class Adopter:
         known, target = self._known.get(name), self._rule.folder / name
         if known is not None and known.train_step == train_step:
             return
+        require_no_strange_link(target.parent)
         put_back(newest / FOLDER / target.name, target)
         warn(f"{str(target)!r} is the checkpoint of train step {train_step} again")
         self._known[name] = Known(look(target, self._rule).state, train_step)

@@ -18,11 +18,17 @@ from hpcflow.runtime.files import (
     Written,
     create,
     files_below,
-    remove_tree,
+    folders_below,
+    new_folder,
+    opened_folder,
+    remove_opened,
+    rename_opened,
+    sizes_below,
     sync,
     sync_folders,
 )
 from hpcflow.runtime.reading import open_file
+from hpcflow.runtime.warn import warn
 
 _CHUNK_BYTES = 1 << 20
 #: Of what is for its owner only.
@@ -74,7 +80,7 @@ def put_back(source: Path, target: Path) -> None:
 
     A folder in its place is moved aside first; killed in between, the next attempt puts it back.
     A user who could read what is replaced can read what replaces it; what other users put there
-    says nothing of that.
+    says nothing of that. Where they can write, nothing is removed but what was there before.
 
     Raises:
         OSError: the disk is full or gone; ``target`` is as it was.
@@ -83,24 +89,62 @@ def put_back(source: Path, target: Path) -> None:
     token = secrets.token_hex(8)
     copy = target.with_name(f".hpcflow-{token}.tmp")
     old = target.with_name(f".hpcflow-{token}.old")
-    modes = _own_modes(target)
-    try:
-        if source.is_dir():
-            copy.mkdir(0o700)
+    before, modes = _status(target), _own_modes(target)
+    if source.is_dir():
+        with new_folder(copy) as opened:
             for below, path in files_below(source):
-                (copy / below).parent.mkdir(parents=True, exist_ok=True)
-                copy_file(path, copy / below, modes.get(target / below, _PRIVATE))
-            sync_folders(copy)
-            _give_modes(copy, {copy / each.relative_to(target): modes[each] for each in modes})
-        else:
-            copy_file(source, copy, modes.get(target, _PRIVATE))
-        if target.is_dir() or copy.is_dir():
+                (opened / below).parent.mkdir(parents=True, exist_ok=True)
+                copy_file(path, opened / below, modes.get(target / below, _PRIVATE))
+            sync_folders(opened)
+            _give_modes(opened, {opened / each.relative_to(target): modes[each] for each in modes})
             _move_aside(target, old)
-        copy.replace(target)
-    finally:
-        copy.unlink() if copy.is_file() else remove_tree(copy)
+            rename_opened(copy, opened, target)
+    else:
+        try:
+            copy_file(source, copy, modes.get(target, _PRIVATE))
+            if target.is_dir():
+                _move_aside(target, old)
+            copy.replace(target)
+        finally:
+            with suppress(OSError):  # a folder, which is not ours
+                copy.unlink()
     sync(target.parent)
-    old.unlink() if old.is_file() else remove_tree(old)
+    if before is not None:
+        _remove_aside(old, before, source)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+def _remove_aside(old: Path, before: os.stat_result, source: Path) -> None:
+    """Remove what was moved aside, if it is what was there before ``source`` was copied.
+
+    Where other users can write, they may have put any folder of this user there: what has files
+    that ``source`` lacks stays.
+    """
+    with suppress(OSError):  # it is gone, another user's, or holds a link
+        if not os.path.samestat(old.lstat(), before):
+            return
+        if not S_ISDIR(before.st_mode):
+            old.unlink()
+            return
+        parent = old.parent.stat()
+        is_shared = parent.st_mode & 0o022 or parent.st_uid != os.geteuid()
+        with opened_folder(old) as opened:
+            if not os.path.samestat(opened.stat(), before):
+                return
+            if is_shared and (more := sizes_below(opened).keys() - _names_in(source)):
+                warn(f"{str(old)!r} has {min(more)!r}, which the checkpoint lacks: not removed")
+                return
+            remove_opened(old, opened)
+
+
+def _names_in(source: Path) -> set[str]:
+    return set(sizes_below(source)) if source.is_dir() else set()
 
 
 def _own_modes(top: Path) -> dict[Path, int]:
@@ -119,16 +163,11 @@ def _own_modes(top: Path) -> dict[Path, int]:
 
 
 def _give_modes(top: Path, modes: Mapping[Path, int]) -> None:
-    """Give the folders at and below ``top`` these modes, else private ones; by descriptors, for
-    others may rename them."""
-    for folder in reversed([top, *(path for path in top.rglob("*") if path.is_dir())]):
-        with suppress(OSError):  # its file system has no modes; or it is a link by now
-            descriptor = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if os.fstat(descriptor).st_uid == os.geteuid():
-                    os.fchmod(descriptor, modes.get(folder, 0o700))
-            finally:
-                os.close(descriptor)
+    """Give the folders at and below ``top``, which is open, these modes, else private ones; it
+    itself last, for others may write in it then."""
+    for folder in reversed([top, *folders_below(top)]):
+        with suppress(OSError):  # its file system has no modes
+            folder.chmod(modes.get(folder, 0o700))
 
 
 def _move_aside(path: Path, aside: Path) -> None:

@@ -13,7 +13,7 @@ from stat import S_ISDIR, S_ISREG
 
 from hpcflow.runtime import reading
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
-from hpcflow.runtime.reading import JsonError, require_safe_status
+from hpcflow.runtime.reading import JsonError, require_no_strange_link, require_safe_status
 
 #: Names that programs write under what they will rename.
 _UNFINISHED = re.compile(r"(^|[._-])(tmp|temp|part|partial|incomplete)([._-]|\d|$)|~$", re.I)
@@ -48,8 +48,16 @@ class Foreign:
 
 
 def find(rule: AdoptRule) -> list[Path]:
-    """What has the name of a checkpoint now; nothing where the folder is not there (yet)."""
-    return sorted(_matches(rule.folder, rule.pattern.split("/")))
+    """What has the name of a checkpoint now; nothing where the folder is not there (yet).
+
+    Raises:
+        OSError: a link of another user leads there.
+    """
+    require_no_strange_link(rule.folder)
+    found = sorted(_matches(rule.folder, rule.pattern.split("/")))
+    for folder in {path.parent for path in found} - {rule.folder}:
+        require_no_strange_link(folder)
+    return found
 
 
 def is_named(name: str, rule: AdoptRule) -> bool:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from hpcflow.runtime.adoption.foreign import Foreign, read_json
 from hpcflow.runtime.adoption.rule import AdoptRule
+from hpcflow.runtime.files import files_below
 from hpcflow.runtime.objects import ZIP
 from hpcflow.runtime.reading import open_file
 from hpcflow.runtime.warn import WarnOnce
@@ -103,10 +104,8 @@ class Completeness:
 
 def _torn_in(path: Path) -> Path | None:
     """The first file at or below ``path`` that begins as a zip archive, but has no end."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    for file in files:
-        if not file.is_file():
-            continue
+    files = files_below(path) if path.is_dir() else [("", path)]
+    for _, file in files:
         with open_file(file) as opened:
             try:
                 if _is_zip(opened):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 
 from hpcflow.runtime.adoption import copying
 from hpcflow.runtime.adoption.copying import copy_file
+from hpcflow.runtime.adoption.foreign import find
+from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
 from tests.runtime.adoption.bench import Bench, archive
@@ -473,3 +476,101 @@ def test_a_manifest_does_not_say_where_else_to_write(nanogpt: Bench, tmp_path: P
         nanogpt.begin()
         assert not list(tmp_path.rglob("owned"))
         assert code.read_bytes() == b"the user's code"
+
+
+def swap_in_private(bench: Bench, private: Path) -> None:
+    (copy,) = bench.out.glob(".hpcflow-*.tmp")
+    copy.rename(bench.out / "aside")
+    copy.symlink_to(private)
+
+
+def swap_in_thesis(bench: Bench, _private: Path) -> None:
+    (copy,) = bench.out.glob(".hpcflow-*.tmp")
+    copy.rename(bench.out / "aside")
+    (bench.out / "thesis").rename(copy)
+
+
+def swap_old(bench: Bench, _private: Path) -> None:
+    (bench.out / "step-1").rename(bench.out / "aside")
+    (bench.out / "thesis").rename(bench.out / "step-1")
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize("swap", [swap_in_private, swap_in_thesis, swap_old])
+def test_nothing_is_written_or_removed_where_others_have_swapped_folders(
+    bench: Bench,
+    swap: Callable[[Bench, Path], None],
+    is_folder: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-1", {"model": b"x", "more": b"y"} if is_folder else b"x")
+    bench.pass_by(adopter, 10)
+    (path / "model" if is_folder else path).write_bytes(b"")
+    bench.write("thesis", {"text": b"years"})
+    bench.out.chmod(0o777)
+    private = tmp_path / "private"
+    private.mkdir()
+    done: list[Path] = []
+
+    def swapped(*given: Any) -> Written:
+        written = copy_file(*given)
+        if not done:
+            swap(bench, private)
+        done.append(given[1])
+        return written
+
+    monkeypatch.setattr(copying, "copy_file", swapped)
+    bench.program_ended(137)
+    bench.next_attempt()
+    with suppress(OSError):
+        bench.begin()
+    assert done
+    assert list(private.iterdir()) == []
+    assert [each.read_bytes() for each in bench.out.rglob("text")] == [b"years"]
+
+
+def test_a_folder_that_others_put_there_between_two_attempts_is_kept(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-1", {"model": b"x"})
+    bench.pass_by(adopter, 10)
+    bench.program_ended(137)
+    bench.out.chmod(0o777)
+    path.rename(bench.out / "aside")
+    bench.write("step-1", {"text": b"years"})
+    bench.next_attempt()
+    bench.begin()
+    assert (path / "model").read_bytes() == b"x"
+    assert [each.read_bytes() for each in bench.out.rglob("text")] == [b"years"]
+    assert "'text', which the checkpoint lacks: not removed" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives links to another user")
+@pytest.mark.parametrize("where", ["folder", "above", "part", "glob", "own", "theirs"])
+def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: str) -> None:
+    """What they lead to would be copied, and replaced when it is put back."""
+    private, shared = tmp_path / "private", tmp_path / "shared"
+    for folder in (private, shared, shared / "x"):
+        folder.mkdir()
+    (private / "step-7").write_bytes(b"secret")
+    link = shared / "x" / "out" if where == "glob" else shared / "out"
+    link.symlink_to(private if where != "above" else tmp_path)
+    if where != "own":
+        os.lchown(link, EVE, EVE)
+    if where == "theirs":  # such as a link of a project's owner, in a folder of theirs
+        os.chown(shared, EVE, EVE)
+    folder = {"above": link / "private", "part": shared, "glob": shared}.get(where, link)
+    bench.out = folder
+    pattern = {"part": "out/step-*", "glob": "*/out/step-*"}.get(where, "step-*")
+    rule = AdoptRule(folder, pattern)
+    if where in ("own", "theirs"):
+        assert find(rule) == [link / "step-7"]
+    else:
+        with pytest.raises(OSError, match="it is a link of another user"):
+            find(rule)
+    assert (private / "step-7").read_bytes() == b"secret"
