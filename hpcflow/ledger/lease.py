@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.codec import columns, selected
 from hpcflow.ledger.store import Ledger
+
+#: The counter wraps here. A larger one was written by another user, and one more would be no number
+#: that a column can hold.
+_MAX_FENCE: Final = 2**53 - 1
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,8 @@ class Lease:
 
     def is_alive(self, now: datetime) -> bool:
         """Whether its time has not run out, and was not given by a clock that was ahead."""
-        return now < self.expires_at and self.renewed_at <= now + (
-            self.expires_at - self.renewed_at
-        )
+        is_ahead = self.renewed_at - now > self.expires_at - self.renewed_at
+        return now < self.expires_at and not is_ahead
 
 
 def acquire(
@@ -58,10 +62,10 @@ def acquire(
         "INSERT INTO lease (name, holder, host, pid, fence, acquired_at, renewed_at, expires_at) "
         "VALUES (?, ?, ?, ?, 1, ?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
-        "pid = excluded.pid, fence = lease.fence + 1, acquired_at = excluded.acquired_at, "
+        "pid = excluded.pid, fence = (lease.fence & ?) + 1, acquired_at = excluded.acquired_at, "
         "renewed_at = excluded.renewed_at, expires_at = excluded.expires_at "
         "WHERE lease.expires_at <= ? OR lease.expires_at > ? OR lease.holder = ?",
-        [name, holder, host, pid, moment, moment, end, moment, far, holder],
+        [name, holder, host, pid, moment, moment, end, _MAX_FENCE, moment, far, holder],
     )
     if taken.rowcount != 1:
         return None

@@ -54,6 +54,27 @@ def test_a_lease_that_was_given_back_is_free_at_once(ledger: Ledger) -> None:
     assert second.fence == 2
 
 
+@pytest.mark.parametrize("fence", [2**63 - 1, -(2**63), -1, 2**53])
+def test_a_count_of_another_user_keeps_nobody_from_the_lease(ledger: Ledger, fence: int) -> None:
+    first = take(ledger, "a")
+    assert first is not None
+    ledger.connection().execute("UPDATE lease SET fence = ?", [fence])
+    release(ledger, first, now=NOW)
+    later = NOW + timedelta(seconds=TTL_S)
+    second = take(ledger, "b", later)
+    assert second is not None
+    assert 0 < second.fence <= 2**53
+    assert holds(ledger, second)
+
+
+@pytest.mark.parametrize("renewed", [1, 9999])
+@pytest.mark.parametrize("expires", [1, 9999])
+def test_times_of_another_user_can_be_compared(renewed: int, expires: int) -> None:
+    renewed_at, expires_at = (NOW.replace(year=year) for year in (renewed, expires))
+    lease = Lease("daemon", "a", "login1", 7, 1, NOW, renewed_at, expires_at)
+    assert lease.is_alive(NOW) == ((renewed, expires) == (1, 9999))
+
+
 def test_the_same_process_may_ask_again(ledger: Ledger) -> None:
     first, again = take(ledger, "a"), take(ledger, "a")
     assert first is not None
