@@ -25,7 +25,7 @@ from hpcflow.launch.connecting import reference, resolve_site
 from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
-from hpcflow.model.journal import Intended, Submitted
+from hpcflow.model.journal import Intended, Restored, Submitted
 from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 from hpcflow.settings import load_settings
 from hpcflow.sites.complaint import Complaint
@@ -128,7 +128,9 @@ def _script_of_former_life(home: Home, job_id: str) -> Path:
             records = journal.read(run_dir)
         except StorageError:  # another run's: it hides none
             continue
-        for record in records:
+        for record in reversed(records):
+            if isinstance(record, Restored) and record.journal:
+                break  # what stands before, and the script, may be from a store
             if isinstance(record, Submitted) and (record.how, record.job_id) == ("inside", job_id):
                 return run_dir.attempt(record.attempt).script
     raise InputError(

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.clock import SystemClock
 from hpcflow.errors import InputError, SpecError
 from hpcflow.inside import batch_job_id, prepare
+from hpcflow.model.journal import Restored
 from hpcflow.model.run import Run
+from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 
@@ -210,3 +213,18 @@ def test_a_job_that_slurm_restarted_goes_on_with_the_run_that_it_made(tmp_path: 
     with pytest.raises(InputError, match="not to be found"):
         stranger.run()
     assert len(list((tmp_path / "home/runs").iterdir())) == 2
+
+
+def test_a_restarted_job_executes_no_script_from_a_store(tmp_path: Path) -> None:
+    """The journal of a store can name any job ids, and its script has any content."""
+    job = Job(tmp_path, "devcluster")
+    run = job.run()
+    job.environ["SLURM_RESTART_COUNT"] = "1"
+    assert job.run().run_id == run.run_id
+    run_dir = RunDir(Path(run.run_dir))
+    restored = Restored(
+        at=SystemClock().now(), by="ada", url="s3://b", journal=True, after=1, site="devcluster"
+    )
+    journal.append(run_dir, restored)
+    with pytest.raises(InputError, match="is not to be found"):
+        job.run()
