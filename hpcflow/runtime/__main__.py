@@ -23,13 +23,21 @@ import secrets
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.adoption import command as adoption
 from hpcflow.runtime.calling import call_in_file
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import NewFile, Written, files_below, remove_tree
+from hpcflow.runtime.files import (
+    NewFile,
+    Written,
+    files_below,
+    opened_folder,
+    remove_opened,
+    remove_tree,
+)
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, set_aside
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
@@ -122,6 +130,7 @@ def _checkpoint(
         facts.update(run_id=job.run_id, attempt=job.attempt)
         try:
             require_no_successor(job)
+            before = given.folder.lstat()
             made = _make(store, given, facts, job)
         except OSError as error:
             events.append("checkpoint_failed", train_step=given.train_step, why=str(error))
@@ -138,9 +147,16 @@ def _checkpoint(
         keeper.tidy(made.train_step)
         keeper.say()
         if given.move:
-            remove_tree(given.folder)
+            _remove(given.folder, before)
     print(store.path(given.train_step))
     return 0
+
+
+def _remove(folder: Path, before: os.stat_result) -> None:
+    """Remove ``folder``, unless another user has put another one in its place meanwhile."""
+    with suppress(OSError), opened_folder(folder) as opened:
+        if os.path.samestat(opened.stat(), before):
+            remove_opened(folder, opened)
 
 
 def _make(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.runtime.__main__ import main
+from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.manifest import verify
 from tests.runtime.harness import RunFolder
 
@@ -61,6 +62,23 @@ def test_a_folder_can_be_moved(state: Path) -> None:
     assert main(["checkpoint", str(state), "--train-step", "1", "--move"]) == 0
 
     assert not state.exists()
+
+
+def test_no_other_folder_is_removed_in_place_of_the_one_that_was_copied(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A teammate who can write to the folder above has swapped them meanwhile."""
+    thesis = state.parent / "thesis"
+    thesis.mkdir()
+    (thesis / "text").write_text("years")
+
+    def swap(_keeper: Keeper, _train_step: int) -> None:
+        state.rename(state.parent / "aside")
+        thesis.rename(state)
+
+    monkeypatch.setattr(Keeper, "tidy", swap)
+    assert main(["checkpoint", str(state), "--train-step", "1", "--move"]) == 0
+    assert (state / "text").read_text() == "years"
 
 
 def test_a_folder_with_links_is_refused(
