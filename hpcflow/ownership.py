@@ -88,7 +88,7 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
         OSError: a directory cannot be read, or links form a loop.
     """
     owners = trust.users | {_ROOT, os.geteuid()}
-    groups = trust.groups | private_groups()
+    groups = trust.groups
     at, ahead, links = "/", list(reversed(path.parts[1:])), 0
     status = os.lstat(at)
     while True:
@@ -153,6 +153,8 @@ def _weakness(
     if status.st_mode & stat.S_IWOTH:
         return WeakPoint(Path(path), "every user", is_owner=False, is_own=is_own)
     if status.st_mode & stat.S_IWGRP:  # an ACL that grants write access sets this bit too
+        # Asked only now: a name service takes seconds to list a group of thousands.
+        groups = groups | private_groups()
         if status.st_gid not in groups:
             return WeakPoint(Path(path), _group(status.st_gid), is_owner=False, is_own=is_own)
         for kind, number in _acl_writers(path):

@@ -34,6 +34,25 @@ def test_a_way_that_nobody_else_can_change(tmp_path: Path, layout: Callable[[Pat
     assert weak_point(path / "not/there/yet") is None
 
 
+def test_the_name_service_is_asked_only_where_a_group_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At some sites it takes seconds to list the members of a group of thousands."""
+    asked: list[str] = []
+
+    def no_groups() -> frozenset[int]:
+        asked.append("groups")
+        return frozenset()
+
+    monkeypatch.setattr("hpcflow.ownership.private_groups", no_groups)
+    path = folders(tmp_path)
+    assert weak_point(path) is None
+    assert asked == []
+    path.chmod(0o775)
+    assert weak_point(path) is not None
+    assert asked == ["groups"]
+
+
 @pytest.mark.parametrize("layout", UNSAFE)
 @pytest.mark.parametrize("below", [".", "not/there/yet"])
 def test_a_way_that_others_can_change(
