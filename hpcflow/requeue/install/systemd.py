@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from hpcflow.errors import HpcflowError
 from hpcflow.requeue.install.place import Place
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_durably
+from hpcflow.storage.files import fsync_folder, make_folders, storage_error, write_durably
 
 _TIMEOUT_S: Final = 60.0
 
@@ -45,7 +45,7 @@ class Systemd:
     def install(self) -> str:
         text = unit_text(self.place, self.variables)
         try:
-            self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(self.path.parent)
         except OSError as error:
             raise storage_error("write", self.path, error) from error
         write_durably(self.path, text)

@@ -18,7 +18,7 @@ from hpcflow.requeue.install.cron import LONGEST_COMMAND, cron_lines, escape_per
 from hpcflow.requeue.install.place import Place
 from hpcflow.requeue.install.scrontab import scrontab_lines
 from hpcflow.requeue.install.slurm_job import job_script
-from hpcflow.requeue.install.systemd import quote_word, unit_text
+from hpcflow.requeue.install.systemd import Systemd, quote_word, unit_text
 from hpcflow.resources import resource_dir
 
 #: The manager; `--test` makes it read its units, say what it has read, and end. Not for root.
@@ -227,3 +227,15 @@ def test_a_round_of_scrontab_is_not_taken_for_a_daemon_that_is_a_job() -> None:
 
     of_job = name(job_script(shipped(), place(), {}, []).splitlines())
     assert name(scrontab_lines(place(), {})) not in (of_job, "hpcflow-daemon")
+
+
+def test_no_other_user_can_add_a_unit(tmp_path: Path) -> None:
+    """Below ``~/.config``, which may be missing; whatever the umask."""
+    place = Place("local", "", ("hpcflow",), tmp_path / "daemon")
+    before = os.umask(0)
+    try:
+        Systemd(place, {}, {"HOME": str(tmp_path), "PATH": ""}).install()
+    finally:
+        os.umask(before)
+    made = list((tmp_path / ".config").rglob("*"))
+    assert [each for each in [tmp_path / ".config", *made] if each.stat().st_mode & 0o022] == []
