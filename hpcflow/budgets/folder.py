@@ -15,7 +15,7 @@ from hpcflow.budgets.scope import KINDS, Scope, parse_scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError, shell_word
-from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, open_regular
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, UnsafeFileError, open_regular
 from hpcflow.storage.files import (
     FILE_MODE,
     FOLDER_MODE,
@@ -121,7 +121,7 @@ class BudgetFolder:
             try:
                 with open_folder(self.path) as shared, open_folder(kind, within=shared) as folder:
                     names = sorted(os.listdir(folder))  # noqa: PTH208 - a descriptor
-            except FileNotFoundError:
+            except (FileNotFoundError, UnsafeFileError):  # a link, or no folder: it has no budgets
                 continue
             except OSError as error:
                 raise storage_error("read", self.path / kind, error) from error

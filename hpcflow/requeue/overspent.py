@@ -23,7 +23,7 @@ from hpcflow.budgets.records import OnExceeded
 from hpcflow.budgets.room import reached
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.launch import submission
 from hpcflow.launch.standby import discard
 from hpcflow.ledger.rows import SpendingRow
@@ -175,7 +175,10 @@ def _wants_notice(budget: Budget) -> bool:
 
 def _may_want_notice(folder: BudgetFolder) -> bool:
     """Whether any budget may ask for that. There may be one of each run: those are not opened."""
-    return any(
-        scope.kind in ("sweep", "run") or _wants_notice(folder.look(scope))
-        for scope in folder.scopes()
-    )
+    try:
+        return any(
+            scope.kind in ("sweep", "run") or _wants_notice(folder.look(scope))
+            for scope in folder.scopes()
+        )
+    except StorageError:  # of one that cannot be read; those of each run are read later
+        return True

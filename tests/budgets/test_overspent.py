@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -71,6 +72,18 @@ def test_it_saves_and_leaves_and_goes_on_once_the_budget_was_raised(desk: Budget
     desk.clock.advance(60)
     assert list(desk.tick().sent) == [launched.run_id]
     desk.assert_rebuilt_alike(launched.run_id)
+
+
+@pytest.mark.parametrize("name", ["project/aaa.jsonl", "project/zzz.jsonl", "sweep", "user"])
+def test_a_bad_file_of_another_budget_keeps_none_from_being_enforced(
+    desk: BudgetDesk, name: str
+) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.clock.advance(900)
+    desk.set(hard="1", on_exceeded=SAVE)
+    os.mkfifo(desk.budgets.path / name)
+    assert list(desk.tick().overspent) == [launched.run_id]
 
 
 def test_the_standby_of_such_a_run_does_not_go_on(desk: BudgetDesk) -> None:
