@@ -17,6 +17,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 1 << 16
 #: The limit of git's memory: it reads a ref whole, and compares files in memory.
 _MAX_DATA_BYTES: Final = 1 << 30
+#: git uses one and removes old ones.
+_MAX_SHARED_INDEXES: Final = 1000
 _NO_ANSWER: Final = "did not answer"
 _TOO_LARGE: Final = "needs more than 1 GiB of memory"
 _NO_FILE: Final = "no temporary file can be made"
@@ -126,7 +129,7 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
                 (ours / part).mkdir()
             (ours / "HEAD").write_text(f"{repository.commit}\n")
             (ours / "config").write_text(_config(repository.settings))
-            for shared in repository.git_dir.glob("sharedindex.*"):
+            for shared in islice(repository.git_dir.glob("sharedindex.*"), _MAX_SHARED_INDEXES):
                 (ours / shared.name).symlink_to(shared)
         except OSError as error:
             raise GitError(str(error)) from error
