@@ -129,8 +129,8 @@ def _script_of_former_life(home: Home, job_id: str) -> Path:
         except StorageError:  # another run's: it hides none
             continue
         for record in reversed(records):
-            if isinstance(record, Restored) and record.journal:
-                break  # what stands before, and the script, may be from a store
+            if isinstance(record, Restored):
+                break  # the script may come from a store, and so may the records before this one
             if isinstance(record, Submitted) and (record.how, record.job_id) == ("inside", job_id):
                 return run_dir.attempt(record.attempt).script
     raise InputError(

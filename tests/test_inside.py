@@ -215,7 +215,10 @@ def test_a_job_that_slurm_restarted_goes_on_with_the_run_that_it_made(tmp_path: 
     assert len(list((tmp_path / "home/runs").iterdir())) == 2
 
 
-def test_a_restarted_job_executes_no_script_from_a_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_told", [True, None], ids=["journal", "script alone"])
+def test_a_restarted_job_executes_no_script_from_a_store(
+    tmp_path: Path, is_told: bool | None
+) -> None:
     """The journal of a store can name any job ids, and its script has any content."""
     job = Job(tmp_path, "devcluster")
     run = job.run()
@@ -223,7 +226,7 @@ def test_a_restarted_job_executes_no_script_from_a_store(tmp_path: Path) -> None
     assert job.run().run_id == run.run_id
     run_dir = RunDir(Path(run.run_dir))
     restored = Restored(
-        at=SystemClock().now(), by="ada", url="s3://b", journal=True, after=1, site="devcluster"
+        at=SystemClock().now(), by="ada", url="s3://b", journal=is_told, after=1, site="devcluster"
     )
     journal.append(run_dir, restored)
     with pytest.raises(InputError, match="is not to be found"):
