@@ -66,8 +66,8 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
         elif why_unsafe(name) is not None:
             refused.append(repr(name)[:200])
         elif _WANTED.fullmatch(name):
-            if (limit := _LIMITED.fullmatch(name)) and entry.size_bytes > MAX_LINES_FILE_BYTES:
-                refused.append(f"{limit[0]!r}, which is too large: hpcflow did not write it")
+            if is_too_large(name, entry.size_bytes):
+                refused.append(f"{name!r}, which is too large: hpcflow did not write it")
             else:
                 small[name] = entry
     impossible = below_files(small)
@@ -75,6 +75,11 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
     small = {name: entry for name, entry in small.items() if name not in impossible}
     whole = {step: found[step] for step in sorted(found, reverse=True) if MANIFEST in found[step]}
     return Objects(small, whole, refused)
+
+
+def is_too_large(name: str, size_bytes: int) -> bool:
+    """Return whether a small file of a run has more bytes than hpcflow writes or reads."""
+    return size_bytes > MAX_LINES_FILE_BYTES and _LIMITED.fullmatch(name) is not None
 
 
 def why_unsafe(name: str) -> str | None:

@@ -283,11 +283,15 @@ class _Restoring:
         writing = last.number if last.is_live and not self._place.is_move else 0
         begun = {*journals.attempts_of(records), *journals.open_attempts(records)}
         begun |= {row.attempt for row in self._known.attempts} if self._known is not None else set()
+        # The number of a refused attempt is used again, and a forged journal may count backwards.
+        next_number = last_attempt([*records, *self._lost(records)]).next_number
         names = []
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
                 continue
-            if (match := OF_ATTEMPT.fullmatch(name)) and int(match[1]) not in begun:
+            if (match := OF_ATTEMPT.fullmatch(name)) and not (
+                int(match[1]) in begun and int(match[1]) < next_number
+            ):
                 continue  # it would speak for a job that is still to come
             if local.is_missing(self._run_dir, name) or (
                 (match := EVENTS.fullmatch(name))
@@ -307,9 +311,7 @@ class _Restoring:
     ) -> list[JournalRecord]:
         """What the journal has to say besides: what only the ledger knew; of a run that moves, the
         ends of all that was under way, and that it waits for a person."""
-        new: list[JournalRecord] = []
-        if self._known is not None and self._is_less_than(self._known):
-            new = journals.only_in_ledger(records, self._known)
+        new = self._lost(records)
         if is_cancelled(self._settings.home, self._remote.run_id):
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
         if not self._place.is_move:
@@ -333,6 +335,12 @@ class _Restoring:
             why = "what it executes comes from a store"
             new.append(Held(at=now, by=self._settings.user, why=why))
         return new
+
+    def _lost(self, records: list[JournalRecord]) -> list[JournalRecord]:
+        """Return what the ledger has read of the journal, and ``records`` do not say."""
+        if self._known is None or not self._is_less_than(self._known):
+            return []
+        return journals.only_in_ledger(records, self._known)
 
     def _held_unless_known(
         self, records: list[JournalRecord], here: list[JournalRecord]

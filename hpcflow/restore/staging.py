@@ -23,6 +23,7 @@ from hpcflow.errors import DamagedError, ScratchError, StorageError
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.model.units import format_bytes
+from hpcflow.restore.objects import is_too_large
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteFile, RemoteRun
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import remove_tree, sync_folders
@@ -88,9 +89,8 @@ class Staging:
             StorageError: the disk.
         """
         todo = {name: remote.entry(name).size_bytes for name in names}
-        total = sum(todo.values())
-        self._require_room(total)
         for tries_left in reversed(range(_TRIES)):
+            self._require_room(sum(todo.values()))
             wanted = [Wanted(remote.name(n), self.run / n, size) for n, size in todo.items()]
             try:
                 download(remote.remote, wanted, on_bytes=on_bytes)
@@ -102,7 +102,9 @@ class Staging:
                 (self.run / name).unlink(missing_ok=True)
                 entry = remote.remote.stat(remote.name(name))
                 todo[name] = entry.size_bytes if entry is not None else todo[name]
-        return total
+                if is_too_large(name, todo[name]):
+                    raise remote.too_large(name)
+        return sum(todo.values())
 
     def fetch_checkpoint(
         self,

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcflow.errors import HpcflowError
 from hpcflow.mirror.remote import Entry
+from hpcflow.model.ids import job_name
+from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Standby, Submitted
+from hpcflow.model.state import Cause
+from hpcflow.restore import objects, staging
+from hpcflow.restore.moving import where_it_was
 from hpcflow.restore.objects import below_files, sort_out, why_unsafe
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.space import Space
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 
+_AT: Final = datetime(2026, 3, 1, tzinfo=timezone.utc)
 HOSTILE = [
     "artifacts/../../../escaped",
     "artifacts/./escaped",
@@ -152,3 +163,62 @@ def test_nothing_is_put_behind_a_link_in_the_run_directory(owner: Owner, folder:
     owner.remote.put_bytes(b"evil", f"{run_dir.path.name}/{folder}/rc")
     assert owner.restore(run_dir).left == [f"{folder}/deep/rc", f"{folder}/rc"]
     assert list(outside.iterdir()) == []
+
+
+def _refused(run_id: str) -> list[JournalRecord]:
+    """Slurm refused attempt 2, so its number is used again."""
+    return [_intended(run_id, 2), Refused(at=_AT, attempt=2, reason="no", retryable=True)]
+
+
+def _refused_standby(run_id: str) -> list[JournalRecord]:
+    intent = _intended(run_id, 2).model_copy(update={"after": 1})
+    refused = Refused(at=_AT, attempt=2, reason="no", retryable=True)
+    return [Standby(at=_AT, says=intent), Standby(at=_AT, says=refused)]
+
+
+def _backwards(run_id: str) -> list[JournalRecord]:
+    """The last attempt is 1, so the next one is 2."""
+    over = Ended(at=_AT, attempt=1, cause=Cause.PREEMPTED, raw_state="PREEMPTED", rule="any")
+    sent = Submitted(at=_AT, attempt=1, job_id="1")
+    return [_intended(run_id, 2), _intended(run_id, 1), sent, over]
+
+
+def _intended(run_id: str, number: int) -> Intended:
+    return Intended(at=_AT, attempt=number, job_name=job_name(run_id, number), scheduler="slurm")
+
+
+@pytest.mark.parametrize("forged", [_refused, _refused_standby, _backwards])
+@pytest.mark.parametrize("name", ["claim", "events.jsonl", "job.sbatch", "out.log"])
+def test_an_attempt_whose_number_is_used_again_has_no_files_beforehand(
+    owner: Owner, name: str, forged: Callable[[str], list[JournalRecord]]
+) -> None:
+    run_dir = owner.mirrored(100)
+    run_id = run_dir.path.name
+    journal = owner.remote.read(f"{run_id}/journal.jsonl")
+    journal += "".join(each.to_line() for each in forged(run_id)).encode()
+    owner.remote.put_bytes(journal, f"{run_id}/journal.jsonl")
+    owner.remote.put_bytes(b"1", f"{run_id}/attempts/0002/{name}")
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert not (run_dir.attempt(2).path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "claim", "job.sbatch", "out.log"])
+def test_a_file_that_grows_after_it_was_listed_is_fetched_within_the_limits(
+    owner: Owner, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was small enough for hpcflow to read, and for the quota."""
+    run_dir = owner.mirrored(100)
+    run_id = run_dir.path.name
+    owner.remote.put_bytes(b"1", f"{run_id}/attempts/0001/{name}")
+    purge(run_dir)
+    there = owner.there(run_id)
+    assert there.objects.small
+    owner.remote.put_bytes(b"1" * 100_000, f"{run_id}/attempts/0001/{name}")
+    monkeypatch.setattr(objects, "MAX_LINES_FILE_BYTES", 50_000)
+    monkeypatch.setattr(staging, "look", lambda *_: Space(Path("/"), "ext4", 1 << 40, 90_000))
+    place = where_it_was(there.run, run_dir.path, there.url, site=owner.site.name, is_known=True,
+                         mirror=None)  # fmt: skip
+    with pytest.raises(HpcflowError, match="too large" if name != "out.log" else "has room"):
+        owner.put(there, place)
+    assert not run_dir.path.exists()
