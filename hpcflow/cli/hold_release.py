@@ -60,6 +60,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     from hpcflow.storage import journal
     from hpcflow.storage.frozen import record_frozen
     from hpcflow.storage.locks import submit_lock
+    from hpcflow.storage.rundir import read_run, renew_params
     from hpcflow.storage.unread import mark_unread
 
     _require_there(run_dir)
@@ -75,6 +76,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
             _end_standby(session, run_dir, lock)
         else:  # the user has accepted what the run executes
             record_frozen(session.settings.home, run_dir)
+            renew_params(run_dir, read_run(run_dir))
         journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
 
 

@@ -28,6 +28,7 @@ from hpcflow.storage.frozen import record_frozen_first
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 from hpcflow.storage.path_check import checked_runtime_sum
+from hpcflow.storage.rundir import renew_params
 
 
 class NextAttempt:
@@ -101,6 +102,7 @@ class NextAttempt:
         claimed = None
         if self._standby is None:
             claimed = adopt_claimed(self._run_dir, self._last, clock)
+        renew_params(self._run_dir, self._run)
         submitted = claimed or self._send_somehow(scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
         record_frozen_first(self._settings.home, self._run_dir)

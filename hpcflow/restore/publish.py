@@ -29,13 +29,20 @@ _SHARED = ".runtime"
 
 
 def publish_new(
-    staged: Staging, run_dir: RunDir, run: Run, lines: bytes, attempts: Iterable[int]
+    staged: Staging,
+    run_dir: RunDir,
+    run: Run,
+    lines: bytes,
+    attempts: Iterable[int],
+    *,
+    is_known: bool,
 ) -> bool:
     """Make all that was fetched the run directory, all at once.
 
     Args:
         lines: the journal.
         attempts: those that get a folder in any case: a job of theirs may still start.
+        is_known: whether ``run`` is what was frozen here; else such a job gets no parameters.
 
     Returns:
         False, and nothing is changed, where somebody has made a folder there meanwhile.
@@ -44,7 +51,8 @@ def publish_new(
         StorageError: the disk is full, or gone; nothing became visible.
     """
     half, final = RunDir(staged.run), run_dir.path
-    for name, data in frozen_files(run).items():
+    files = _frozen_files(run, is_known=is_known)
+    for name, data in files.items():
         staged.put(name, data)
     staged.put(half.journal.name, lines)
     try:
@@ -62,7 +70,7 @@ def publish_new(
                 raise
             # The missing parts of one, from now on.
             remove_tree(half.runtime)
-            for name in (half.journal.name, *frozen_files(run)):
+            for name in (half.journal.name, *files):
                 (half.path / name).unlink()
             return False
         fsync_folder(final.parent)
@@ -78,6 +86,7 @@ def merge(
     attempts: Iterable[int],
     *,
     is_move: bool,
+    is_known: bool,
     lines: bytes | None,
     records: Sequence[JournalRecord],
 ) -> list[str]:
@@ -86,6 +95,7 @@ def merge(
     Args:
         is_move: what is frozen here is of another place, and is rewritten. After the journal:
             killed in between, it is a move still.
+        is_known: as for :func:`publish_new`.
         lines: the whole journal, which has all that the one here says, to take its place; None
             to leave that one.
         records: what is to be added to it then.
@@ -119,10 +129,19 @@ def merge(
     else:
         journal.append_all(run_dir, records)
     is_anew = is_move or frozen(run_dir) is None
-    for name, data in frozen_files(run).items():
+    for name, data in _frozen_files(run, is_known=is_known).items():
         if is_anew or is_missing(run_dir, name):
             write_durably(run_dir.path / name, data)
     return others
+
+
+def _frozen_files(run: Run, *, is_known: bool) -> dict[str, bytes]:
+    """Return what is frozen of ``run``, without parameters that come from a store: a job that is
+    still in the queue would read them. The next submission writes them."""
+    files = frozen_files(run)
+    if not is_known:
+        del files[RunDir(Path()).params_json.name]
+    return files
 
 
 def _publish_checkpoint(folder: Path, run_dir: RunDir) -> None:

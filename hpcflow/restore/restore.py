@@ -177,7 +177,7 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
-        self.is_known = False
+        self.is_known = self._is_frozen_here = False
         self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
@@ -199,6 +199,7 @@ class _Restoring:
                 self._place.run,
                 everything,
                 journals.open_attempts(said),
+                is_known=self._is_frozen_here,
             )
             if outcome.is_new:
                 self._keep_cancelled(said)
@@ -351,7 +352,7 @@ class _Restoring:
         is_here, is_told = local.frozen(self._run_dir) is not None, len(records) > len(here)
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
-        self.is_known = is_known and not is_here
+        self.is_known, self._is_frozen_here = is_known and not is_here, is_known
         if is_known:
             if not is_told or not self._was_stopped(here) or requests.is_stopped(records):
                 return []
@@ -421,6 +422,7 @@ class _Restoring:
                 self._place.run,
                 journals.open_attempts(said),
                 is_move=is_move,
+                is_known=self._is_frozen_here,
                 lines=lines + self._text(new) if is_less else None,
                 records=new,
             )

@@ -22,6 +22,7 @@ from hpcflow.storage.files import (
     link_tree,
     make_folders,
     storage_error,
+    write_durably,
     write_new,
 )
 from hpcflow.storage.frozen import write_frozen
@@ -43,6 +44,7 @@ __all__ = [
     "make_place",
     "parse_run",
     "read_run",
+    "renew_params",
     "require_room",
 ]
 
@@ -317,6 +319,20 @@ def frozen_files(run: Run) -> dict[str, bytes]:
         RunDir(Path()).params_json.name: json.dumps(frozen["spec"]["params"], indent=1).encode()
         + b"\n",
     }
+
+
+def renew_params(run_dir: RunDir, run: Run) -> None:
+    """Write ``params.json`` from ``run``, if it differs: a purge or a restore may have left none.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    path = run_dir.params_json
+    data = frozen_files(run)[path.name]
+    with suppress(OSError):
+        if read_file(path) == data:
+            return
+    write_durably(path, data)
 
 
 def _relative(name: str) -> PurePosixPath:

@@ -54,6 +54,29 @@ def change(owner: Owner, run_dir: RunDir, do: Callable[[dict[str, Any]], object]
     owner.remote.put_bytes(json.dumps(said).encode(), name)
 
 
+@pytest.mark.parametrize("left", ["nothing", "params.json", "run.json", "journal.jsonl"])
+def test_a_job_that_is_still_in_the_queue_gets_no_parameters_from_a_bucket(
+    owner: Owner, left: str
+) -> None:
+    """The run is held, but Slurm starts what was submitted before."""
+    run_dir = owner.mirrored(100, end=None)
+    change(owner, run_dir, lambda said: said["spec"].update(params={"evil": 1}))
+    kept = None if left == "nothing" else (run_dir.path / left).read_bytes()
+    purge(run_dir)
+    if kept is not None:
+        run_dir.path.mkdir(mode=0o700)
+        (run_dir.path / left).write_bytes(kept)
+    for _ in range(2):
+        owner.restore(run_dir)
+        params = run_dir.params_json
+        assert not params.exists() or "evil" not in params.read_text()
+    (job_id,) = owner.alive()
+    owner.end(job_id, "PREEMPTED")
+    owner.look()
+    owner.resume(run_dir)
+    assert json.loads(run_dir.params_json.read_text()) == read_run(run_dir).spec.params
+
+
 URLS = [
     "s3://evil/x",
     "/somewhere/else",
