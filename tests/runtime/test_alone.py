@@ -63,7 +63,11 @@ def later_than_3_8(tree: ast.AST) -> list[str]:
             called = node.func
             if isinstance(called, ast.Name) and called.id == "zip" and node.keywords:
                 found.append(f"{node.lineno}: zip(strict=)")
-            if isinstance(called, ast.Attribute) and called.attr in LATER_METHODS:
+            if (
+                isinstance(called, ast.Attribute)
+                and called.attr in LATER_METHODS
+                and ast.unparse(called.value) != "os"  # os.readlink is old, Path.readlink is not
+            ):
                 found.append(f"{node.lineno}: {called.attr}")
             if isinstance(called, ast.Subscript) and getattr(called.value, "id", "") in GENERICS:
                 found.append(f"{node.lineno}: {ast.unparse(called)}()")
