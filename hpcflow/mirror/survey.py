@@ -87,8 +87,9 @@ def read_mirror(run_dir: RunDir) -> Mirror | None:
     Read without the model of a whole run, which takes longer than all the rest.
 
     Raises:
-        StorageError: ``run.json`` cannot be read, or is damaged: nobody knows.
+        StorageError: the run directory is a link; or ``run.json`` cannot be read, or is damaged.
     """
+    require_no_link(run_dir)
     try:
         said = read_object(run_dir.run_json).get("mirror")
         return None if said is None else Mirror.model_validate(said)
@@ -112,7 +113,6 @@ def survey(run_dir: RunDir) -> Survey | None:
     Raises:
         StorageError: the run directory cannot be read, or is a link; or ``run.json`` is damaged.
     """
-    require_no_link(run_dir)
     mirror = read_mirror(run_dir)
     if mirror is None:
         return None

@@ -193,7 +193,7 @@ def test_a_store_that_cannot_be_opened_costs_no_look_at_each_checkpoint(
     assert len(looks) <= 6
 
 
-def test_nothing_is_sent_from_behind_a_link_in_the_place_of_a_run_directory(
+def test_nothing_is_read_or_sent_from_behind_a_link_in_the_place_of_a_run_directory(
     desk: Desk, tmp_path: Path
 ) -> None:
     run_dir, other = desk.make(), desk.make()
@@ -201,9 +201,11 @@ def test_nothing_is_sent_from_behind_a_link_in_the_place_of_a_run_directory(
         save(each, 400)
     moved = run_dir.path.rename(tmp_path / "elsewhere")
     run_dir.path.symlink_to(moved)
+    os.utime(moved / "run.json", (0, run_dir.run_json.stat().st_mtime))
     report = desk.mirror()
     assert [each.run_id for each in report.mirrored] == [other.path.name]
     assert f"is a link to {moved}" in str(report.problems[run_dir.path.name])
+    assert (moved / "run.json").stat().st_atime == 0
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "damaged"])
