@@ -165,13 +165,16 @@ def _shared_copy(
     """The shared copy, made when it is missing; None when there can be none that is ours alone."""
     copy = shared / digest
     try:
+        with suppress(FileExistsError):
+            shared.mkdir(mode=FOLDER_MODE)
+            undo.append(shared.rmdir)  # fails, as it must, once others use it
+        if not _is_closed(shared):  # else another user could choose what our jobs run
+            return None
         if not copy.is_dir():
             _make_shared_copy(copy, files, undo)
-        # Somebody else's folder would let them choose what our jobs run.
-        is_ours = _is_closed(shared) and _is_the_installed(copy, copy.lstat().st_ctime_ns)
+        return copy if _is_the_installed(copy, copy.lstat().st_ctime_ns) else None
     except OSError:
         return None
-    return copy if is_ours else None
 
 
 @lru_cache(maxsize=8)
@@ -196,9 +199,6 @@ def _is_closed(folder: Path) -> bool:
 def _make_shared_copy(
     copy: Path, files: dict[str, bytes], undo: list[Callable[[], object]]
 ) -> None:
-    with suppress(FileExistsError):
-        copy.parent.mkdir(mode=FOLDER_MODE)
-        undo.append(copy.parent.rmdir)  # fails, as it must, once others use it
     half = copy.parent / f".{copy.name}.{secrets.token_hex(4)}.tmp"
     try:
         for name, data in files.items():

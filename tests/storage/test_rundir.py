@@ -111,6 +111,18 @@ def test_a_runtime_that_others_can_write_is_not_linked(tmp_path: Path) -> None:
     assert (run_dir.runtime / "hpcflow/__init__.py").stat().st_nlink == 1
 
 
+def test_a_link_in_the_place_of_the_shared_runtime_is_not_followed(tmp_path: Path) -> None:
+    elsewhere, shared = tmp_path / "elsewhere", tmp_path / "hpcflow/.runtime"
+    elsewhere.mkdir()
+    shared.parent.mkdir(mode=0o700)
+    shared.symlink_to(elsewhere)
+
+    run_dir = create_run(make_run(tmp_path), Home(tmp_path / "home"))
+
+    assert (run_dir.runtime / "hpcflow/__init__.py").stat().st_nlink == 1
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_a_damaged_shared_runtime_is_not_linked(tmp_path: Path) -> None:
     create_run(make_run(tmp_path), Home(tmp_path / "home"))
     (copy,) = (tmp_path / "hpcflow/.runtime").iterdir()
