@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.runtime import keeping
 from hpcflow.runtime.mirrored import mirrored
 from hpcflow.runtime.rule import COMPLETE, Found
@@ -23,7 +23,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.files import files_below
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import list_runs, read_run
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.runs import is_gone, require_no_link
 from hpcflow.storage.space import Space, look
 
 #: What is du's unit, whatever the file system's blocks are.
@@ -97,7 +97,7 @@ def survey_scratch(
     Args:
         site_of: the site that a run names.
         look_at: hands the run directories through, to show how far it is.
-        warn: called with one line for each link that is skipped.
+        warn: called with one line for each run that is skipped.
 
     Raises:
         StorageError: the home cannot be read.
@@ -107,6 +107,12 @@ def survey_scratch(
     for run_dir in look_at(list_runs(settings.home, warn)):
         if is_gone(run_dir):
             gone.append(run_dir.path.name)
+            continue
+        try:
+            require_no_link(run_dir)
+        except StorageError as error:
+            if warn is not None:
+                warn(f"{run_dir.path.name}: skipped: {words_for(error)}")
         else:
             there.append(_look(run_dir, _purge_days(run_dir, site_of)))
     last = datetime.max.replace(tzinfo=timezone.utc)

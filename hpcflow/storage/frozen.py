@@ -49,7 +49,7 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
     except JsonError:
         mirror = None
     known = f"{hashlib.sha256(data).hexdigest()}\n{json.dumps(mirror)}\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
     try:
         write_all(descriptor, known.encode())

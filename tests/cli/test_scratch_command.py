@@ -195,3 +195,17 @@ def test_a_run_whose_site_or_files_are_damaged_is_listed_all_the_same(
     said = purging.json("scratch")
     assert {run["run_id"] for run in said["runs"]} == {broken.run_id, strange.run_id}
     assert [run["purged_at"] for run in said["runs"]] == [None, None]
+
+
+def test_a_run_with_a_link_in_the_place_of_its_directory_is_skipped_with_a_warning(
+    desk: Desk, tmp_path: Path
+) -> None:
+    moved, whole = Trained(desk), Trained(desk)
+    elsewhere = moved.dir.path.rename(tmp_path / "elsewhere")
+    moved.dir.path.symlink_to(elsewhere)
+    os.utime(elsewhere / "run.json", (0, moved.dir.run_json.stat().st_mtime))
+    assert [run["run_id"] for run in desk.json("scratch")["runs"]] == [whole.run_id]
+    assert f"{moved.run_id}: skipped: {moved.dir.path} is a link to" in desk.error(
+        "scratch", code=0
+    )
+    assert (elsewhere / "run.json").stat().st_atime == 0
