@@ -58,7 +58,7 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
             f"was mirrored: hpcflow restore {run_id}"
         )
     for run_id in sorted(set(summary.gone).difference(lost)):
-        warn(f"{run_id}: its run directory is gone; what the ledger had of it was kept")
+        warn(f"{run_id}: its run directory or journal is gone; what the ledger had of it was kept")
     if as_json:
         print_json(summary)
     else:

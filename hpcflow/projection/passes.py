@@ -21,6 +21,7 @@ from hpcflow.projection.reading import (
     RunReader,
 )
 from hpcflow.runtime.reading import read_object
+from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
@@ -69,7 +70,8 @@ def catch_up(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
 def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
     """Read everything of these runs again and replace what the ledger had of them, run by run.
 
-    Runs that are not given, and those that cannot be read any more, keep their rows.
+    Runs that are not given, and those that cannot be read any more, keep their rows; so do those
+    whose journal was read once and is gone.
 
     Raises:
         LedgerError: the database failed. Every run is either as before or new.
@@ -209,6 +211,11 @@ def _read(
         or (not known.run.site and run_dir.run_json.exists())
     ):
         from_zero = True  # what was gone is back, and says what really happened
+    if known is not None and from_zero and _has_lost_journal(known, run_dir):
+        # Nothing says any more what became of its jobs, and what they cost.
+        summary.gone.append(run_dir.path.name)
+        summary.unread.add(run_dir.path.name)
+        return None
     reader = RunReader(run_dir, None if from_zero else known, is_lenient=is_lenient)
     try:
         change = reader.read()
@@ -232,3 +239,9 @@ def _read(
     elif bytes_before is not None:
         change.from_zero, change.bytes_before = True, bytes_before
     return change, reader
+
+
+def _has_lost_journal(known: Known, run_dir: RunDir) -> bool:
+    """Whether the journal was read once and does not exist any more."""
+    was_read = any(each.path == JOURNAL and each.offset_bytes > 0 for each in known.sources)
+    return was_read and size_of(run_dir.journal) is None

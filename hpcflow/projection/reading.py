@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from hpcflow.clock import from_text
 from hpcflow.errors import StorageError, shell_word
@@ -63,6 +65,7 @@ class RunReader:
         *,
         limits: Mapping[str, int] | None = None,
         is_lenient: bool = False,
+        reports: Mapping[int, dict[str, Any]] = MappingProxyType({}),
     ) -> None:
         """Begin.
 
@@ -71,6 +74,7 @@ class RunReader:
             limits: read every file up to this byte only, the others not at all.
             is_lenient: leave out files that cannot be read, apart from the journal, which says what
                 becomes of the run, and counts without them.
+            reports: what is known of the events of attempts, where they cannot be read now.
         """
         self.lines = 0
         self.skipped_lines = 0
@@ -80,6 +84,7 @@ class RunReader:
         self._known = known
         self._limits = limits
         self._is_lenient = is_lenient
+        self._reports = reports
         self._fold = RunFold(run_dir.path.name)
         self._sources: dict[str, SourceRow] = {}
         self._moved: set[str] = set()
@@ -109,15 +114,19 @@ class RunReader:
         return self._change()
 
     def _read_events(self, number: int) -> None:
-        self._read_leniently(events_of(number), partial(fold_events, self._fold, number))
+        is_read = self._read_leniently(events_of(number), partial(fold_events, self._fold, number))
+        if not is_read and number in self._reports:
+            self._fold.attempts[number].report = self._reports[number]
 
-    def _read_leniently(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
+    def _read_leniently(self, name: str, fold: Callable[[list[bytes]], int]) -> bool:
         try:
             self._read_file(name, fold)
         except StorageError as error:
             if not self._is_lenient:
                 raise
             self.problems.append(error.message)
+            return False
+        return True
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         path = f"{self._run_dir.path}/{name}"

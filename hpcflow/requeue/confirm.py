@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection import rebuild
@@ -31,20 +32,24 @@ def is_confirmed(
     """
     if ledger.url.is_own:
         return True
-    found = read_known(run_dir)
+    found = read_known(run_dir, known)
     if _essence(found, reports_of) == _essence(known, reports_of):
         return True
-    rebuild(ledger, [run_dir])
+    for problem in rebuild(ledger, [run_dir]).problems:
+        raise StorageError(problem)
     return False
 
 
-def read_known(run_dir: RunDir) -> Known:
+def read_known(run_dir: RunDir, known: Known) -> Known:
     """What the ledger would have of a run if it were read now.
 
+    Events that cannot be read hold nothing up: of these it has what ``known`` has.
+
     Raises:
-        StorageError: the files cannot be read.
+        StorageError: the journal or ``run.json`` cannot be read.
     """
-    change = RunReader(run_dir, None).read()
+    reports = {row.attempt: row.report for row in known.attempts}
+    change = RunReader(run_dir, None, is_lenient=True, reports=reports).read()
     assert change is not None  # a run that is read from its start is always new
     return Known(change.run, change.attempts, change.sources)
 

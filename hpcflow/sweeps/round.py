@@ -180,7 +180,8 @@ class Round:
         for run_dir in linked(self.around.settings.home, over):
             with suppress(StorageError):
                 if not is_gone(run_dir):
-                    self.known[run_dir.path.name] = read_known(run_dir)
+                    run_id = run_dir.path.name
+                    self.known[run_id] = read_known(run_dir, self.known[run_id])
 
     def tell(
         self,

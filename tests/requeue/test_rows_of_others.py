@@ -5,6 +5,7 @@ reaches the journal."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.model.journal import Held
 from hpcflow.projection import rebuild
 from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -290,3 +292,40 @@ def test_a_slow_job_is_not_called_stalled_for_a_row(make: Callable[[str], Shared
     assert desk.acts(launched) == []
     assert launched.job_id in desk.alive()
     assert "stalled" not in str(desk.tick().problems)
+
+
+@pytest.mark.parametrize("how", ["closed", "a folder", "a pipe", "too large"])
+def test_events_that_cannot_be_read_hold_up_nothing(
+    make: Callable[[str], Shared], how: str
+) -> None:
+    """In a ledger of its own a run goes on without them."""
+
+    def spoil(desk: Shared) -> None:
+        (run_dir,) = desk.settings.home.runs.iterdir()
+        events = RunDir(run_dir).attempt(1).events
+        if how == "too large":
+            os.truncate(events, MAX_LINES_FILE_BYTES + 1)
+            return
+        events.unlink()
+        {"a folder": events.mkdir, "a pipe": lambda: os.mkfifo(events)}.get(
+            how, lambda: events.symlink_to(events)
+        )()
+
+    honest = _story(make("honest"), _nothing, is_held=False, ends_before=True)
+    assert _story(make("told"), spoil, is_held=False, ends_before=True) == honest
+
+
+def test_a_lost_journal_takes_no_rows_along(make: Callable[[str], Shared]) -> None:
+    desk = make("told")
+    launched = desk.begin()
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=5)
+    desk.look()
+    before = [desk.read("run", "journal"), desk.read("attempt", "journal")]
+    RunDir(launched.run_dir).journal.unlink()
+    for _ in range(3):
+        desk.clock.advance(60 * MINUTE)
+        report = desk.tick()
+        assert report.sent == {}
+        assert "journal" in report.problems[launched.run_id]
+    assert [desk.read("run", "journal"), desk.read("attempt", "journal")] == before
+    assert not RunDir(launched.run_dir).journal.exists()
