@@ -90,6 +90,16 @@ LIMIT 1
 """
 
 
+#: The tables of the ledger that are written to.
+TABLES: Final = ("run", "attempt", "checkpoint", "mirrored", "source", "lease")
+#: With those of foreign keys. ``xmin`` changes when a trigger is replaced. No operator of another
+#: schema is searched for.
+_TRIGGERS: Final = (
+    "SELECT oid, xmin FROM pg_catalog.pg_trigger "
+    "WHERE tgrelid OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.regclass[]::pg_catalog.oid[])"
+)
+
+
 class Cursor(Protocol):
     """What this package needs of a DB-API cursor."""
 
@@ -114,6 +124,8 @@ class Connection:
         #: Run id -> why rows of it were left out of what was read.
         self.left_out: dict[str, str] = {}
         self._reads_any_time = False
+        #: The triggers of the tables when they were last looked at.
+        self._triggers: list[Any] | None = None
         self._raw: Any
         with self._errors():
             self._raw = _open_sqlite(url) if self.is_sqlite else _open_postgres(url)
@@ -178,6 +190,8 @@ class Connection:
             begin = "BEGIN"
         self.execute(begin)
         try:
+            if write and not self.is_sqlite:
+                self._refuse_new_triggers()
             yield
             self.execute("COMMIT")
         except BaseException:
@@ -192,6 +206,16 @@ class Connection:
     def raw(self) -> Any:
         """The driver's own connection, for migrations."""
         return self._raw
+
+    def _refuse_new_triggers(self) -> None:
+        """Refuse to write where another role has put a trigger since the last look. While the lock
+        is held, until the transaction ends, nobody can put one there."""
+        with self._errors():
+            _lock(self._raw, TABLES)
+            found = self._raw.execute(_TRIGGERS, [list(TABLES)]).fetchall()
+            if found != self._triggers:
+                refuse_borrowed(self.url, self._raw)
+                self._triggers = found
 
     def _roll_back(self) -> None:
         try:
@@ -294,11 +318,33 @@ def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
         raise missing from None
     raw = psycopg.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
     try:
-        _refuse_borrowed(url, raw)
+        refuse_borrowed(url, raw)
     except BaseException:
         raw.close()
         raise
     return raw
+
+
+def lock_and_refuse_borrowed(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> None:
+    """The same as :func:`refuse_borrowed`, for all of this transaction: while the lock is held,
+    nobody can make a trigger of those of the tables that are there.
+
+    Raises:
+        LedgerError: another role has made one.
+    """
+    there = raw.execute(
+        "SELECT name FROM pg_catalog.unnest(%s::pg_catalog.text[]) AS name "
+        "WHERE pg_catalog.to_regclass(name) IS NOT NULL",
+        [list(tables)],
+    ).fetchall()
+    if there:
+        _lock(raw, [name for (name,) in there])
+    refuse_borrowed(url, raw)
+
+
+def _lock(raw: Any, tables: Sequence[str]) -> None:
+    """Take the lock that each statement that writes takes by itself, until the transaction ends."""
+    raw.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE")
 
 
 #: What the driver says of a year that Postgres has and Python has not, and of infinity.
@@ -323,7 +369,7 @@ def _read_any_time(raw: Any) -> None:
     raw.adapters.register_loader("timestamptz", TimeOrText)
 
 
-def _refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
+def refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
     """Refuse what would be executed as this user.
 
     Raises:

@@ -8,6 +8,7 @@ another one then. What it was doing meanwhile is harmless, because every submiss
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -58,7 +59,8 @@ def acquire(
     """
     moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
     far = to_text(now + timedelta(seconds=2 * ttl_s))
-    taken = ledger.connection().execute(
+    is_taken = _write(
+        ledger,
         "INSERT INTO lease (name, holder, host, pid, fence, acquired_at, renewed_at, expires_at) "
         "VALUES (?, ?, ?, ?, 1, ?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
@@ -67,7 +69,7 @@ def acquire(
         "WHERE lease.expires_at <= ? OR lease.expires_at > ? OR lease.holder = ?",
         [name, holder, host, pid, moment, moment, end, _MAX_FENCE, moment, far, holder],
     )
-    if taken.rowcount != 1:
+    if not is_taken:
         return None
     lease = look(ledger, name)
     return lease if lease is not None and lease.holder == holder else None
@@ -79,7 +81,8 @@ def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
     Raises:
         LedgerError: the database failed.
     """
-    renewed = ledger.connection().execute(
+    return _write(
+        ledger,
         "UPDATE lease SET renewed_at = ?, expires_at = ? "
         "WHERE name = ? AND holder = ? AND fence = ?",
         [
@@ -90,7 +93,6 @@ def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
             lease.fence,
         ],
     )
-    return renewed.rowcount == 1
 
 
 def holds(ledger: Ledger, lease: Lease) -> bool:
@@ -109,7 +111,8 @@ def release(ledger: Ledger, lease: Lease, *, now: datetime) -> None:
     Raises:
         LedgerError: the database failed.
     """
-    ledger.connection().execute(
+    _write(
+        ledger,
         "UPDATE lease SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ?",
         [to_text(now), lease.name, lease.holder, lease.fence],
     )
@@ -132,6 +135,13 @@ def look(ledger: Ledger, name: str) -> Lease | None:
     except ValueError as error:
         raise ledger.damaged(f"in its table lease: {str(error)[:80]}") from None
     return Lease(found_name, holder, host, pid, fence, acquired_at, renewed_at, expires_at)
+
+
+def _write(ledger: Ledger, sql: str, values: Sequence[object]) -> bool:
+    """Whether a row was written."""
+    connection = ledger.connection()
+    with connection.transaction(write=True):
+        return connection.execute(sql, values).rowcount == 1
 
 
 def _moment(value: str | datetime) -> datetime:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.errors import LedgerError, LedgerVersionError
 from hpcflow.ledger.connection import (
     BUSY_TIMEOUT_S,
+    TABLES,
     Connection,
     connect_postgres,
     damaged,
     how_to_rebuild,
+    lock_and_refuse_borrowed,
 )
 from hpcflow.ledger.url import DatabaseUrl
 
@@ -132,6 +134,8 @@ def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | Non
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
+        raw = connection.connection.driver_connection
+        lock_and_refuse_borrowed(url, raw, [*TABLES, VERSION_TABLE])
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant

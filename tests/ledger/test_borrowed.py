@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from typing import Any, Final
 
 import psycopg
 import pytest
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.connection import connect_postgres
+from hpcflow.ledger.lease import acquire
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.upgrade import upgrade
 from hpcflow.ledger.url import parse_url
 
@@ -60,6 +63,12 @@ CONDITIONS: Final = {
         _CONDITION.format(condition="NEW.run_id::hidden.narrow IS NOT NULL"),
     ],
 }
+_TRIGGER_FUNCTION: Final = BORROWED["a trigger"][0]
+_ON_LEASE: Final = (
+    "CREATE OR REPLACE TRIGGER mine BEFORE UPDATE ON public.lease FOR EACH ROW EXECUTE FUNCTION "
+)
+_BY_EVE: Final = f"{_ON_LEASE} public.mine()"
+_BY_POSTGRES: Final = f"{_ON_LEASE} suppress_redundant_updates_trigger()"
 HARMLESS: Final = {
     "a function of another name": [_FUNCTION.format(name="mine", types="varchar")],
     "a table": ["CREATE TABLE public.theirs (name text)"],
@@ -138,6 +147,50 @@ def test_a_schema_of_another_role_that_is_searched_first_is_not_used(shared: Sha
 def test_an_upgrade_looks_for_them_too(shared: Shared) -> None:
     shared.eve(*BORROWED["an operator"])
     with pytest.raises(LedgerError, match="the operator '='"):
+        upgrade(parse_url(shared.url))
+
+
+def _acquire(ledger: Ledger) -> None:
+    now = datetime.now(timezone.utc)
+    acquire(ledger, "x", holder="x", host="h", pid=1, ttl_s=60, now=now)
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["made", "replaced"])
+def test_a_trigger_that_is_made_while_a_daemon_is_connected_is_not_executed(
+    shared: Shared, is_there: bool
+) -> None:
+    shared.eve(_TRIGGER_FUNCTION)
+    if is_there:
+        shared.eve(_BY_POSTGRES)
+    with open_ledger(shared.url) as ledger:
+        _acquire(ledger)
+        shared.eve(_BY_EVE)
+        with pytest.raises(LedgerError, match=r"the trigger 'mine' of 'eve_\w+'"):
+            _acquire(ledger)
+        shared.own("DROP TRIGGER mine ON public.lease")
+        _acquire(ledger)
+
+
+def test_no_trigger_is_made_between_the_check_and_the_write(shared: Shared) -> None:
+    shared.eve(_TRIGGER_FUNCTION)
+    with (
+        open_ledger(shared.url) as ledger,
+        ledger.connection().transaction(write=True),
+        pytest.raises(psycopg.errors.LockNotAvailable),
+    ):
+        shared.eve("SET lock_timeout TO 100", _BY_EVE)
+
+
+def test_nor_is_one_that_is_made_while_an_upgrade_begins(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connected(*args: Any, **options: Any) -> Any:
+        raw = connect_postgres(*args, **options)
+        shared.eve(_TRIGGER_FUNCTION, _BY_EVE.replace("lease", "hpcflow_version"))
+        return raw
+
+    monkeypatch.setattr("hpcflow.ledger.upgrade.connect_postgres", connected)
+    with pytest.raises(LedgerError, match="the trigger 'mine'"):
         upgrade(parse_url(shared.url))
 
 

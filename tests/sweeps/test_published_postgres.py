@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from hpcflow.sweeps.published import database
 from hpcflow.sweeps.published.place import SCHEMA
 from hpcflow.testing.cluster import Postgres
 from hpcflow.testing.cluster.packages import require_postgres
@@ -58,7 +60,7 @@ def guest(url: str) -> Iterator[str]:
     server = url.rpartition("@")[2]
     yield f"postgresql://{role}:{password}@{server}"
     with connect(url) as other:
-        other.execute(f"DROP OWNED BY {role}".encode())
+        other.execute(f"DROP OWNED BY {role} CASCADE".encode())
         other.execute(f"DROP ROLE {role}".encode())
 
 
@@ -170,6 +172,40 @@ def test_nothing_of_another_role_is_executed_as_this_one(
         assert f"the operator '=' of '{role}'" in warning
         assert "→ ask the owner of the database" in warning
         assert other.execute("SELECT * FROM public.taken").fetchall() == []
+
+
+def test_nor_is_a_trigger_that_is_made_after_the_first_look(
+    url: str, guest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = Searched(tmp_path, url)
+    assert sweep.publish() is None
+    role = guest.partition("://")[2].partition(":")[0]
+    with connect(url) as other:
+        other.execute("CREATE TABLE public.taken (who text)")
+        other.execute(f"GRANT ALL ON public.taken TO {role}".encode())
+        other.execute(f"GRANT ALL ON SCHEMA {SCHEMA} TO {role}".encode())
+        other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}".encode())
+
+        def written(*args: Any) -> int:
+            other.execute(f"SET ROLE {role}".encode())
+            other.execute(
+                f"CREATE OR REPLACE FUNCTION {SCHEMA}.mine() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN INSERT INTO public.taken VALUES (user); RETURN NEW; END $$".encode()
+            )
+            other.execute(
+                f"CREATE OR REPLACE TRIGGER mine BEFORE INSERT ON {SCHEMA}.trials FOR EACH ROW "
+                f"EXECUTE FUNCTION {SCHEMA}.mine()".encode()
+            )
+            other.execute("RESET ROLE")
+            return write_some(*args)
+
+        write_some = database._write_some
+        monkeypatch.setattr(database, "_write_some", written)
+        sweep.asks()
+        warning = sweep.publish()
+        assert other.execute("SELECT * FROM public.taken").fetchall() == []
+        assert warning is not None
+        assert f"the trigger 'mine' of '{role}'" in warning
 
 
 def test_a_wrong_password_is_a_warning_that_does_not_show_it(url: str, tmp_path: Path) -> None:

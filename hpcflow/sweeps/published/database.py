@@ -17,12 +17,14 @@ from typing import Any, Final
 
 from optuna.exceptions import OptunaError
 from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
 from optuna.study import StudyDirection
+from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from hpcflow.ledger.connection import connect_postgres
+from hpcflow.ledger.connection import connect_postgres, lock_and_refuse_borrowed
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 from hpcflow.sweeps.published.faults import sqlstate_of
@@ -52,6 +54,8 @@ _ALIVE: Final = {
 #: What two hear who make the same tables at once.
 _MADE_MEANWHILE: Final = ("already exists", "duplicate key")
 _NO_SCHEMA: Final = "3F000"
+#: Of Optuna, and of alembic in it.
+_TABLES: Final = (*models.BaseModel.metadata.tables, "alembic_version")
 
 
 def bring_up_to_date(
@@ -113,6 +117,11 @@ def _opened(database: DatabaseUrl, url: str) -> Iterator[RDBStorage]:
             yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
     else:
         with _pool(lambda: _connect_postgres(database, url)) as pool:
+            event.listen(
+                pool,
+                "checkout",
+                lambda raw, *_: lock_and_refuse_borrowed(database, raw, _TABLES),
+            )
             yield _postgres_storage(pool, database, url)
 
 
