@@ -40,7 +40,7 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("requeue/install/slurm_job.py", ".read_text"): (1, _SHIPPED),
     ("requeue/install/table_program.py", "os.open"): (1, _MADE),
     ("runtime/reading.py", "json.loads"): (1, _HERE),
-    ("runtime/reading.py", "os.open"): (1, _HERE),
+    ("runtime/reading.py", "os.open"): (5, _HERE),
     ("runtime/adoption/rule.py", "json.loads"): (1, _OWN_TEXT),
     ("runtime/events.py", "os.open"): (1, _MADE),
     ("runtime/files.py", ".open"): (2, _MADE),

@@ -33,16 +33,16 @@ from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import (
     NewFile,
     Written,
-    files_below,
     opened_folder,
     remove_opened,
     remove_tree,
+    sizes_below,
 )
 from hpcflow.runtime.job import Job, job_from
 from hpcflow.runtime.keeping import Keeper, set_aside
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
 from hpcflow.runtime.notice import Notice
-from hpcflow.runtime.reading import open_file
+from hpcflow.runtime.reading import open_file, opened_place
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
@@ -162,10 +162,10 @@ def _remove(folder: Path, before: os.stat_result) -> None:
 def _make(
     store: CheckpointStore, given: argparse.Namespace, facts: dict[str, Any], job: Job
 ) -> Checkpoint:
-    size_bytes = sum(path.stat().st_size for _, path in files_below(given.folder))
-    staged = store.stage(given.train_step, secrets.randbits(62), size_bytes)
+    sizes = sizes_below(given.folder)
+    staged = store.stage(given.train_step, secrets.randbits(62), sum(sizes.values()))
     try:
-        files = _fill(staged, given.folder)
+        files = _fill(staged, given.folder, sorted(sizes))
         return store.publish(
             staged, given.train_step, files, lambda: require_no_successor(job), **facts
         )
@@ -174,19 +174,20 @@ def _make(
         raise
 
 
-def _fill(staged: Path, folder: Path) -> dict[str, Written]:
+def _fill(staged: Path, folder: Path, names: list[str]) -> dict[str, Written]:
     files = {}
-    for name, path in files_below(folder):
-        if name == NAME:
-            raise OSError(f"{path}: this name is taken, call the file something else")
-        target = staged / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        copy = NewFile(target)
-        try:
-            with open_file(path, any_owner=True) as source:
-                shutil.copyfileobj(source, copy, 1 << 20)
-        finally:
-            files[name] = copy.close()
+    with opened_place(folder.absolute()) as place:
+        for name in names:
+            if name == NAME:
+                raise OSError(f"{folder / name}: this name is taken, call the file something else")
+            target = staged / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy = NewFile(target)
+            try:
+                with open_file(name, any_owner=True, within=place) as source:
+                    shutil.copyfileobj(source, copy, 1 << 20)
+            finally:
+                files[name] = copy.close()
     return files
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,7 +56,7 @@ def open_regular(
     """Open a regular file for reading and return its descriptor. ``OSError`` passes through.
 
     Args:
-        within: the open directory in which a relative ``path`` begins.
+        within: the open directory in which a relative ``path`` begins. No part of it may be a link.
         max_bytes: refuse a larger file; None for no limit.
         follow: accept a link as the last part of ``path``, for a file that the user names.
         any_owner: accept files of all users, not only of this user and root.
@@ -64,14 +65,19 @@ def open_regular(
         UnsafeFileError: the file is not acceptable.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    folder, _, name = str(path).rpartition("/") if within is not None else ("", "", path)
+    at = open_below(within, folder) if within is not None and folder else within
     try:
-        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW, dir_fd=within)
+        descriptor = os.open(name, flags if follow else flags | os.O_NOFOLLOW, dir_fd=at)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _unsafe(path, "it is a symbolic link") from None
         if error.errno == errno.ENXIO:  # a socket
             raise _unsafe(path, "it is not a regular file") from None
         raise
+    finally:
+        if at is not None and at != within:
+            os.close(at)
     try:
         require_safe(descriptor, path, max_bytes=max_bytes, any_owner=any_owner)
     except BaseException:
@@ -121,28 +127,85 @@ def require_no_strange_link(path: Path) -> None:
     Raises:
         UnsafeFileError: there is one.
     """
-    at, ahead, links = "/", list(reversed(path.parts[1:])), 0
-    while ahead and links <= _MOST_LINKS:
-        name = ahead.pop()
-        if name == "..":
-            at = os.path.dirname(at)  # noqa: PTH120 - `at` holds no link
-            continue
-        child = os.path.join(at, name)  # noqa: PTH118 - a text, as it stands there
+    try:
+        os.close(_open_place(path))
+    except UnsafeFileError:
+        raise
+    except OSError:
+        return  # it is not there (yet), or may not be looked at
+
+
+@contextmanager
+def opened_place(folder: Path) -> Iterator[int]:
+    """Open a folder where others may swap what leads to it; yield its descriptor (``O_PATH``).
+
+    Raises:
+        OSError: it does not exist; an :class:`UnsafeFileError` as for
+            :func:`require_no_strange_link`.
+    """
+    place = _open_place(folder)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
+def _open_place(path: Path) -> int:
+    """Open each part of ``path`` within the part before: what was checked is what is opened."""
+    with suppress(OSError):
+        os.stat(path)  # noqa: PTH116 - O_PATH mounts nothing that is mounted on demand
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    at, shown = os.open("/", flags), "/"
+    ahead, links = list(reversed(path.parts[1:])), 0
+    try:
+        while ahead:
+            name = ahead.pop()
+            child = os.open(name, flags, dir_fd=at)
+            try:
+                status = os.fstat(child)
+                if not stat.S_ISLNK(status.st_mode):
+                    at, child = child, at
+                    # `shown` holds no link
+                    shown = os.path.dirname(shown) if name == ".." else os.path.join(shown, name)  # noqa: PTH118, PTH120
+                    continue
+                if status.st_uid not in (_ROOT, os.geteuid(), os.fstat(at).st_uid):
+                    link = os.path.join(shown, name)  # noqa: PTH118
+                    raise _unsafe(link, f"it is a link of another user (uid {status.st_uid})")
+                target = Path(os.readlink("", dir_fd=child))
+            finally:
+                os.close(child)
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+            if target.is_absolute():
+                os.close(at)
+                at, shown = os.open("/", flags), "/"
+    except BaseException:
+        os.close(at)
+        raise
+    return at
+
+
+def open_below(within: int, name: str) -> int:
+    """Open the folder ``name`` (``a/b``) in an open one; no part of it may be a link.
+
+    Raises:
+        OSError: it does not exist, or is not a folder.
+    """
+    parts = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise _unsafe(name, "it is not a name in this folder")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    at = within
+    for part in parts:
         try:
-            status = os.lstat(child)
-            if not stat.S_ISLNK(status.st_mode):
-                at = child
-                continue
-            if status.st_uid not in (_ROOT, os.geteuid(), os.lstat(at).st_uid):
-                raise _unsafe(child, f"it is a link of another user (uid {status.st_uid})")
-            target = Path(os.readlink(child))  # noqa: PTH115
-        except UnsafeFileError:
-            raise
-        except OSError:
-            return  # it is not there (yet), or may not be looked at
-        links += 1
-        ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
-        at = "/" if target.is_absolute() else at
+            below = os.open(part, flags, dir_fd=at)
+        finally:
+            if at != within:
+                os.close(at)
+        at = below
+    return at
 
 
 def open_file(
@@ -151,9 +214,12 @@ def open_file(
     max_bytes: int | None = None,
     follow: bool = False,
     any_owner: bool = False,
+    within: int | None = None,
 ) -> BinaryIO:
     """Open a regular file for reading, with the checks of :func:`open_regular`."""
-    descriptor = open_regular(path, max_bytes=max_bytes, follow=follow, any_owner=any_owner)
+    descriptor = open_regular(
+        path, max_bytes=max_bytes, follow=follow, any_owner=any_owner, within=within
+    )
     return os.fdopen(descriptor, "rb")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,32 @@ def test_the_same_checkpoint_twice_is_one(inside: RunFolder, state: Path) -> Non
 
     assert inside.complete() == [120]
     assert len(inside.events("checkpoint")) == 1
+
+
+@pytest.mark.parametrize("what", ["state", "state/zz"])
+def test_nothing_is_copied_from_where_others_lead_meanwhile(
+    state: Path, tmp_path: Path, inside: RunFolder, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Teammates who may write there put a link to a private folder of the user in its place."""
+    private = tmp_path / "private" / what
+    (private.parent / "state/zz" if what == "state" else private).mkdir(parents=True)
+    ((private / "zz" if what == "state" else private) / "z").write_bytes(b"secret")
+    (state / "zz").mkdir()
+    (state / "zz/z").write_bytes(b"not secret")
+    place = state.parent / what
+    copy = shutil.copyfileobj
+
+    def copied(*given: Any) -> None:
+        copy(*given)
+        if not place.is_symlink():
+            place.rename(tmp_path / "aside")
+            place.symlink_to(private)
+
+    monkeypatch.setattr("hpcflow.runtime.__main__.shutil.copyfileobj", copied)
+    main(["checkpoint", str(state), "--train-step", "120"])
+    assert place.is_symlink()
+    files = [path for path in inside.path.rglob("*") if path.is_file()]
+    assert b"secret" not in [path.read_bytes() for path in files]
 
 
 def test_a_folder_can_be_moved(state: Path) -> None:

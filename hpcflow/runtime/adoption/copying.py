@@ -9,9 +9,10 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from stat import S_IMODE, S_ISDIR, S_ISLNK
+from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 from typing import BinaryIO
 
+from hpcflow.runtime.adoption.foreign import statuses_in
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import (
     NewFile,
@@ -27,7 +28,7 @@ from hpcflow.runtime.files import (
     sync,
     sync_folders,
 )
-from hpcflow.runtime.reading import open_file
+from hpcflow.runtime.reading import open_below, open_file, opened_place
 from hpcflow.runtime.warn import warn
 
 _CHUNK_BYTES = 1 << 20
@@ -47,23 +48,31 @@ def take(source: Path, staged: Path, name: str, *, link: bool) -> dict[str, Writ
     Raises:
         OSError: it went away, holds a link, or the disk is full; what is there is of no use.
     """
-    files = files_below(source) if source.is_dir() else [("", source)]
     taken = {}
-    for below, path in files:
-        full = f"{name}/{below}" if below else name
-        target = staged / full
-        target.parent.mkdir(parents=True, exist_ok=True)
-        taken[full] = (_link(path, target) if link else None) or copy_file(path, target)
+    with opened_place(source.parent) as place:
+        for below, status in statuses_in(place, source):
+            if not S_ISREG(status.st_mode):
+                continue
+            path, full, target = Path(source.name + below), name + below, staged / (name + below)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            taken[full] = (_link(place, path, target) if link else None) or copy_file(
+                path, target, _PRIVATE, place
+            )
     return taken
 
 
-def copy_file(source: Path, target: Path, mode: int = _PRIVATE) -> Written:
+def copy_file(
+    source: Path, target: Path, mode: int = _PRIVATE, within: int | None = None
+) -> Written:
     """Copy one file to a new one with this mode, on disk when this returns.
+
+    Args:
+        within: the open folder in which ``source`` is.
 
     Raises:
         OSError: as for :func:`take`.
     """
-    with open_file(source) as opened:  # it may have been replaced since it was looked at
+    with open_file(source, within=within) as opened:  # it may have been replaced meanwhile
         cloned = _clone(opened, target, mode)
         if cloned is not None:
             return cloned
@@ -83,9 +92,21 @@ def put_back(source: Path, target: Path) -> None:
     says nothing of that. Where they can write, nothing is removed but what was there before.
 
     Raises:
-        OSError: the disk is full or gone; ``target`` is as it was.
+        OSError: the disk is full or gone, or a link of another user leads there; ``target`` is as
+            it was.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    with opened_place(target.parent) as place:
+        opened = f"/proc/self/fd/{place}"  # whatever others swap on the way there
+        try:
+            _put_back(source, Path(opened, target.name))
+        except OSError as error:
+            if isinstance(error.filename, str):  # as people know it
+                error.filename = error.filename.replace(opened, str(target.parent), 1)
+            raise
+
+
+def _put_back(source: Path, target: Path) -> None:
     token = secrets.token_hex(8)
     copy = target.with_name(f".hpcflow-{token}.tmp")
     old = target.with_name(f".hpcflow-{token}.old")
@@ -138,7 +159,8 @@ def _remove_aside(old: Path, before: os.stat_result, source: Path) -> None:
             if not os.path.samestat(opened.stat(), before):
                 return
             if is_shared and (more := sizes_below(opened).keys() - _names_in(source)):
-                warn(f"{str(old)!r} has {min(more)!r}, which the checkpoint lacks: not removed")
+                shown = f"{os.readlink(old.parent)}/{old.name}"  # noqa: PTH115 - Python 3.8
+                warn(f"{shown!r} has {min(more)!r}, which the checkpoint lacks: not removed")
                 return
             remove_opened(old, opened)
 
@@ -192,11 +214,16 @@ def _clone(source: BinaryIO, target: Path, mode: int) -> Written | None:
     return Written(target.stat().st_size, sha256_of(target))
 
 
-def _link(source: Path, target: Path) -> Written | None:
-    """A second name for ``source``; None where the file system gives none."""
+def _link(place: int, source: Path, target: Path) -> Written | None:
+    """A second name for ``source`` in an open folder; None where the file system gives none."""
+    folder, _, name = str(source).rpartition("/")
+    at = open_below(place, folder) if folder else place
     try:
-        os.link(str(source), str(target), follow_symlinks=False)
+        os.link(name, str(target), src_dir_fd=at, follow_symlinks=False)
     except OSError:
         return None
+    finally:
+        if at != place:
+            os.close(at)
     sync(target)  # its writer need not have done that
     return Written(target.stat().st_size, sha256_of(target))

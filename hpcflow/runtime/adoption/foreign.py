@@ -13,7 +13,13 @@ from stat import S_ISDIR, S_ISREG
 
 from hpcflow.runtime import reading
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
-from hpcflow.runtime.reading import JsonError, require_no_strange_link, require_safe_status
+from hpcflow.runtime.reading import (
+    JsonError,
+    open_below,
+    opened_place,
+    require_no_strange_link,
+    require_safe_status,
+)
 
 #: Names that programs write under what they will rename.
 _UNFINISHED = re.compile(r"(^|[._-])(tmp|temp|part|partial|incomplete)([._-]|\d|$)|~$", re.I)
@@ -76,7 +82,7 @@ def look(path: Path, rule: AdoptRule) -> Foreign:
     """
     digest = hashlib.sha256()
     changed_ns, files, total_bytes = 0, 0, 0
-    for name, status in _below(path):
+    for name, status in statuses(path):
         # A link to it, such as we make of what is never changed, changes its ctime.
         ctime_ns = 0 if rule.renamed else status.st_ctime_ns
         is_file = S_ISREG(status.st_mode)
@@ -172,24 +178,35 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and status of ``path`` and all below it, in order.
+def statuses(path: Path) -> list[tuple[str, os.stat_result]]:
+    """Name and status of ``path`` and of all below it, in order.
 
     Raises:
-        OSError: something there is neither a plain file nor a folder, another user's file, or too
-            deep.
+        OSError: a link of another user leads there; or something there is neither a plain file nor
+            a folder, another user's file, or too deep.
     """
-    todo = [(path, "")]
+    with opened_place(path.parent) as place:
+        return list(statuses_in(place, path))
+
+
+def statuses_in(place: int, path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the same, of ``path`` in its open folder: nothing below it is found through a link."""
+    todo = [("", os.stat(path.name, dir_fd=place, follow_symlinks=False))]
     while todo:
-        at, name = todo.pop()
-        status = at.lstat()
+        name, status = todo.pop()
         if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
-            raise OSError(f"{at} is neither a plain file nor a folder")
+            raise OSError(f"{path}{name} is neither a plain file nor a folder")
         if S_ISREG(status.st_mode):  # the program would load another user's file
-            require_safe_status(status, at)
+            require_safe_status(status, f"{path}{name}")
         yield name, status
         if S_ISDIR(status.st_mode):
             if name.count("/") >= _MAX_DEPTH:
-                raise OSError(f"{str(at)[:200]}… is more than {_MAX_DEPTH} folders deep")
-            inner = sorted(at.iterdir(), reverse=True)
-            todo += [(each, f"{name}/{each.name}") for each in inner]
+                raise OSError(f"{f'{path}{name}'[:200]}… is more than {_MAX_DEPTH} folders deep")
+            folder = open_below(place, path.name + name)
+            try:
+                todo += [
+                    (f"{name}/{inner}", os.stat(inner, dir_fd=folder, follow_symlinks=False))
+                    for inner in sorted(os.listdir(folder), reverse=True)  # noqa: PTH208
+                ]
+            finally:
+                os.close(folder)

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from hpcflow.runtime.adoption import copying
+from hpcflow.runtime.adoption import adopter as adopting
+from hpcflow.runtime.adoption import copying, foreign, making
 from hpcflow.runtime.adoption.copying import copy_file
 from hpcflow.runtime.adoption.foreign import find
 from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
+from hpcflow.runtime.reading import require_no_strange_link
 from tests.runtime.adoption.bench import Bench, archive
 from tests.untrusted_paths import EVE, is_open_to_others, open_what_is_made_in
 
@@ -574,3 +576,113 @@ def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: 
         with pytest.raises(OSError, match="it is a link of another user"):
             find(rule)
     assert (private / "step-7").read_bytes() == b"secret"
+
+
+class Teammate:
+    """Puts a link to a private folder of the user in the place of what is shared, and back."""
+
+    def __init__(self, bench: Bench, private: Path, what: str) -> None:
+        self.private = private / "step-7" / "inner" / "model"
+        self.private.parent.mkdir(parents=True)
+        self.private.write_bytes(b"secret")
+        names = {"folder": "", "checkpoint": "step-7", "inner": "step-7/inner"}
+        self.place, self.target = bench.out / names[what], private / names[what]
+        self.aside = self.place.with_name("aside")
+        self.has_swapped = False
+
+    def swap(self) -> None:
+        if not self.has_swapped:
+            self.has_swapped = True
+            self._keeping_time(lambda: self.place.rename(self.aside))
+            self._keeping_time(lambda: self.place.symlink_to(self.target))
+            os.lchown(self.place, EVE, EVE)
+
+    def swap_back(self) -> None:
+        if self.place.is_symlink():
+            self._keeping_time(self.place.unlink)
+            self._keeping_time(lambda: self.aside.rename(self.place))
+
+    def _keeping_time(self, act: Callable[[], object]) -> None:
+        before = self.place.parent.stat()
+        act()
+        os.utime(self.place.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives links to another user")
+@pytest.mark.parametrize("what", ["folder", "checkpoint", "inner"])
+@pytest.mark.parametrize("when", ["found", "looked at", "taken"])
+@pytest.mark.parametrize("renamed", [True, False])
+def test_what_others_swap_at_any_moment_is_not_adopted(
+    bench: Bench,
+    what: str,
+    when: str,
+    renamed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a loop they do so some hundred thousand times a second, and the first time wins."""
+    eve = Teammate(bench, tmp_path / "private", what)
+    bench.rule = {"renamed": renamed}
+    adopter = bench.watching()
+    bench.write("step-7", {"a": b"x", "inner/model": b"y"})
+
+    def after(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def called(*given: Any, **named: Any) -> Any:
+            found = original(*given, **named)
+            eve.swap()
+            return found
+
+        monkeypatch.setattr(module, name, called)
+
+    def during(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def called(*given: Any, **named: Any) -> Any:
+            eve.swap()
+            try:
+                return original(*given, **named)
+            finally:
+                eve.swap_back()
+
+        monkeypatch.setattr(module, name, called)
+
+    if not renamed:
+        adopter.look()
+        bench.clock.now_s += 10
+    if when == "found":
+        after(foreign, "require_no_strange_link")
+    elif when == "looked at":
+        during(adopting, "look")
+    else:
+        during(making, "take")
+    adopter.look()
+    assert eve.has_swapped
+    files = [path for path in bench.folder.path.rglob("*") if path.is_file()]
+    assert not any(b"secret" in path.read_bytes() for path in files)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives links to another user")
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_nothing_is_put_back_behind_a_link_that_others_make_meanwhile(
+    bench: Bench, is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-7", {"inner/model": b"x"} if is_folder else b"x")
+    bench.pass_by(adopter, 10)
+    eve = Teammate(bench, tmp_path / "private", "folder")
+    (path / "inner/model" if is_folder else path).write_bytes(b"")
+    original = require_no_strange_link
+
+    def checked(folder: Path) -> None:
+        original(folder)
+        eve.swap()
+
+    monkeypatch.setattr(adopting, "require_no_strange_link", checked)
+    bench.program_ended(137)
+    bench.next_attempt()
+    with pytest.raises(OSError, match="it is a link of another user"):
+        bench.begin()
+    assert eve.private.read_bytes() == b"secret"
