@@ -29,6 +29,10 @@ _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 1 << 16
 #: The limit of git's memory: it reads a ref whole, and compares files in memory.
 _MAX_DATA_BYTES: Final = 1 << 30
+#: Before the difference, git names each changed file in a line.
+_MAX_NAMES_BYTES: Final = 1 << 20
+#: Parts of a name in an index that git itself never writes there.
+_NO_NAMES: Final = frozenset({b"", b".", b"..", b".git"})
 #: git uses one and removes old ones.
 _MAX_SHARED_INDEXES: Final = 1000
 _NO_ANSWER: Final = "did not answer"
@@ -145,22 +149,23 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
             "GIT_OBJECT_DIRECTORY": str(repository.objects),
             "GIT_INDEX_FILE": str(repository.git_dir / "index"),
         }
-        return _git(
+        answer = _git(
             folder,
-            *(
-                "--no-pager",
-                "-c",
-                "core.quotePath=false",
-                "diff",
-                "--no-ext-diff",
-                "--no-textconv",
-                "--no-color",
-            ),
+            *("--no-pager", "-c", "core.quotePath=false", "diff", "--patch-with-raw"),
+            *("--no-ext-diff", "--no-textconv", "--no-color"),
             # To find changes in a submodule, git would read the submodule's configuration.
             *("--full-index", "--ignore-submodules=dirty", "HEAD", "--", "."),
             environment=environment,
-            max_bytes=max_bytes,
+            max_bytes=max_bytes + _MAX_NAMES_BYTES,
         )
+    if len(answer) > max_bytes + _MAX_NAMES_BYTES:
+        return answer[: max_bytes + 1]
+    lines, _, diff = answer.partition(b"\n\n")
+    for path in (each for line in lines.splitlines() for each in line.split(b"\t")[1:]):
+        # git would read any file that an index of another user names.
+        if not _NO_NAMES.isdisjoint(path.strip(b'"').lower().split(b"/")):
+            raise GitError(f"git's index names a file elsewhere: {path.decode(errors='replace')}")
+    return diff[: max_bytes + 1]
 
 
 def _settings(folder: Path) -> dict[str, str]:

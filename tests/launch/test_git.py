@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +191,54 @@ def test_every_layout_of_git_is_understood(repository: Path, tmp_path: Path) -> 
     code_state.cache_clear()
     assert b"+two" in (code_state(fresh).diff or b"")
     assert code_state(tmp_path).commit is None
+
+
+def index_of(*names: str) -> bytes:
+    """An index as git writes it, but git refuses such names."""
+    entries = b""
+    for name in sorted(map(os.fsencode, names)):
+        facts = (0, 0, 0, 0, 0, 0, 0o100644, 0, 0, 0)
+        entry = struct.pack(">10I20sH", *facts, b"\1" * 20, len(name)) + name
+        entries += entry + b"\0" * (8 - len(entry) % 8)
+    content = b"DIRC" + struct.pack(">II", 2, len(names)) + entries
+    return content + hashlib.sha1(content).digest()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../private", "{}/private", "../priv\u00e4t \n", "sub/../../private", ".git/config", ".GIT/x"],
+)
+def test_no_file_outside_of_the_work_tree_is_read(
+    repository: Path, tmp_path: Path, name: str
+) -> None:
+    """A teammate who can write to the index, or the author of a copied one, has named it there."""
+    for file in ("private", "priv\u00e4t \n", "code/.git/config", "code/.git/x"):
+        (tmp_path / file).write_text("hunter2\n")
+    (repository / ".GIT").symlink_to(".git")
+    git_dir = repository / ".git"
+    (git_dir / "index").write_bytes(index_of("a.py", name.format(tmp_path)))
+    found = asked.Repository("HEAD", git_dir, git_dir / "objects", repository, {})
+    (head,) = (git_dir / "refs/heads").iterdir()
+    try:
+        diff = asked.difference(
+            replace(found, commit=head.read_text().strip()), repository, MAX_DIFF_BYTES
+        )
+    except asked.GitError as error:
+        assert "git's index names a file elsewhere" in str(error)
+    else:
+        assert b"hunter2" not in diff
+        assert b"+two" in diff
+
+
+def test_names_that_only_look_like_others_are_recorded(repository: Path) -> None:
+    for name in ("..a.py", ".github", "a..", ".gitattributes", 'q"..', "\u00e4", "t\t.."):
+        (repository / name).write_text("new\n")
+    git(repository, "add", ".")
+    state = code_state(repository)
+    assert state.warnings == ()
+    diff = (state.diff or b"").decode()
+    assert diff.startswith("diff --git ")
+    assert diff.count("+new") == 7
 
 
 def test_lines_that_end_as_on_windows_are_no_change(repository: Path) -> None:
