@@ -92,7 +92,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     ledger_url = (
         environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
     )
-    parse_url(ledger_url)  # before anything is sent: what is wrong with it is the user's to mend
+    ledger = parse_url(ledger_url)  # before anything is sent: what is wrong, the user has to mend
+    if ledger.kind == "sqlite":
+        _require_private_ledger(ledger.path)
     return Settings(
         home=home,
         user=_user(environ),
@@ -175,6 +177,34 @@ def _require_safe_path(path: Path) -> None:
         f"{weak}, on the path to {path}, and so could change what your jobs run",
         where=Where(key="HPCFLOW_HOME"),
         next_action=weak.remedy if weak.is_own else away,
+    )
+
+
+def _require_private_ledger(path: Path) -> None:
+    """Refuse an SQLite file in a folder where other users can create files.
+
+    SQLite believes a journal beside it: it writes what the journal holds into the file, and deletes
+    a file that the journal names.
+
+    Raises:
+        InputError: another user can write to the file or to its folder, or replace one of them.
+    """
+    try:
+        weak = weak_point(path)
+        folder = Path(os.path.realpath(path)).parent
+        is_open = weak is None and folder.is_dir() and folder.stat().st_mode & 0o022
+    except OSError:
+        return  # reported when the ledger is used
+    # A sticky folder keeps others from replacing a file, but not from adding one.
+    if weak is None and not (is_open and folder.stat().st_mode & stat.S_ISVTX):
+        return
+    raise InputError(
+        f"{weak or f'others may write in {folder}'}, and SQLite would read what they put beside "
+        "the ledger",
+        where=Where(key="ledger"),
+        next_action=weak.remedy
+        if weak is not None and weak.is_own
+        else "name a file in a folder of your own, or a Postgres database",
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
+import struct
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import InputError
+from hpcflow.ledger.store import open_ledger
 from hpcflow.settings import load_settings
 
 
@@ -48,6 +50,52 @@ def test_a_home_that_is_a_file_is_refused_as_such(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="home is not a folder") as caught:
         load_settings({"HPCFLOW_HOME": str(home)})
     assert str(caught.value).startswith("HPCFLOW_HOME: ")
+
+
+def journal_that_names(victim: Path, ledger: Path) -> bytes:
+    """A rollback journal of SQLite that belongs to another journal, as of several databases."""
+    magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(victim)
+    page_bytes = 4096
+    pages = ledger.stat().st_size // page_bytes
+    head = magic + struct.pack(">5I", 0, 1, pages, 512, page_bytes)
+    checksum = sum(name) & 0xFFFFFFFF
+    tail = name + struct.pack(">2I", len(name), checksum) + magic
+    return head.ljust(512, b"\0") + struct.pack(">I", (1 << 30) // page_bytes + 1) + tail
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o757])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_journal_that_others_put_beside_the_ledger_deletes_nothing(
+    tmp_path: Path, mode: int, is_link: bool
+) -> None:
+    folder, home = tmp_path / "shared", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir(mode=0o700)
+    ledger = folder / "ledger.sqlite"
+    with open_ledger(f"sqlite:///{ledger}"):
+        pass
+    folder.chmod(mode)
+    private = tmp_path / "private"
+    private.write_text("years")
+    Path(f"{ledger}-journal").write_bytes(journal_that_names(private, ledger))
+    if is_link:
+        (home / "ledger.sqlite").symlink_to(ledger)
+    environ = {"HPCFLOW_HOME": str(home), "HPCFLOW_LEDGER": "" if is_link else str(ledger)}
+    with (
+        pytest.raises(InputError, match="SQLite would read what they put beside the ledger"),
+        open_ledger(load_settings(environ).ledger_url) as opened,
+    ):
+        opened.runs()
+    assert private.exists()
+
+
+@pytest.mark.parametrize(("mode", "is_new"), [(0o700, False), (0o755, False), (0o1777, True)])
+def test_a_ledger_where_others_make_no_files(tmp_path: Path, mode: int, is_new: bool) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    folder.chmod(mode)
+    url = f"sqlite:///{folder / 'new' if is_new else folder}/ledger.sqlite"
+    assert load_settings({"HPCFLOW_HOME": str(tmp_path), "HPCFLOW_LEDGER": url}).ledger_url == url
 
 
 def test_a_home_must_be_an_absolute_path() -> None:
