@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.resources import resource_dir
 from tests.rendering.golden import FOLDER, cases
 
 
@@ -29,6 +30,15 @@ def test_no_golden_script_belongs_to_nothing() -> None:
 @pytest.mark.parametrize("name", cases())
 def test_bash_can_read_it(name: str) -> None:
     subprocess.run(["bash", "-n", str(FOLDER / name)], check=True)
+
+
+def test_no_script_needs_a_temporary_file() -> None:
+    """Before bash 5.1, `<<` makes one in /tmp, which any user of the node may have filled. Then
+    `read x <<< word` leaves in x what was there: a path check would judge the folder before."""
+    shipped = resource_dir("sbatch").glob("*.sbatch")
+    for path in (*FOLDER.glob("*.sbatch"), *shipped):
+        lines = path.read_text().splitlines()
+        assert [line for line in lines if "<<" in line or "mktemp" in line] == []
 
 
 def test_shellcheck_has_nothing_to_say() -> None:
