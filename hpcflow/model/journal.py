@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
@@ -20,6 +20,10 @@ from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
 
 
+#: Tried in this order on a record that is too long.
+_CUT_TO: Final = (10_000, 1_000, 100)
+
+
 class _Record(BaseModel):
     # Built when it is first used: a command writes two or three of these kinds.
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
@@ -27,10 +31,18 @@ class _Record(BaseModel):
     at: Moment
 
     def to_line(self) -> str:
-        """The record as one line of JSON, newline included."""
-        text = json.dumps(self.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
-        # Commands may print what is no UTF-8, and what cannot be read back would be lost.
-        return text.encode("utf-8", "replace").decode() + "\n"
+        """The record as one line of JSON, newline included.
+
+        If it would be too long to be read back, its texts and lists are cut: what a store or a
+        command says has any length, and a record that readers skip would protect no run.
+        """
+        said = self.model_dump(mode="json", exclude_none=True)
+        line = _as_line(said)
+        for most in _CUT_TO:
+            if len(line.encode()) <= MAX_LINE_BYTES:
+                break
+            line = _as_line(_cut(said, most))
+        return line
 
     @field_serializer(
         "at",
@@ -45,6 +57,21 @@ class _Record(BaseModel):
     )
     def _time(self, value: Any) -> str | None:
         return None if value is None else to_text(value)
+
+
+def _as_line(said: Any) -> str:
+    text = json.dumps(said, ensure_ascii=False)
+    # Commands may print what is no UTF-8, and what cannot be read back would be lost.
+    return text.encode("utf-8", "replace").decode() + "\n"
+
+
+def _cut(said: Any, most: int) -> Any:
+    """``said`` with at most so many characters in each text and elements in each list."""
+    if isinstance(said, dict):
+        return {key: _cut(value, most) for key, value in said.items()}
+    if isinstance(said, list):
+        return [_cut(each, most) for each in said[:most]]
+    return said[:most] if isinstance(said, str) else said
 
 
 class Intended(_Record):

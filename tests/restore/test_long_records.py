@@ -1,0 +1,49 @@
+"""A store cannot make a record of the journal so long that no reader takes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpcflow.model import journal as records
+from hpcflow.model.journal import Restored
+from hpcflow.storage import journal
+from tests.restore.mirrored import purge
+from tests.restore.owner import Owner
+from tests.restore.test_forged import _cancelled, foreign_job, forge
+
+
+def test_checkpoints_without_end_hide_no_restore(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that record hpcflow would believe the job ids that the store names."""
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 20_000)
+    run_dir = owner.mirrored(100)
+    other = foreign_job(owner, "my other training")
+    forge(owner, run_dir, _cancelled(other, owner))
+    for step in range(1200):
+        name = f"checkpoints/{10**17 + step}/manifest.json"
+        owner.remote.put_bytes(b"{}", f"{run_dir.path.name}/{name}")
+    purge(run_dir)
+    owner.restore(run_dir)
+    for _ in range(3):
+        owner.tick()
+        owner.clock.advance(600)
+    owner.cancel(run_dir)
+    owner.tick()
+    assert other in owner.alive()
+    assert [each for each in journal.read(run_dir) if isinstance(each, Restored)]
+
+
+@pytest.mark.parametrize("key", ["site", "run_dir"])
+def test_nor_do_texts_without_end(owner: Owner, other: Owner, key: str) -> None:
+    run_dir = owner.mirrored(100, end=None)
+    run_id = run_dir.path.name
+    said = json.loads(owner.remote.read(f"{run_id}/run.json"))
+    said[key] = f"/{'x' * (2 << 20)}"
+    owner.remote.put_bytes(json.dumps(said).encode(), f"{run_id}/run.json")
+    there = other.fetch(run_id, owner.remote)
+    loaded = journal.load(there.run_dir)
+    assert loaded.skipped_lines == 0
+    assert [each.record for each in loaded.records][-3:] == ["ended", "held", "restored"]
