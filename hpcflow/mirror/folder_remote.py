@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -22,8 +23,8 @@ from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, s
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Remote
 from hpcflow.runtime.reading import UnsafeFileError, open_regular
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, write_all
-from hpcflow.storage.shared import open_folder
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
+from hpcflow.storage.shared import make_folder, open_folder
 
 _T = TypeVar("_T")
 _Data: TypeAlias = "bytes | memoryview"
@@ -55,7 +56,7 @@ class FolderRemote(Remote):
     def __init__(self, url: str, *, shared: bool, clock: Clock, patience_s: float) -> None:
         super().__init__(url)
         self._clock, self._patience_s = clock, patience_s
-        self._folder = Path(self.url or "/")
+        self._folder, self._making = Path(self.url or "/"), threading.Lock()
         self._file_mode = FILE_MODE | 0o040 if shared else FILE_MODE
         self._folder_mode = FOLDER_MODE | 0o050 if shared else FOLDER_MODE
 
@@ -68,11 +69,8 @@ class FolderRemote(Remote):
         parent, doing = self._folder.parent, f"make {self.url}"
 
         def make() -> None:
-            with suppress(FileExistsError):  # another mirror makes it
-                self._folder.mkdir(mode=self._folder_mode)
-                with open_folder(self._folder) as root:
-                    os.fchmod(root, self._folder_mode)  # whatever the umask
-            fsync_folder(parent)
+            with open_folder(os.path.realpath(parent)) as above:
+                make_folder(self._folder.name, above, self._folder_mode)
 
         try:
             self._once(doing, make)
@@ -169,7 +167,7 @@ class FolderRemote(Remote):
     def _written(self, doing: str, root: int, name: str) -> Iterator[Callable[[_Data], None]]:
         """Yield a writer for ``name``; publish the object, synced, when the block succeeds."""
         with ExitStack() as stack:
-            folder, last, made = self._once(doing, lambda: self._make_parents(root, name, stack))
+            folder, last = self._once(doing, lambda: self._make_parents(root, name, stack))
             aside = f"{last[:50]}.{secrets.token_hex(4)}{_ASIDE}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = self._once(doing, lambda: os.open(aside, flags, FILE_MODE, dir_fd=folder))
@@ -180,8 +178,7 @@ class FolderRemote(Remote):
 
             def publish() -> None:
                 os.replace(aside, last, src_dir_fd=folder, dst_dir_fd=folder)
-                for each in (folder, *made):
-                    os.fsync(each)
+                os.fsync(folder)
 
             try:
                 try:
@@ -195,32 +192,34 @@ class FolderRemote(Remote):
                     os.unlink(aside, dir_fd=folder)
                 raise
 
-    def _make_parents(self, root: int, name: str, stack: ExitStack) -> tuple[int, str, list[int]]:
+    def _make_parents(self, root: int, name: str, stack: ExitStack) -> tuple[int, str]:
         """Open or create the folder of an object for writing; each directory on the path
         is ours, and as private as it should be. ``OSError`` as it comes.
 
+        One that exists gets no more readers: others may have put another of our directories there.
+
         Returns:
-            Its descriptor, the last part of the name, and the folders in which a new one is seen.
+            Its descriptor, and the last part of the name.
         """
         above, last = _parts(name)
-        folder, made = root, []
+        folder = root
         for part in above:
             try:
                 below = stack.enter_context(open_folder(part, within=folder))
             except FileNotFoundError:
-                with suppress(FileExistsError):
-                    os.mkdir(part, self._folder_mode, dir_fd=folder)
-                made.append(folder)
+                with self._making:  # it would replace an empty one that another thread has opened
+                    if not _has(folder, part):
+                        make_folder(part, folder, self._folder_mode)
                 below = stack.enter_context(open_folder(part, within=folder))
             status, folder = os.fstat(below), below
             if status.st_uid not in (_ROOT_USER, os.geteuid()):
                 theirs = f"it belongs to another user (uid {status.st_uid})"
                 raise UnsafeFileError(errno.EPERM, theirs, part)
             mode = stat.S_IMODE(status.st_mode)
-            right = (mode & ~0o777) | self._folder_mode
-            if mode != right and status.st_uid == os.geteuid():  # the umask, or an older hpcflow
+            right = mode & (~0o777 | self._folder_mode)
+            if mode != right and status.st_uid == os.geteuid():  # of an older hpcflow
                 os.fchmod(folder, right)
-        return folder, last, made
+        return folder, last
 
     def _call(self, doing: str, name: str, do: Callable[[int], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"
@@ -338,6 +337,15 @@ def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
         for part in above:
             folder = stack.enter_context(open_folder(part, within=folder))
         yield folder, last
+
+
+def _has(folder: int, name: str) -> bool:
+    """Return whether an open folder has an entry ``name``, even a broken link."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _parts(name: str) -> tuple[list[str], str]:

@@ -19,7 +19,6 @@ from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
 
-
 #: Tried in this order on a record that is too long.
 _CUT_TO: Final = (10_000, 1_000, 100)
 

@@ -52,11 +52,12 @@ def make_folder(name: str, within: int, mode: int) -> None:
 
     The rename comes last, so a crash leaves no directory that is closed to the others.
     """
-    new = f".{name}.{secrets.token_hex(8)}"
+    new = f".{name[:50]}.{secrets.token_hex(8)}"  # ``name`` may be as long as a name can be
     os.mkdir(new, FOLDER_MODE, dir_fd=within)
     try:
         with open_folder(new, within=within) as folder:
-            _require_new(folder, new)
+            if mode & ~os.fstat(folder).st_mode:  # some file systems have one mode for all
+                _require_new(folder, new)
             os.fchmod(folder, mode)
         os.rename(new, name, src_dir_fd=within, dst_dir_fd=within)
     except OSError as error:

@@ -7,7 +7,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -192,6 +194,59 @@ def test_what_is_put_there_is_private_unless_the_site_says_otherwise(
     assert _modes(store) == (
         {("d", 0o750), ("f", 0o640)} if shared else {("d", 0o700), ("f", 0o600)}
     )
+
+
+@pytest.mark.parametrize("name", ["run-1", "run-1/artifacts"])
+def test_another_private_folder_in_the_place_of_a_runs_stays_private(
+    store: Path, name: str
+) -> None:
+    """Who can write to the store renames it; its files are private only because the folder is."""
+    (store / "run-1").mkdir(mode=0o700)
+    (store / name).mkdir(mode=0o700, exist_ok=True)
+    (store / name / "thesis.txt").write_bytes(PRIVATE)
+    remote = open_remote(str(store), Options(shared=True))
+    remote.put_bytes(b"x", NAME)
+    assert stat.S_IMODE((store / name).stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["new", f"new/{NAME}"])
+def test_nor_is_one_opened_that_is_swapped_for_a_new_folder(
+    store: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, mkdir = store / "private", os.mkdir
+    private.mkdir(mode=0o700)
+    (private / "thesis.txt").write_bytes(PRIVATE)
+
+    def mkdir_and_swap(path: str, *args: int, dir_fd: int | None = None, **more: int) -> None:
+        mkdir(path, *args, dir_fd=dir_fd, **more)
+        if private.exists():
+            os.rmdir(path, dir_fd=dir_fd)
+            os.rename(private, path, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", mkdir_and_swap)
+    remote = open_remote(str(store / "new"), Options(shared=True), patience_s=0)
+    with suppress(MirrorError):
+        remote.make_root()
+        if name != "new":
+            remote.put_bytes(b"x", NAME)
+    (thesis,) = store.rglob("thesis.txt")
+    assert stat.S_IMODE(thesis.parent.stat().st_mode) == 0o700
+
+
+def test_many_at_once_make_a_folder_once(store: Path) -> None:
+    remote = open_remote(str(store), patience_s=0)
+    for number in range(50):
+        names = [f"run-{number}/checkpoints/400/{each}" for each in range(16)]
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(partial(remote.put_bytes, b"x"), names))
+        assert len(remote.names(f"run-{number}/")) == 16
+
+
+def test_a_name_as_long_as_can_be_gets_its_folder(store: Path) -> None:
+    remote = open_remote(str(store), patience_s=0)
+    name = f"run-1/{'ü' * 127}/{'a' * 255}/x"
+    remote.put_bytes(b"x", name)
+    assert remote.names("run-1/").keys() == {name}
 
 
 def test_a_run_of_mode_0700_stays_private_in_its_mirror(tmp_path: Path) -> None:
