@@ -85,16 +85,17 @@ class FolderRemote(Remote):
             budget = ListBudget(self.url_of(prefix))
             waiting = [prefix.rpartition("/")[0]]
             while waiting:
-                for name, status in _entries(root, waiting.pop()):
+                for name, entry in _entries(root, waiting.pop()):
                     budget.add(name)
-                    if stat.S_ISDIR(status.st_mode) and name.count("/") < _MOST_DEPTH:
+                    if _is_folder(entry) and name.count("/") < _MOST_DEPTH:
                         below = f"{name}/"
                         if below.startswith(prefix) or prefix.startswith(below):
                             waiting.append(name)
                     elif not name.startswith(prefix) or name.endswith(_ASIDE):
                         continue
-                    elif stat.S_ISREG(status.st_mode):
-                        found[name] = Entry(status.st_size)
+                    elif entry.is_file(follow_symlinks=False):
+                        with suppress(FileNotFoundError):  # removed while we look
+                            found[name] = Entry(entry.stat(follow_symlinks=False).st_size)
                     else:
                         self.left_out.add(name)
 
@@ -104,8 +105,8 @@ class FolderRemote(Remote):
     def folders(self, prefix: str = "") -> list[str]:
         def look(root: int) -> list[str]:
             found, budget = [], ListBudget(self.url_of(prefix))
-            for name, status in _entries(root, prefix.rstrip("/")):
-                if stat.S_ISDIR(status.st_mode):
+            for name, entry in _entries(root, prefix.rstrip("/")):
+                if _is_folder(entry):
                     budget.add(name)
                     found.append(name.rpartition("/")[2])
             return sorted(found)
@@ -307,8 +308,8 @@ class FolderRemote(Remote):
         )
 
 
-def _entries(root: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and status of each entry in a folder of the store; nothing if it is missing.
+def _entries(root: int, name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield name and entry of all in a folder of the store; nothing if it is missing.
 
     Of one that cannot be read nobody knows. ``OSError`` as it comes.
     """
@@ -322,10 +323,16 @@ def _entries(root: int, name: str) -> Iterator[tuple[str, os.stat_result]]:
         begin = f"{name}/" if name else ""
         with os.scandir(folder) as entries:
             for entry in entries:
-                try:
-                    yield begin + entry.name, entry.stat(follow_symlinks=False)
-                except FileNotFoundError:  # noqa: PERF203 - removed while we look
-                    continue
+                yield begin + entry.name, entry
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a folder; False for one that only another user may look at, such as a
+    file system that they have mounted in the store."""
+    try:
+        return entry.is_dir(follow_symlinks=False)  # mostly without a look at what is mounted
+    except PermissionError:
+        return False
 
 
 @contextmanager

@@ -149,7 +149,7 @@ class _Batch:
                     found.linked.append(run_id)
             except HpcflowError as error:
                 if isinstance(error, MirrorError) and error.retryable:
-                    raise
+                    self._remote.folders()  # raises if the store is at fault, and not this run
                 found.problems.append(f"{run_id}: {error.message}")
         summary = rebuild(self._ledger, run_dirs)
         found.runs += [run_dir.path.name for run_dir in run_dirs]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import open_ledger
+from hpcflow.mirror.opening import open_remote
 from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.storage.runs import is_gone, list_runs
 from tests.restore.mirrored import mirror, purge
@@ -49,6 +56,52 @@ def test_scratch_and_home_are_gone_and_the_rows_are_the_same(owner: Owner) -> No
     assert found.problems == []
     assert _rows(owner) == before
     assert {run_dir.path for run_dir in list_runs(owner.settings.home)} == runs
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "denied"),
+                                   OSError(errno.ENOTCONN, "not connected")])  # fmt: skip
+def test_a_run_that_cannot_be_read_hides_no_other(
+    owner: Owner, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user has mounted a file system in the store, that only they can read, or nobody."""
+    good, bad = owner.mirrored(100).path.name, "evil-20260101-aaaaaaaa"
+    Path(owner.remote.url, bad).mkdir()
+    owner.remote = open_remote(owner.remote.url, patience_s=0)
+    mounted, opens = [], os.open
+
+    def scan(folder: Any = ".") -> AbstractContextManager[Iterator[Any]]:
+        if not isinstance(folder, int):
+            return os_scandir(folder)
+        with os_scandir(folder) as entries:
+            return nullcontext(iter([_Entry(each, bad, error) for each in entries]))
+
+    def open_mounted(path: str, *args: Any, **more: Any) -> int:
+        if path == bad:
+            mounted.append(path)
+            raise error
+        return opens(path, *args, **more)
+
+    os_scandir = os.scandir
+    monkeypatch.setattr(os, "open", open_mounted)
+    monkeypatch.setattr(os, "scandir", scan)
+    found = _rebuild(owner, "other.sqlite")
+    assert found.runs == [good]
+    assert [each.partition(":")[0] for each in found.problems] == [bad]
+    assert mounted
+
+
+class _Entry:
+    """An entry of a folder; the one called ``bad`` tells its kind, as readdir does, and no more."""
+
+    def __init__(self, entry: os.DirEntry[str], bad: str, error: OSError) -> None:
+        self.name, self._entry = entry.name, entry
+        self.is_dir, self.is_file = entry.is_dir, entry.is_file
+        self._error = error if entry.name == bad else None
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        if self._error is not None:
+            raise self._error
+        return self._entry.stat(follow_symlinks=follow_symlinks)
 
 
 def test_from_there_a_run_is_restored_and_goes_on(owner: Owner) -> None:
