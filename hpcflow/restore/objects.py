@@ -16,6 +16,10 @@ from hpcflow.mirror.remote import Entry
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 
 JOURNAL: Final = "journal.jsonl"
+MIRROR: Final = "mirror.jsonl"
+CLAIM: Final = "claim"
+#: It is read again and again. 20,000 checkpoints; of more, the store is asked what it has.
+_MAX_MIRROR_BYTES: Final = 16 << 20
 _MAX_NAME_BYTES: Final = 255  # of Linux
 _MAX_PATH_BYTES: Final = 2048  # 4096 is Linux's, and a run directory comes before
 #: Of the rest, the runtime's copy is put there from this hpcflow: it is what jobs execute. What is
@@ -31,7 +35,7 @@ _OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re
 _LIMITED: Final = re.compile(
     r"mirror\.jsonl|attempts/\d+/(?:job\.sbatch|events\.jsonl|claim)", re.ASCII
 )
-OF_ATTEMPT: Final = re.compile(r"attempts/(\d{4,6})/.+", re.ASCII | re.DOTALL)
+OF_ATTEMPT: Final = re.compile(r"attempts/(\d{4,6})/(.+)", re.ASCII | re.DOTALL)
 EVENTS: Final = re.compile(r"attempts/(\d{4,6})/events\.jsonl", re.ASCII)
 
 
@@ -79,7 +83,8 @@ def sort_out(names: Mapping[str, Entry]) -> Objects:
 
 def is_too_large(name: str, size_bytes: int) -> bool:
     """Return whether a small file of a run has more bytes than hpcflow writes or reads."""
-    return size_bytes > MAX_LINES_FILE_BYTES and _LIMITED.fullmatch(name) is not None
+    most_bytes = _MAX_MIRROR_BYTES if name == MIRROR else MAX_LINES_FILE_BYTES
+    return size_bytes > most_bytes and _LIMITED.fullmatch(name) is not None
 
 
 def why_unsafe(name: str) -> str | None:

@@ -29,7 +29,7 @@ from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
-from hpcflow.restore.objects import EVENTS, OF_ATTEMPT
+from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
@@ -286,6 +286,7 @@ class _Restoring:
         begun |= {row.attempt for row in self._known.attempts} if self._known is not None else set()
         # The number of a refused attempt is used again, and a forged journal may count backwards.
         next_number = last_attempt([*records, *self._lost(records)]).next_number
+        queued = set(journals.open_attempts(records)) if last.is_live or last.is_open else set()
         names = []
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
@@ -294,6 +295,8 @@ class _Restoring:
                 int(match[1]) in begun and int(match[1]) < next_number
             ):
                 continue  # it would speak for a job that is still to come
+            if match and match[2] == CLAIM and int(match[1]) in queued and not self._place.is_move:
+                continue  # the job may be pending, and would leave the attempt to another
             if local.is_missing(self._run_dir, name) or (
                 (match := EVENTS.fullmatch(name))
                 and int(match[1]) != writing

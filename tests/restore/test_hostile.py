@@ -151,6 +151,28 @@ def test_an_attempt_to_come_has_no_files_beforehand(owner: Owner, name: str) -> 
     assert not (run_dir.attempt(2).path / name).exists()
 
 
+@pytest.mark.parametrize("has_standby", [False, True])
+def test_a_job_that_is_still_pending_finds_no_claim_of_another(
+    owner: Owner, has_standby: bool
+) -> None:
+    """It would leave the attempt to a job that does not exist."""
+    run_dir = owner.mirrored(100, end=None)
+    run_id = run_dir.path.name
+    if has_standby:
+        sent = Submitted(at=_AT, attempt=2, job_id="2000")
+        intent = _intended(run_id, 2).model_copy(update={"after": 1})
+        lines = [Standby(at=_AT, says=each).to_line() for each in (intent, sent)]
+        journal = owner.remote.read(f"{run_id}/journal.jsonl") + "".join(lines).encode()
+        owner.remote.put_bytes(journal, f"{run_id}/journal.jsonl")
+    for number in (1, 2):
+        owner.remote.put_bytes(b"666\n", f"{run_id}/attempts/{number:04d}/claim")
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert run_dir.attempt(1).path.is_dir()
+    for number in (1, 2):
+        assert not run_dir.attempt(number).claim.exists()
+
+
 @pytest.mark.parametrize("folder", ["artifacts/latest", "code/x", "tensorboard/x", "artifacts"])
 def test_nothing_is_put_behind_a_link_in_the_run_directory(owner: Owner, folder: str) -> None:
     """The program may have made it, to anywhere."""
