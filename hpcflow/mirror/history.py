@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcflow.clock import from_text
 from hpcflow.mirror.records import FAILED, MIRRORED, READ, REMOVED, count, text
+from hpcflow.runtime.mirrored import IN_EACH
 from hpcflow.runtime.reading import parse_object
 
 
@@ -60,9 +61,11 @@ def history_of(lines: Iterable[bytes]) -> History:
     found = History()
     there: dict[tuple[str, int], Kept] = {}
     for line in lines:
+        if IN_EACH not in line:
+            continue
         try:
             _add(found, there, parse_object(line))
-        except (ValueError, KeyError, TypeError):  # noqa: PERF203 - torn, or foreign
+        except (ValueError, KeyError, TypeError):  # torn, or foreign
             continue
     found.kept += there.values()
     return found

@@ -28,7 +28,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import Clock, from_text, to_text
-from hpcflow.runtime.reading import parse_object, read_file
+from hpcflow.runtime.mirrored import IN_EACH
+from hpcflow.runtime.reading import MAX_FILE_BYTES, parse_object, read_lines
 from hpcflow.storage.files import append_line_durably, storage_error
 from hpcflow.storage.layout import RunDir
 
@@ -145,18 +146,19 @@ def read_records(run_dir: RunDir, url: str) -> Records:
     """
     records = Records()
     try:
-        data = read_file(run_dir.mirror)
+        for line in read_lines(run_dir.mirror, MAX_FILE_BYTES):
+            if IN_EACH not in line:
+                continue  # millions of empty lines take a moment so
+            try:
+                said = parse_object(line)
+                if said["url"] == url:
+                    records.add(said)
+            except (ValueError, KeyError, TypeError):  # torn, or foreign
+                continue
     except FileNotFoundError:
         return records
     except OSError as error:
         raise storage_error("read", run_dir.mirror, error) from error
-    for line in data.split(b"\n")[:-1]:
-        try:
-            said = parse_object(line)
-            if said["url"] == url:
-                records.add(said)
-        except (ValueError, KeyError, TypeError):  # noqa: PERF203 - torn, or foreign
-            continue
     return records
 
 

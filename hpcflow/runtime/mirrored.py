@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.reading import (
+    MAX_FILE_BYTES,
     MAX_JSON_BYTES,
     JsonError,
     parse_object,
@@ -27,6 +28,9 @@ from hpcflow.runtime.reading import (
 )
 
 NAME = "mirror.jsonl"
+
+#: Each line that counts has it. A store may have a file of millions of other lines.
+IN_EACH = b'"train_step"'
 
 #: An upload of which nothing was heard for so long has died. If it starts again, a line says so
 #: again.
@@ -64,7 +68,9 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
     began: dict[int, datetime] = {}
     ended: dict[int, tuple[str, bool, str | None]] = {}  # the last word on each
     with suppress(OSError):
-        for line in read_lines(run_dir / NAME):
+        for line in read_lines(run_dir / NAME, MAX_FILE_BYTES):
+            if IN_EACH not in line:
+                continue
             said = _parse(line)
             train_step, what = said.get("train_step"), said.get("what")
             if type(train_step) is not int or url not in (None, said.get("url", url)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from hpcflow.mirror import passes, survey
 from hpcflow.mirror.records import read_records
+from hpcflow.mirror.remote import Entry
 from hpcflow.mirror.survey import Survey
 from hpcflow.mirror.upload import PART_BYTES
+from hpcflow.restore.objects import sort_out
+from hpcflow.runtime.mirrored import read_mirror
 from hpcflow.storage.layout import RunDir
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, save
 
@@ -92,3 +96,25 @@ def test_what_nobody_has_thought_of_stops_one_run_only(
     assert set(report.problems) == {bad.path.name, worse.path.name}
     for error in report.problems.values():
         assert "who would have thought" in error.message
+
+
+@pytest.mark.parametrize("line", [b"\n", b"{}\n", b"0\n", b"[[[[]]]]\n"])
+def test_millions_of_lines_that_say_nothing_take_a_moment(desk: Desk, line: bytes) -> None:
+    """As many as a restore fetches; the job reads them, too."""
+    run_dir = desk.make()
+    run_dir.mirror.write_bytes(line * ((4 << 20) // len(line)))
+    write(run_dir, desk.url, what="removed")
+    for read in (
+        lambda: read_records(run_dir, desk.url).removed,
+        lambda: read_mirror(run_dir.path).settled,
+    ):
+        began_s = time.process_time()
+        assert set(read()) == {400}
+        assert time.process_time() - began_s < 4
+
+
+def test_more_of_them_than_that_are_not_fetched() -> None:
+    sizes = {"mirror.jsonl": Entry(17 << 20), "attempts/0001/events.jsonl": Entry(17 << 20)}
+    objects = sort_out(sizes)
+    assert objects.small.keys() == {"attempts/0001/events.jsonl"}
+    assert len(objects.refused) == 1
