@@ -122,14 +122,16 @@ class NewFile:
 def create(path: Path, mode: int) -> FileIO:
     """Create ``path`` with exactly this mode, and open it for writing.
 
-    Until then it is for its owner only: a folder's default ACL may open new files to others.
+    Until then it is for its owner only: a folder's default ACL may open new files to others. Where
+    a file system lets nobody choose modes, it has the mode that all files have there.
 
     Raises:
         OSError: it exists, or the disk is full or gone.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(str(path), flags, 0o600)
-    os.fchmod(descriptor, mode)
+    with suppress(PermissionError):  # as on vfat
+        os.fchmod(descriptor, mode)
     return FileIO(descriptor, "wb")
 
 
@@ -266,9 +268,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     folder.mkdir(0o700)
     with opened_folder(folder) as opened:
-        status = opened.stat()
-        if status.st_mode & 0o022 or any(os.scandir(opened)):
+        if list(opened.iterdir()):
             raise _replaced(folder)
+        if opened.stat().st_mode & 0o022:
+            # A file system without modes, such as a CIFS mount, opens all folders to a group, and
+            # takes a mode without effect. On any other one, others can write in it no longer.
+            with suppress(PermissionError):
+                opened.chmod(0o700)
+            if list(opened.iterdir()):
+                raise _replaced(folder)
         try:
             yield opened
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -325,3 +326,51 @@ def test_an_error_names_the_file_as_people_know_it(
     with pytest.raises(StorageError) as caught:
         export(FolderSource(saved), tmp_path / "copy")
     assert "/proc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_file_system_without_modes_takes_a_copy(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """A CIFS mount opens all to a group and takes each mode without effect; vfat refuses it."""
+    mkdir = os.mkdir
+
+    def forced(path: Any, mode: int = 0o777, **options: Any) -> None:
+        mkdir(path, mode, **options)
+        real_chmod(path, 0o770)
+
+    def ignored(*_: object, **__: object) -> None:
+        if refused:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    real_chmod = os.chmod
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", forced)
+        patch.setattr(os, "chmod", ignored)
+        patch.setattr(os, "fchmod", ignored)
+        export(FolderSource(saved), tmp_path / "copy")
+    assert files_of(tmp_path / "copy") == files_of(saved)
+    assert left_behind(tmp_path) == []
+
+
+def test_what_others_put_in_the_place_of_a_copy_keeps_its_mode(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o770)
+    (shared / "of the team").write_text("")
+    mkdir = os.mkdir
+
+    def swapped(path: Any, mode: int = 0o777, **options: Any) -> None:
+        mkdir(path, mode, **options)
+        if Path(path).name.endswith(".tmp"):
+            Path(path).rmdir()
+            shared.rename(path)
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="another user"):
+        patch.setattr(os, "mkdir", swapped)
+        export(FolderSource(saved), tmp_path / "copy")
+    (moved,) = tmp_path.glob(".copy.*")
+    assert moved.stat().st_mode & 0o777 == 0o770
+    assert list(files_of(moved)) == ["of the team"]
