@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os.path import lexists
 
 import click
 
@@ -121,7 +122,7 @@ def check_command(as_json: bool) -> int:
     home, user = session.settings.home, session.settings.user
     catch_up_home(session.ledger, home, user=user)
     run_dirs = list_runs(home, warn)
-    purged = [run_dir for run_dir in run_dirs if is_gone(run_dir)]
+    purged = [each for each in run_dirs if is_gone(each) or not lexists(each.journal)]
     links = shell_word(home.runs)
     found = {
         "make it again from the files: hpcflow ledger rebuild": check(

@@ -9,6 +9,7 @@ from typing import Any
 from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import Change, CheckpointRow, Known, MirroredRow
 from hpcflow.ledger.store import Ledger
+from hpcflow.projection.gone import has_lost_journal
 from hpcflow.projection.reading import RunReader
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, run_ids
@@ -73,6 +74,8 @@ def _check_run(
         return [f"{run_id}: not in the ledger"]
     limits = {source.path: source.offset_bytes for source in known.sources}
     try:
+        if has_lost_journal(known, run_dir):
+            return [f"{run_id}: only in the ledger: its journal is gone"]
         change = RunReader(run_dir, None, limits=limits).read()
     except StorageError as error:
         return [f"{run_id}: only in the ledger: {error.message}"]

@@ -15,8 +15,9 @@ from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Change, Known, bare_run_row
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, RunState, cause_of_end
-from hpcflow.projection.reading import MISFITS
+from hpcflow.projection.reading import JOURNAL, MISFITS
 from hpcflow.sites.slurm_conf import configured_name
+from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged
 
@@ -135,6 +136,16 @@ def counts_as_purged(known: Known) -> bool:
     """Whether the ledger has the run as one whose directory is gone."""
     said = (row.journal.get("ended") for row in known.attempts)
     return any(isinstance(ended, dict) and ended.get("rule") == PURGED_RULE for ended in said)
+
+
+def has_lost_journal(known: Known, run_dir: RunDir) -> bool:
+    """Whether the journal was read once and does not exist any more.
+
+    Raises:
+        StorageError: that cannot be found out.
+    """
+    was_read = any(each.path == JOURNAL and each.offset_bytes > 0 for each in known.sources)
+    return was_read and size_of(run_dir.journal) is None
 
 
 def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = None) -> None:

@@ -11,7 +11,13 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
 from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.projection.gone import counts_as_purged, end_purged, forget_unsent, record_purged
+from hpcflow.projection.gone import (
+    counts_as_purged,
+    end_purged,
+    forget_unsent,
+    has_lost_journal,
+    record_purged,
+)
 from hpcflow.projection.growth import grown
 from hpcflow.projection.reading import (
     JOURNAL,
@@ -21,7 +27,6 @@ from hpcflow.projection.reading import (
     RunReader,
 )
 from hpcflow.runtime.reading import read_object
-from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_purged, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
@@ -211,7 +216,7 @@ def _read(
         or (not known.run.site and run_dir.run_json.exists())
     ):
         from_zero = True  # what was gone is back, and says what really happened
-    if known is not None and from_zero and _has_lost_journal(known, run_dir):
+    if known is not None and from_zero and has_lost_journal(known, run_dir):
         # Nothing says any more what became of its jobs, and what they cost.
         summary.gone.append(run_dir.path.name)
         summary.unread.add(run_dir.path.name)
@@ -239,9 +244,3 @@ def _read(
     elif bytes_before is not None:
         change.from_zero, change.bytes_before = True, bytes_before
     return change, reader
-
-
-def _has_lost_journal(known: Known, run_dir: RunDir) -> bool:
-    """Whether the journal was read once and does not exist any more."""
-    was_read = any(each.path == JOURNAL and each.offset_bytes > 0 for each in known.sources)
-    return was_read and size_of(run_dir.journal) is None

@@ -204,6 +204,21 @@ def test_a_run_that_was_thrown_away_unsent_is_forgotten(
     assert desk.json("ls") == []
 
 
+def test_a_run_without_its_journal_is_kept_and_no_rebuild_is_suggested(
+    desk: Desk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = desk.json("run", desk.config("kept", "true"), "--wait")
+    before = desk.say("ls", "--json")
+    (Path(run["run_dir"]) / "journal.jsonl").unlink()
+    desk.say("ledger", "rebuild")
+    assert desk.say("ls", "--json") == before
+    capfd.readouterr()
+    assert main(["ledger", "check"]) == 1
+    said = capfd.readouterr()
+    assert said.out == f"{run['run_id']}: only in the ledger: its journal is gone\n"
+    assert "rebuild" not in said.err
+
+
 def test_a_row_that_no_link_has_is_reported(
     desk: Desk, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
