@@ -249,7 +249,8 @@ def is_torn_or_newer(line: bytes) -> bool:
         bare = _TEXT.sub(b"", line)
         opened = bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
         return is_begun and (opened > 0 or not line)
-    return isinstance(said, dict) and said.get("record") not in _known_kinds()
+    kind = said.get("record") if isinstance(said, dict) else None
+    return isinstance(kind, str) and kind not in _known_kinds()
 
 
 @cache

@@ -20,6 +20,7 @@ from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, read_object
 from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lines import Position, split_lines
+from hpcflow.storage.runs import require_no_link
 
 _PORTION_BYTES = 4 << 20
 #: What folding and deriving raise when they go on from rows that neither of them made.
@@ -100,7 +101,8 @@ class RunReader:
 
         Raises:
             FileShrankError, RunChangedError: start this run again.
-            StorageError: the journal cannot be read, or any other file.
+            StorageError: a file cannot be read, or there is a link in the place of the run
+                directory.
         """
         self._read_file(JOURNAL, partial(fold_journal, self._fold))
         is_changed = self._fold.journal.get("changed_at") != self._changed_at
@@ -148,6 +150,8 @@ class RunReader:
                 f"{MAX_LINES_FILE_BYTES} bytes",
                 next_action=f"look at its content: less {shell_word(path)}",
             )
+        if source.offset_bytes < end and not self._moved:
+            require_no_link(self._run_dir)
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0
         while at.offset_bytes < end:

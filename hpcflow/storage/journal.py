@@ -57,8 +57,10 @@ def load(run_dir: RunDir) -> Journal:
     A last line without its end is torn or being written: it is not there yet, and not counted.
 
     Raises:
-        StorageError: the journal cannot be read.
+        StorageError: the journal cannot be read, or there is a link in the place of the run
+            directory.
     """
+    require_no_link(run_dir)
     records, skipped = [], 0
     try:
         for line in filter(None, read_lines(run_dir.journal)):

@@ -9,9 +9,10 @@ read, by readers only.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import make_folders, storage_error
+from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 #: Longer than any command takes from its mark to its last journal record.
@@ -29,7 +30,7 @@ def mark_unread(home: Home, run_dir: RunDir) -> None:
     mark = home.unread / run_dir.path.name
     try:
         make_folders(home.unread)
-        mark.touch(mode=0o600)
+        _touch(mark)
     except OSError as error:
         raise storage_error("write", mark, error) from error
 
@@ -48,14 +49,24 @@ def forget_old_marks(home: Home, run_ids: list[str]) -> None:
         return
     clock = home.unread / _NOW
     try:
-        clock.touch(mode=0o600)
+        _touch(clock)
         now_s = clock.stat().st_mtime
     except OSError:
         return
     for run_id in run_ids:
         mark = home.unread / run_id
         try:
-            if now_s - mark.stat().st_mtime > _OLD_S:
+            if now_s - mark.lstat().st_mtime > _OLD_S:
                 mark.unlink()
         except OSError:
             continue
+
+
+def _touch(path: Path) -> None:
+    """Create an empty file, or set its time. ``OSError`` passes through, as for a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)

@@ -237,6 +237,20 @@ def test_a_run_that_cannot_be_read_does_not_stop_the_others(ledger: Ledger, tmp_
     assert ledger.run_ids() == {good.path.name}
 
 
+def test_a_link_in_the_place_of_a_run_directory_is_a_problem_and_not_followed(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1))
+    catch_up(ledger, [run_dir])
+    elsewhere = run_dir.path.rename(tmp_path / "elsewhere")
+    run_dir.path.symlink_to(elsewhere)
+    grow(run_dir.journal, say.submitted(1))
+    os.utime(run_dir.journal, (0, run_dir.journal.stat().st_mtime))
+    assert f"is a link to {elsewhere}" in catch_up(ledger, [run_dir]).problems[0]
+    assert run_dir.journal.stat().st_atime == 0
+
+
 def test_a_run_json_of_another_run_is_a_problem(ledger: Ledger, tmp_path: Path) -> None:
     mine, other = new_run(tmp_path), new_run(tmp_path)
     mine.run_json.write_bytes(other.run_json.read_bytes())

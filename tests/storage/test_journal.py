@@ -54,7 +54,9 @@ def test_where_a_run_was_deleted_no_journal_is_begun(run_dir: RunDir) -> None:
     assert not run_dir.journal.exists()
 
 
-def test_nothing_is_written_through_a_link_in_the_place_of_a_run_directory(tmp_path: Path) -> None:
+def test_no_link_in_the_place_of_a_run_directory_is_followed(
+    tmp_path: Path,
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     RunDir(elsewhere).run_json.touch()
@@ -62,6 +64,7 @@ def test_nothing_is_written_through_a_link_in_the_place_of_a_run_directory(tmp_p
     run_dir.path.symlink_to(elsewhere)
     for act in (
         lambda: journal.append(run_dir, INTENDED),
+        lambda: journal.load(run_dir),
         lambda: submit_lock(run_dir, wait_s=0).__enter__(),
         lambda: read_run(run_dir),
     ):

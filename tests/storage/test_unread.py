@@ -38,3 +38,16 @@ def test_a_home_that_cannot_be_marked_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(StorageError):
         mark_unread(Home(tmp_path / "home"), RUN)
+
+
+def test_a_link_in_the_place_of_a_mark_is_not_followed(tmp_path: Path) -> None:
+    home, elsewhere = Home(tmp_path / "home"), tmp_path / "elsewhere"
+    elsewhere.touch()
+    os.utime(elsewhere, (0, 0))
+    home.unread.mkdir(parents=True)
+    for name in (RUN.path.name, ".now"):
+        (home.unread / name).symlink_to(elsewhere)
+    with pytest.raises(StorageError, match=RUN.path.name):
+        mark_unread(home, RUN)
+    forget_old_marks(home, unread_runs(home))
+    assert elsewhere.stat().st_mtime == 0

@@ -186,6 +186,14 @@ def test_a_line_that_a_full_disk_tore_is_left_out_as_ever(desk: Searched) -> Non
     assert desk.round().problems == []
 
 
+@pytest.mark.parametrize("kind", ["[[]]", "{}", "null", "7"])
+def test_a_line_of_no_kind_means_damage(desk: Searched, kind: str) -> None:
+    with journal_of(desk).open("ab") as file:
+        file.write(b'{"record": %b}\n' % kind.encode())
+    with pytest.raises(StorageError, match="damaged"):
+        read_journal(desk.sweep_dir)
+
+
 def test_records_of_a_newer_version_are_left_out_as_ever(desk: Searched) -> None:
     with journal_of(desk).open("ab") as file:
         file.write(b'{"record": "weighed", "at": "2026-03-01T00:00:00Z", "kg": 3}\n')
