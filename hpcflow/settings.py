@@ -89,6 +89,8 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         site, site_named_in = environ["HPCFLOW_SITE"], Where(key="HPCFLOW_SITE")
     elif document and site:
         site_named_in = document.where(("site",))
+    if choices.get("ledger") and parse_url(choices["ledger"]).has_password:
+        _require_unreadable(home.config)
     ledger_url = (
         environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
     )
@@ -178,6 +180,20 @@ def _require_safe_path(path: Path) -> None:
         where=Where(key="HPCFLOW_HOME"),
         next_action=weak.remedy if weak.is_own else away,
     )
+
+
+def _require_unreadable(config: Path) -> None:
+    """Refuse a password in a file that other users can read, as libpq does.
+
+    Raises:
+        InputError: other users can.
+    """
+    if config.parent.stat().st_mode & 0o011 and config.stat().st_mode & 0o044:
+        raise InputError(
+            "other users can read this file, and it has the password of the ledger",
+            where=Where(file=str(config)),
+            next_action=f"chmod 600 {shell_word(config)}, and change the password",
+        )
 
 
 def _require_private_ledger(path: Path) -> None:

@@ -52,6 +52,32 @@ def test_a_home_that_is_a_file_is_refused_as_such(tmp_path: Path) -> None:
     assert str(caught.value).startswith("HPCFLOW_HOME: ")
 
 
+@pytest.mark.parametrize(
+    "url", ["postgresql://ada:hunter2@db/x", "postgresql://db/x?user=ada&password=hunter2"]
+)
+@pytest.mark.parametrize(
+    ("home", "config", "is_open"),
+    [(0o755, 0o644, True), (0o710, 0o640, True), (0o755, 0o600, False), (0o700, 0o644, False)],
+)
+def test_a_password_that_others_can_read_is_refused(
+    tmp_path: Path, url: str, home: int, config: int, is_open: bool
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"ledger: {url}\n")
+    file.chmod(config)
+    tmp_path.chmod(home)
+    environ = {"HPCFLOW_HOME": str(tmp_path)}
+    if not is_open:
+        assert load_settings(environ).ledger_url == url
+        return
+    with pytest.raises(InputError, match="other users can read this file") as caught:
+        load_settings(environ)
+    assert f"chmod 600 {file}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    file.write_text("ledger: postgresql://ada@db/x?sslmode=require\n")
+    assert load_settings(environ).site is None
+
+
 def journal_that_names(victim: Path, ledger: Path) -> bytes:
     """A rollback journal of SQLite that belongs to another journal, as of several databases."""
     magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(victim)

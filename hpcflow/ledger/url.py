@@ -43,6 +43,12 @@ class DatabaseUrl:
         return self.kind == "sqlite"
 
     @property
+    def has_password(self) -> bool:
+        """Whether it has one, after the user or as an option."""
+        place, _, options = self.dsn.partition("?")
+        return redact(place) != place or "password" in options.lower()
+
+    @property
     def sqlalchemy(self) -> str:
         """The same for SQLAlchemy."""
         if self.kind == "sqlite":
