@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcflow.errors import StorageError
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.journal import JournalRecord, Observed
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING
@@ -83,13 +83,6 @@ def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
     name = job.job_name.strip()
     named = parse_job_name(name)
     return name == attempt.job_name.strip() or (named is not None and named[0] == attempt.run_id)
-
-
-def is_job_of(records: Iterable[JournalRecord], attempt: int, job_id: str | None) -> bool:
-    """Whether a journal knows this job of an attempt, or the attempt and no job of it yet."""
-    own = [each for each in records if getattr(each, "attempt", None) == attempt]
-    sent = [each.job_id for each in own if isinstance(each, Submitted)]
-    return sent[-1] == job_id if sent else any(isinstance(each, Intended) for each in own)
 
 
 def site_of(run_dir: RunDir) -> str | None:

@@ -36,7 +36,7 @@ from hpcflow.launch.submission import (
     read_claim,
     settle,
 )
-from hpcflow.ledger.rows import DueBill
+from hpcflow.ledger.rows import AttemptRow, DueBill
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.requests import is_cancelled
@@ -45,15 +45,14 @@ from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.answers import (
     by_job_id,
     is_end,
-    is_job_of,
     is_older,
     missed_since_seen,
     needs_accounting,
     newest_answer,
     records_of,
-    site_of,
 )
 from hpcflow.observe.billing import bill_of_attempt
+from hpcflow.observe.by_files import ByFiles
 from hpcflow.observe.judge import is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
@@ -92,7 +91,7 @@ def observe(
     clock: Clock,
     home: Home,
     warnings: list[str],
-    differing: list[RunDir] | None = None,
+    by_files: ByFiles | None = None,
 ) -> list[RunDir]:
     """Journal what the schedulers say about ``live``; the runs about which anything was new.
 
@@ -106,9 +105,9 @@ def observe(
         queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
-        differing: gets the runs of which the journal knows another job than ``live`` and ``bills``,
-            which other users may have written; nothing is journaled about these. None where no
-            other user writes them.
+        by_files: nothing is journaled about an attempt of which the files say something else than
+            ``live`` and ``bills``, which other users may have written. None where no other user
+            writes them.
     """
     by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
@@ -131,7 +130,7 @@ def observe(
                 home,
                 Silence(home, site),
                 warnings,
-                differing,
+                by_files,
             )
             return watch.look(
                 by_site.get(site, []),
@@ -195,7 +194,7 @@ class _Watch:
         home: Home,
         silence: Silence,
         warnings: list[str],
-        differing: list[RunDir] | None,
+        by_files: ByFiles | None,
     ) -> None:
         self._scheduler = scheduler
         self._find_site = find_site
@@ -203,7 +202,7 @@ class _Watch:
         self._home = home
         self._silence = silence
         self._warnings = warnings
-        self._differing = differing
+        self._by_files = by_files
         self._accounting_answered = True
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
@@ -344,7 +343,8 @@ class _Watch:
     def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
         run_dir, now = RunDir(Path(due.run_dir)), self._clock.now()
         with self._apart(run_dir):
-            if self._differs(run_dir, due.site, due.attempt.attempt, due.attempt.job_id):
+            of_run = {"site": due.site, "partition": due.partition}
+            if self._differs(run_dir, due.attempt, **of_run):
                 return False
             record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
             if record is not None:
@@ -408,7 +408,7 @@ class _Watch:
         run_dir = RunDir(Path(run.run_dir))
         is_news = False
         with self._apart(run_dir):
-            if self._differs(run_dir, run.site, attempt.attempt, attempt.job_id):
+            if self._differs(run_dir, attempt, site=run.site):
                 return False
             now_is = self._follow(run_dir, attempt, job)
             # Without accounting, only the job's own last word may end what the queue has forgotten.
@@ -422,15 +422,9 @@ class _Watch:
                 journal.append(run_dir, record)
         return is_news
 
-    def _differs(self, run_dir: RunDir, site: str, attempt: int, job_id: str | None) -> bool:
-        """Whether the files of a run know no such job of an attempt there."""
-        if self._differing is None:
-            return False
-        is_there = site_of(run_dir) in (None, site)
-        if is_there and is_job_of(journal.read(run_dir), attempt, job_id):
-            return False
-        self._differing.append(run_dir)
-        return True
+    def _differs(self, run_dir: RunDir, said: AttemptView | AttemptRow, **of_run: str) -> bool:
+        """Whether the files of a run say something else of an attempt than the ledger."""
+        return self._by_files is not None and not self._by_files.agree(run_dir, said, **of_run)
 
     def _follow(
         self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None

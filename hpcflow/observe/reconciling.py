@@ -13,6 +13,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -31,11 +32,13 @@ from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
 from hpcflow.observe.adopting import adopted, standby_of
+from hpcflow.observe.by_files import ByFiles
+from hpcflow.projection import rebuild
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.runs import linked
+from hpcflow.storage.runs import is_gone, linked
 
 _log = logging.getLogger(__name__)
 
@@ -71,8 +74,14 @@ def reconcile(
         LedgerError: the database does not answer.
     """
     different = {each.path: each for each in folders}.values()
-    looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
-    return [problem for look in looks if (problem := look.problem(scope)) is not None]
+    by_files = None if ledger.url.is_own else ByFiles(ledger)
+    looks = [
+        _Look(ledger, each, home, user, find_site, clock, _by_files=by_files) for each in different
+    ]
+    problems = [problem for look in looks if (problem := look.problem(scope)) is not None]
+    if by_files is not None:
+        rebuild(ledger, by_files.differing)
+    return problems
 
 
 @dataclass
@@ -88,6 +97,7 @@ class _Look:
     _sites: dict[str, bool] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
     _unread: list[StorageError] = field(default_factory=list)
+    _by_files: ByFiles | None = None
 
     def problem(self, scope: Scope | None) -> str | None:
         """Do it; what went wrong."""
@@ -185,7 +195,7 @@ class _Look:
                 amounts = _by_times(entry, row) if is_to_come else entry.amounts
                 self._settle(budget, entry, row, amounts, is_final=False)
         elif is_committed and row is not None and not row.is_over:
-            if row.started_at is not None and entry.began_at is None:
+            if row.started_at is not None and entry.began_at is None and self._agrees(row):
                 self._say(budget, "began", entry, began_at=row.started_at)
         elif (
             is_committed
@@ -197,8 +207,30 @@ class _Look:
     def _settle(
         self, budget: Budget, entry: Entry, row: SpendingRow, amounts: Amounts, *, is_final: bool
     ) -> None:
+        if not self._agrees(row):
+            if not self._is_gone(row):
+                return
+            # Its bill is in the ledger alone, where others write, too.
+            if entry.standing is not Standing.COMMITTED:
+                return
+            amounts, is_final = entry.amounts, False
         ended_at = row.ended_at or self._clock.now()
         self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
+
+    def _agrees(self, row: SpendingRow) -> bool:
+        """Whether the files of a run say the same as its row. One's own ledger is not compared."""
+        if self._by_files is None:
+            return True
+        for run_dir in linked(self._home, [row.run_id]):
+            if str(run_dir.path) != row.run_dir or is_gone(run_dir):
+                continue
+            of_run = {"project": row.project, "user_name": row.user, "parent_sweep": row.sweep}
+            with suppress(StorageError):
+                return self._by_files.agree(run_dir, row, site=row.site, gpus=row.gpus, **of_run)
+        return False
+
+    def _is_gone(self, row: SpendingRow) -> bool:
+        return all(map(is_gone, linked(self._home, [row.run_id])))
 
     def _is_void(self, entry: Entry) -> bool:
         """Whether there certainly is no job of an attempt, nor is anybody sending it."""
@@ -244,7 +276,7 @@ class _Look:
             ):
                 continue  # settled long ago, and the ledger has not heard of its end
             found = adopted(row, attempt, self._home, self._find_site, self._clock)
-            if found is None:
+            if found is None or not self._agrees(row):
                 return
             self._lines[budget.scope].append(found)
 

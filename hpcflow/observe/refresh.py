@@ -155,8 +155,9 @@ def _refresh_live(
     if live or standbys or resting or due:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
+        from hpcflow.observe.by_files import ByFiles
 
-        differing: list[RunDir] = []
+        by_files = None if ledger.url.is_own else ByFiles(ledger)
         changed = observe(
             live,
             standbys,
@@ -168,8 +169,9 @@ def _refresh_live(
             clock=clock,
             home=home,
             warnings=warnings,
-            differing=None if ledger.url.is_own else differing,
+            by_files=by_files,
         )
-        rebuild(ledger, differing)
+        if by_files is not None:
+            rebuild(ledger, by_files.differing)
         catch_up(ledger, changed)
     return warnings

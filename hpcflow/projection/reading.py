@@ -230,3 +230,17 @@ def _best_by(run_dir: RunDir) -> BestBy | None:
         return BestBy(str(said["metric"]), said["mode"] == "max")
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def read_known(run_dir: RunDir, known: Known) -> Known:
+    """What the ledger would have of a run if it were read now.
+
+    Events that cannot be read hold nothing up: of these it has what ``known`` has.
+
+    Raises:
+        StorageError: the journal or ``run.json`` cannot be read.
+    """
+    reports = {row.attempt: row.report for row in known.attempts}
+    change = RunReader(run_dir, None, is_lenient=True, reports=reports).read()
+    assert change is not None  # a run that is read from its start is always new
+    return Known(change.run, change.attempts, change.sources)

@@ -11,8 +11,7 @@ from typing import Any
 from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.projection import rebuild
-from hpcflow.projection.reading import RunReader
+from hpcflow.projection import read_known, rebuild
 from hpcflow.requeue.facts import facts_of
 from hpcflow.storage.layout import RunDir
 
@@ -38,20 +37,6 @@ def is_confirmed(
     for problem in rebuild(ledger, [run_dir]).problems:
         raise StorageError(problem)
     return False
-
-
-def read_known(run_dir: RunDir, known: Known) -> Known:
-    """What the ledger would have of a run if it were read now.
-
-    Events that cannot be read hold nothing up: of these it has what ``known`` has.
-
-    Raises:
-        StorageError: the journal or ``run.json`` cannot be read.
-    """
-    reports = {row.attempt: row.report for row in known.attempts}
-    change = RunReader(run_dir, None, is_lenient=True, reports=reports).read()
-    assert change is not None  # a run that is read from its start is always new
-    return Known(change.run, change.attempts, change.sources)
 
 
 def _essence(known: Known, reports_of: int | None) -> tuple[Any, ...]:

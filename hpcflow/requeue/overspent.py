@@ -137,7 +137,8 @@ class _Round:
             last = submission.last_attempt(records)
             if last.number != row.attempt or not last.is_live or is_cancelled(records):
                 return False
-            if not _counts_against(scope, read_run(run_dir)):
+            run = read_run(run_dir)
+            if run.site != row.site or not _counts_against(scope, run):
                 return False
             if last.has_standby:  # it would go on
                 discard(

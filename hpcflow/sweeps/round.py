@@ -18,7 +18,7 @@ from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
-from hpcflow.requeue.confirm import read_known
+from hpcflow.projection import read_known
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.storage.runs import is_gone, is_purged, linked
 from hpcflow.storage.sweeps import (

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.derive import CANCEL_DUE, STANDBY_WANTED
 from hpcflow.ledger.store import Ledger, open_ledger
@@ -24,6 +25,7 @@ from hpcflow.model.journal import Held
 from hpcflow.projection import rebuild
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -257,6 +259,31 @@ def test_a_job_has_not_vanished_for_it_is_looked_for_elsewhere(
     records = [each.record for each in journal.read(RunDir(launched.run_dir))]
     assert records == ["intended", "submitted", "observed"]
     assert launched.job_id in desk.alive()
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_job_has_not_ended_as_a_row_says(
+    make: Callable[[str], Shared], monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    """Nobody but the job could say how it ended; and it was killed."""
+
+    def accounting(*_: object, **__: object) -> list[JobInfo]:
+        if is_silent:
+            raise SchedulerUnavailable("slurmdbd is down")
+        return []
+
+    desk = make("told")
+    launched = desk.begin("{}")
+    desk.write("attempt", exit_code=0)
+    desk.slurm.end(launched.job_id, "PREEMPTED")
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.slurm, "queue", lambda *_: [])
+        patch.setattr(desk.slurm, "accounting", accounting)
+        for _ in range(3):
+            desk.clock.advance(1)
+            desk.tick()
+    desk.clock.advance(10 * MINUTE)
+    assert list(desk.tick().sent) == [launched.run_id]
 
 
 @pytest.mark.parametrize("falsify", [nonsense, nonsense_in_the_report, read_before_the_start])
