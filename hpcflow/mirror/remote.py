@@ -19,9 +19,9 @@ from hpcflow.storage.files import write_durably
 
 #: What is asked for with :meth:`Remote.read` is small: a spec, a manifest.
 MAX_READ_BYTES: Final = 64 << 20
-#: Of one listing: two million names.
+#: Of one listing: a million names.
 _LISTED_BYTES: Final = 512 << 20
-_ENTRY_BYTES: Final = 200
+_ENTRY_BYTES: Final = 400
 _PAGE_BYTES: Final = 64 << 10
 #: What is in memory at once of what is streamed, where a store gives only whole ranges.
 _STREAMED_BYTES: Final = 8 << 20
@@ -47,7 +47,7 @@ class Options:
     shared: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What the store says of an object without sending it.
 

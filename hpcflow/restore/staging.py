@@ -16,6 +16,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ from hpcflow.storage.space import look
 
 #: A small file may grow in the store between two looks.
 _TRIES: Final = 3
+_AT_ONCE: Final = 10_000
 _CHECKPOINTS: Final = RunDir(Path()).checkpoints.name
 
 
@@ -88,7 +90,21 @@ class Staging:
             MirrorError: the store.
             StorageError: the disk.
         """
-        todo = {name: remote.entry(name).size_bytes for name in names}
+        sizes = {name: remote.entry(name).size_bytes for name in names}
+        self._require_room(sum(sizes.values()))
+        todo, fetched_bytes = iter(sizes.items()), 0
+        while some := dict(islice(todo, _AT_ONCE)):
+            fetched_bytes += self._fetch_some(remote, some, on_bytes)
+        return fetched_bytes
+
+    def _fetch_some(
+        self, remote: RemoteRun, todo: dict[str, int], on_bytes: Callable[[int], object]
+    ) -> int:
+        """Fetch some of them, so that a million objects in a store do not fill the memory.
+
+        Args:
+            todo: name -> size in bytes.
+        """
         for tries_left in reversed(range(_TRIES)):
             self._require_room(sum(todo.values()))
             wanted = [Wanted(remote.name(n), self.run / n, size) for n, size in todo.items()]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.errors import HpcflowError
-from hpcflow.mirror.remote import Entry
+from hpcflow.mirror.download import Wanted, download
+from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Ended, Intended, JournalRecord, Refused, Standby, Submitted
 from hpcflow.model.state import Cause
@@ -244,3 +245,24 @@ def test_a_file_that_grows_after_it_was_listed_is_fetched_within_the_limits(
     with pytest.raises(HpcflowError, match="too large" if name != "out.log" else "has room"):
         owner.put(there, place)
     assert not run_dir.path.exists()
+
+
+def test_objects_without_end_are_fetched_some_at_a_time(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a kilobyte while it is fetched, and anybody can write a million empty ones."""
+    run_dir, fetched = owner.mirrored(100), []
+    names = {f"artifacts/{number}" for number in range(50)}
+    for name in names:
+        owner.remote.put_bytes(b"x", f"{run_dir.path.name}/{name}")
+    purge(run_dir)
+
+    def note(remote: Remote, wanted: Iterable[Wanted], **how: Any) -> None:
+        fetched.append(list(wanted))
+        download(remote, fetched[-1], **how)
+
+    monkeypatch.setattr(staging, "_AT_ONCE", 8)
+    monkeypatch.setattr(staging, "download", note)
+    assert owner.restore(run_dir).files >= 50
+    assert max(map(len, fetched)) == 8
+    assert all((run_dir.path / name).read_bytes() == b"x" for name in names)
