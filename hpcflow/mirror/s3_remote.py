@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
@@ -24,6 +25,7 @@ from hpcflow.errors import (
 from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Options, Part, Parts, Remote, Sink
 from hpcflow.mirror.s3_fast import FastObjects
+from hpcflow.model.kinds import check_endpoint_url
 
 try:
     from botocore import exceptions
@@ -47,6 +49,8 @@ _CONNECT_TIMEOUT_S: Final = 10
 #: Between two bytes, not for a whole request: a slow line is no fault.
 _READ_TIMEOUT_S: Final = 60
 _DELETED_AT_ONCE: Final = 1000
+#: Of uploads that somebody began; the next time there are others on them.
+_PAGES_OF_UPLOADS: Final = 10
 #: What is read at once: the processor's cache still has it when it is hashed and written.
 _CHUNK_BYTES: Final = 128 << 10
 _TOO_LARGE_BYTES: Final = 1 << 63
@@ -307,13 +311,25 @@ class S3Remote(Remote):
         )
         with self._translating(f"use {self.url}"):
             session = Session()
-            client = session.create_client(
-                "s3",
-                endpoint_url=self._options.endpoint_url,
-                # Stores that are not Amazon's take any; Amazon's own redirects are followed.
-                region_name=session.get_config_variable("region") or "us-east-1",
-                config=config,
-            )
+            try:
+                client = session.create_client(
+                    "s3",
+                    endpoint_url=self._options.endpoint_url,
+                    # Stores that are not Amazon's take any; Amazon's own redirects are followed.
+                    region_name=session.get_config_variable("region") or "us-east-1",
+                    config=config,
+                )
+                check_endpoint_url(str(client.meta.endpoint_url))
+            except ValueError as error:
+                if isinstance(error, exceptions.BotoCoreError):
+                    raise
+                # Not what it says: errors are kept, and mirrored, and a password may be in it.
+                raise InputError(
+                    f"cannot use {self.url}: the URL of its server is not one such as "
+                    "https://s3.example.org",
+                    next_action="correct AWS_ENDPOINT_URL, or endpoint_url in ~/.aws/config; "
+                    "credentials do not belong there",
+                ) from None
             let_sha256_be_told(client)
             return client, session.get_credentials()
 
@@ -400,11 +416,12 @@ class S3Parts(Parts):
             pages = self._remote.client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._remote.bucket, Prefix=self._remote.key(prefix)
             )
-            return [
-                (self._remote.name_of(each["Key"]), each["UploadId"])
-                for page in pages
+            found = (
+                (self._remote.name_of(each["Key"], prefix), each["UploadId"])
+                for page in islice(pages, _PAGES_OF_UPLOADS)
                 for each in page.get("Uploads", [])
-            ]
+            )
+            return list(islice(found, _DELETED_AT_ONCE))
 
         with suppress(MirrorError):  # some stores cannot list them; then the bucket's rules do
             return self._remote.call("look at", prefix, look)

@@ -172,6 +172,24 @@ def test_a_listing_without_end_ends(
         getattr(remote, look)()
 
 
+@pytest.mark.parametrize("uploads", [0, 300])
+def test_uploads_without_end_end(remote: Remote, uploads: int) -> None:
+    """Everybody who can write to a bucket can begin some below the name of a checkpoint."""
+    one = "<Upload><Key>p/run-1/{0}</Key><UploadId>{0}</UploadId></Upload>"
+    more = "<IsTruncated>true</IsTruncated><NextKeyMarker>{0}</NextKeyMarker>"
+
+    def answer(self: _Handler) -> None:
+        page = int(self.query.get("key-marker", ["0"])[0]) + 1
+        found = "".join(one.format(f"{page}-{number}") for number in range(uploads))
+        body = f"{more.format(page)}{found}"
+        self.send(f"<ListMultipartUploadsResult>{body}</ListMultipartUploadsResult>")
+
+    _Handler.answer = answer
+    assert remote.parts is not None
+    with bounded():
+        assert len(remote.parts.unfinished("run-1/")) == (1000 if uploads else 0)
+
+
 def test_a_folder_with_names_without_end_ends(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,3 +152,31 @@ def test_what_run_json_says_of_the_server_is_checked(tmp_path: Path) -> None:
     problems = desk.mirror().problems
     assert "not a URL such as https" in problems["s3://bucket/x"].message
     assert Mirror(url="s3://x").shared is False
+
+
+@pytest.mark.parametrize("how", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "file"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://ada:hunter2@127.0.0.1:9",
+        "http://hunter2@127.0.0.1:9",
+        "http://127.0.0.1:9/?token=hunter2",
+        "http://127.0.0.1:9/#hunter2",
+        "hunter2",
+    ],
+)
+def test_a_password_in_the_url_of_the_server_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str, how: str
+) -> None:
+    """It would stand in mirror.jsonl, which is mirrored, and in the ledger."""
+    config = tmp_path / "config"
+    config.write_text(f"[default]\nendpoint_url = {endpoint}\n" if how == "file" else "")
+    known = {"AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
+    known |= {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    if how != "file":
+        known[how] = endpoint
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError) as caught:
+        open_remote("s3://bucket/p", patience_s=0).folders()
+    assert "hunter2" not in f"{caught.value.message} {caught.value.next_action}"
