@@ -85,7 +85,7 @@ OF_STORES: Final[dict[tuple[str, str], int]] = {
     ("mirror/fsspec_remote.py", ".open"): 1,
     ("mirror/progress.py", "os.open"): 1,
     ("mirror/remote.py", ".read_bytes"): 1,
-    ("restore/local.py", ".open"): 2,
+    ("restore/local.py", ".open"): 1,
     ("restore/staging.py", ".open"): 1,
     ("restore/staging.py", "os.open"): 1,
 }

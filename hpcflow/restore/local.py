@@ -8,7 +8,7 @@ from pathlib import Path
 from hpcflow.model.run import Run
 from hpcflow.runtime.keeping import look, named
 from hpcflow.runtime.manifest import CheckpointError, verify
-from hpcflow.runtime.reading import read_file
+from hpcflow.runtime.reading import open_file, read_file
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
@@ -102,7 +102,7 @@ def size_of_file(run_dir: RunDir, name: str) -> int:
 
 def begins_as(path: Path, other: Path) -> bool:
     """Whether ``path`` begins with all that is in ``other``. ``OSError`` as it comes."""
-    with path.open("rb") as longer, other.open("rb") as shorter:
+    with path.open("rb") as longer, open_file(other) as shorter:
         while chunk := shorter.read(1 << 20):
             if longer.read(len(chunk)) != chunk:
                 return False

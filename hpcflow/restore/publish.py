@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -164,7 +165,8 @@ def _put_file(source: Path, target: Path) -> bool:
     """Put a file where none is, or a shorter one that begins alike; whether that was done."""
     target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if os.path.lexists(target):
-        is_less = target.is_file() and target.stat().st_size < source.stat().st_size
+        status = target.lstat()
+        is_less = stat.S_ISREG(status.st_mode) and status.st_size < source.stat().st_size
         if not is_less or not begins_as(source, target):
             return False
     source.replace(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
@@ -186,6 +187,18 @@ def test_nothing_is_put_behind_a_link_in_the_run_directory(owner: Owner, folder:
     owner.remote.put_bytes(b"evil", f"{run_dir.path.name}/{folder}/rc")
     assert owner.restore(run_dir).left == [f"{folder}/deep/rc", f"{folder}/rc"]
     assert list(outside.iterdir()) == []
+
+
+def test_events_are_not_compared_with_what_a_link_in_their_place_leads_to(owner: Owner) -> None:
+    run_dir, outside = owner.mirrored(100), owner.folder / "outside"
+    events = run_dir.attempt(1).events
+    outside.write_bytes(events.read_bytes()[:10])
+    os.utime(outside, (0, outside.stat().st_mtime))
+    events.unlink()
+    events.symlink_to(outside)
+    assert owner.restore(run_dir).left == ["attempts/0001/events.jsonl"]
+    assert outside.stat().st_atime == 0
+    assert events.is_symlink()
 
 
 def _refused(run_id: str) -> list[JournalRecord]:
