@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcflow.errors import LedgerError, shell_word
 from hpcflow.filesystem import is_shared
 from hpcflow.ledger.url import DatabaseUrl
+from hpcflow.ownership import WeakPoint, weak_point
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,7 +39,14 @@ ACKNOWLEDGE_TIMEOUT_S = 20.0
 POSTGRES_OPTIONS: Final[dict[str, Any]] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "tcp_user_timeout": round(ACKNOWLEDGE_TIMEOUT_S * 1000),
+    # Else it takes hours to notice that a machine is gone which works on a statement.
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
 }
+#: For a server whose machine acknowledges, and whose process or disk hangs. Any other has ended the
+#: statement by then.
+ANSWER_TIMEOUT_S = STATEMENT_TIMEOUT_S + 15.0
 
 
 #: What Postgres would take for its own, or call by itself, and execute with the rights of the user
@@ -249,6 +260,7 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
 
     path = url.path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_alone(url)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it 0644
     raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
@@ -264,6 +276,30 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
         raw.close()
         raise
     return raw
+
+
+def require_alone(url: DatabaseUrl) -> None:
+    """Refuse a file in whose place, or beside which, other users could put another one: SQLite
+    follows links, waits for pipes, and plays back a journal that lies beside it.
+
+    Raises:
+        LedgerError: they could.
+        OSError: the directory cannot be read.
+    """
+    folder = Path(os.path.realpath(url.path)).parent
+    weak = weak_point(url.path)
+    status = folder.stat()
+    if weak is None and status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:
+        weak = WeakPoint(folder, "every user", is_owner=False, is_own=False)
+    if weak is None:
+        return
+    alone = "keep it in a directory of your own; to share a ledger, use Postgres"
+    error = LedgerError(
+        f"the ledger {url} is not opened: {weak}, and so could put another file in its place",
+        next_action=weak.remedy if weak.is_own else alone,
+    )
+    error.retryable = False
+    raise error
 
 
 def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:
@@ -308,7 +344,7 @@ def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
         Exception: whatever the driver raises.
     """
     try:
-        import psycopg
+        driver = _impatient()
     except ImportError:
         missing = LedgerError(
             "this installation of hpcflow cannot speak to Postgres",
@@ -316,7 +352,7 @@ def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
         )
         missing.retryable = False
         raise missing from None
-    raw = psycopg.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
+    raw = driver.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
     try:
         refuse_borrowed(url, raw)
     except BaseException:
@@ -345,6 +381,30 @@ def lock_and_refuse_borrowed(url: DatabaseUrl, raw: Any, tables: Sequence[str]) 
 def _lock(raw: Any, tables: Sequence[str]) -> None:
     """Take the lock that each statement that writes takes by itself, until the transaction ends."""
     raw.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE")
+
+
+@cache
+def _impatient() -> Any:
+    """The driver's class, whose statements end after :data:`ANSWER_TIMEOUT_S`."""
+    import psycopg
+
+    def limited(steps: Any) -> Any:
+        end = time.monotonic() + ANSWER_TIMEOUT_S
+        ready = None
+        while True:
+            try:
+                wanted = steps.send(ready)
+            except StopIteration as done:
+                return done.value
+            ready = yield wanted  # every 0.1 s, where nothing comes
+            if not ready and time.monotonic() > end:
+                raise psycopg.OperationalError("the server does not answer")
+
+    class Impatient(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+            return super().wait(limited(gen), *args, **options)
+
+    return Impatient
 
 
 #: What the driver says of a year that Postgres has and Python has not, and of infinity.

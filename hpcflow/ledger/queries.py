@@ -361,9 +361,11 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
-    where = f"{is_due} AND {_OF_USER} ORDER BY bill_due_at DESC LIMIT ?"
+    # Last those that lie ahead: other users can put any number of them into a shared ledger.
+    order = "bill_due_at > ?, bill_due_at DESC"
+    where = f"{is_due} AND {_OF_USER} ORDER BY {order} LIMIT ?"
     with connection.transaction(write=False):
-        rows = _select(connection, "attempt", names, where, [*values, user, limit])
+        rows = _select(connection, "attempt", names, where, [*values, user, to_text(now), limit])
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
     by_id = _by_id(connection, of_run_names, found)
     return [

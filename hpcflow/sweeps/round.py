@@ -20,6 +20,7 @@ from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.projection import read_known
 from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged, linked
 from hpcflow.storage.sweeps import (
     SweepDir,
@@ -141,8 +142,8 @@ class Round:
             self.sweep_dir.sweep_id, self.sweep.spec.name, user=self.around.settings.user
         )
         known = {run_id for trial in self.progress.trials for run_id in trial.all_runs}
-        # Other users can write rows into a shared ledger, but not links into this home.
-        lost = [run_id for run_id in made if run_id not in known and self.was_made(run_id)]
+        # Other users can write rows into a shared ledger, but not into the files of a run.
+        lost = [run_id for run_id in made if run_id not in known and self._is_trial(run_id)]
         if not lost:
             return
         if journal_size(self.sweep_dir) != self._size:
@@ -230,6 +231,15 @@ class Round:
     def was_made(self, run_id: str) -> bool:
         """Whether the home has this run."""
         return (self.around.settings.home.runs / run_id).is_symlink()
+
+    def _is_trial(self, run_id: str) -> bool:
+        """Whether a run of this home is a trial of this sweep by its files; where they are gone, by
+        its name."""
+        for run_dir in linked(self.around.settings.home, [run_id]):
+            with suppress(StorageError):
+                return read_run(run_dir).parent_sweep == self.sweep_dir.sweep_id
+            return run_id.startswith(f"{self.sweep.spec.name}-t")
+        return False
 
     def why_nothing_begins(self) -> str | None:
         """Why nothing of which Slurm has no job yet is sent any more; None if it may be."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+from hpcflow.clock import to_text
 from hpcflow.ledger.rows import MirroredRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted, ChargeLine
@@ -169,3 +170,14 @@ def test_what_a_store_has_had_and_has_no_more_is_known(ledger: Ledger, tmp_path:
     saved(ledger, tmp_path, [], in_store("removed", 70), ends=False)
     assert ledger.left(["devcluster"], at(72))[0] == {gone}
     assert ledger.left(["devcluster"], at(71))[0] == set()
+
+
+def test_bills_due_in_the_far_future_come_last(ledger: Ledger, tmp_path: Path) -> None:
+    """Another user could put any number of them into a shared ledger."""
+    mine, other = make_run(tmp_path), make_run(tmp_path)
+    ledger.apply([change_of(run, lived(1, 60), []) for run in (mine, other)])
+    sql = "UPDATE attempt SET bill_due_at = ? WHERE run_id = ?"
+    for run_id, due in ((mine.run_id, at(0)), (other.run_id, at(0).replace(year=9999))):
+        ledger.connection().execute(sql, [to_text(due), run_id])
+    found = ledger.due_bills(at(200), user="ada", limit=1)
+    assert [each.attempt.run_id for each in found] == [mine.run_id]

@@ -24,7 +24,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from hpcflow.ledger.connection import connect_postgres, lock_and_refuse_borrowed
+from hpcflow.ledger.connection import (
+    connect_postgres,
+    lock_and_refuse_borrowed,
+    require_alone,
+)
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 from hpcflow.sweeps.published.faults import sqlstate_of
@@ -112,7 +116,7 @@ def _write_some(storage: RDBStorage, study_id: int, progress: SweepProgress) -> 
 @contextmanager
 def _opened(database: DatabaseUrl, url: str) -> Iterator[RDBStorage]:
     if database.kind == "sqlite":
-        _make_file(database.path)
+        _make_file(database)
         with _pool(lambda: _connect_sqlite(database.path)) as pool:
             yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
     else:
@@ -136,11 +140,13 @@ def _pool(connect: Callable[[], Any]) -> Iterator[QueuePool]:
         pool.dispose()
 
 
-def _make_file(path: Path) -> None:
+def _make_file(database: DatabaseUrl) -> None:
     """With all tables or not at all, wherever it is killed; closed to others."""
+    path = database.path
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    require_alone(database)
     if path.exists():
         return
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     half = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
     try:
         os.close(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
