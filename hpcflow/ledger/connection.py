@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcflow.errors import LedgerError, shell_word
 from hpcflow.filesystem import is_shared
 from hpcflow.ledger.url import DatabaseUrl
-from hpcflow.ownership import WeakPoint, weak_point
 
 if TYPE_CHECKING:
     import sqlite3
@@ -260,7 +257,6 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
 
     path = url.path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    require_alone(url)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it 0644
     raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
@@ -276,30 +272,6 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
         raw.close()
         raise
     return raw
-
-
-def require_alone(url: DatabaseUrl) -> None:
-    """Refuse a file in whose place, or beside which, other users could put another one: SQLite
-    follows links, waits for pipes, and plays back a journal that lies beside it.
-
-    Raises:
-        LedgerError: they could.
-        OSError: the directory cannot be read.
-    """
-    folder = Path(os.path.realpath(url.path)).parent
-    weak = weak_point(url.path)
-    status = folder.stat()
-    if weak is None and status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:
-        weak = WeakPoint(folder, "every user", is_owner=False, is_own=False)
-    if weak is None:
-        return
-    alone = "keep it in a directory of your own; to share a ledger, use Postgres"
-    error = LedgerError(
-        f"the ledger {url} is not opened: {weak}, and so could put another file in its place",
-        next_action=weak.remedy if weak.is_own else alone,
-    )
-    error.retryable = False
-    raise error
 
 
 def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:

@@ -24,11 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from hpcflow.ledger.connection import (
-    connect_postgres,
-    lock_and_refuse_borrowed,
-    require_alone,
-)
+from hpcflow.ledger.connection import connect_postgres, lock_and_refuse_borrowed
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 from hpcflow.sweeps.published.faults import sqlstate_of
@@ -116,7 +112,7 @@ def _write_some(storage: RDBStorage, study_id: int, progress: SweepProgress) -> 
 @contextmanager
 def _opened(database: DatabaseUrl, url: str) -> Iterator[RDBStorage]:
     if database.kind == "sqlite":
-        _make_file(database)
+        _make_file(database.path)
         with _pool(lambda: _connect_sqlite(database.path)) as pool:
             yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
     else:
@@ -140,13 +136,11 @@ def _pool(connect: Callable[[], Any]) -> Iterator[QueuePool]:
         pool.dispose()
 
 
-def _make_file(database: DatabaseUrl) -> None:
+def _make_file(path: Path) -> None:
     """With all tables or not at all, wherever it is killed; closed to others."""
-    path = database.path
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    require_alone(database)
     if path.exists():
         return
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     half = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.tmp")
     try:
         os.close(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
