@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -51,6 +51,8 @@ from hpcflow.storage.unread import mark_unread
 Which: TypeAlias = Literal["newest", "all"] | int
 NEWEST: Which = "newest"
 ALL: Which = "all"
+#: Each takes a request, and everybody who can write to a store can write a million of them.
+_MOST_SKIPPED: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,12 @@ class _Restoring:
                 continue
             if self._fetch(step) and which == NEWEST and self._of_use >= step:
                 break
+            if len(self._outcome.skipped) >= _MOST_SKIPPED:
+                raise MirrorError(
+                    f"{_MOST_SKIPPED} checkpoints in {self._remote.url} are damaged",
+                    next_action="see who wrote them, and delete them; or name one that is whole: "
+                    f"hpcflow restore {self._remote.run_id} --checkpoint TRAIN_STEP",
+                )
 
     def _fetch_one(self, train_step: int) -> None:
         """The checkpoint that was asked for; it is read, where there is one."""

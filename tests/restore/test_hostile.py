@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, MirrorError
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.model.ids import job_name
@@ -279,3 +279,15 @@ def test_objects_without_end_are_fetched_some_at_a_time(
     assert owner.restore(run_dir).files >= 50
     assert max(map(len, fetched)) == 8
     assert all((run_dir.path / name).read_bytes() == b"x" for name in names)
+
+
+@pytest.mark.parametrize("which", ["newest", "all"])
+def test_checkpoints_without_end_that_are_none_end(owner: Owner, which: str) -> None:
+    run_dir = owner.mirrored(100)
+    for step in range(1200):
+        name = f"checkpoints/{10**17 + step}/manifest.json"
+        owner.remote.put_bytes(b"{}", f"{run_dir.path.name}/{name}")
+    purge(run_dir)
+    with pytest.raises(MirrorError, match=r"1000 checkpoints in .* are damaged"):
+        owner.restore(run_dir, which=which)
+    assert not run_dir.path.exists()

@@ -18,11 +18,11 @@ def test_checkpoints_without_end_hide_no_restore(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without that record hpcflow would believe the job ids that the store names."""
-    monkeypatch.setattr(records, "MAX_LINE_BYTES", 20_000)
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 15_000)
     run_dir = owner.mirrored(100)
     other = foreign_job(owner, "my other training")
     forge(owner, run_dir, _cancelled(other, owner))
-    for step in range(1200):
+    for step in range(900):
         name = f"checkpoints/{10**17 + step}/manifest.json"
         owner.remote.put_bytes(b"{}", f"{run_dir.path.name}/{name}")
     purge(run_dir)
