@@ -27,7 +27,7 @@ _MAX_PATH_BYTES: Final = 2048  # 4096 is Linux's, and a run directory comes befo
 _WANTED: Final = re.compile(
     rf"(?:{re.escape(RUN_JSON)}|{re.escape(JOURNAL)}|mirror\.jsonl"
     r"|attempts/\d{4,6}/(?:job\.sbatch|out\.log|events\.jsonl|claim)"
-    r"|(?:code|artifacts|tensorboard)/.+)",
+    r"|start/\d{1,18}/.+|(?:code|artifacts|tensorboard)/.+)",
     re.ASCII | re.DOTALL,
 )
 _OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re.ASCII | re.DOTALL)

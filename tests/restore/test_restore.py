@@ -27,6 +27,7 @@ from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.space import Space
 from tests.restore.mirrored import FILES, contents, mirror, purge, save
 from tests.restore.owner import Owner
+from tests.runtime.published import publish
 
 
 def test_a_purged_run_is_back_as_it_was(owner: Owner) -> None:
@@ -439,3 +440,15 @@ def test_nothing_is_restored_where_a_link_leads_that_lies_in_the_place_of_a_run(
         assert [each.name for each in elsewhere.iterdir()] == ["thesis.tex"]
     run_dir.path.unlink()
     assert owner.restore(run_dir).is_new
+
+
+def test_the_checkpoint_of_another_run_that_it_begins_from_is_restored(owner: Owner) -> None:
+    """Without it the next job ends: it was told of one, and finds none."""
+    run_dir = owner.trained()
+    start = publish(run_dir.path / "start", 400, {"model.pt": b"weights"}).path
+    mirror(run_dir, owner.remote)
+    before = contents(start)
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert contents(start) == before
+    assert before
