@@ -15,6 +15,7 @@ from hpcflow.clock import from_text
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Known
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import (
     CancelRequested,
     Decided,
@@ -103,6 +104,26 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
     if decided is not None and (latest is None or decided.at > latest):
         lost.append(decided)
     return sorted(lost, key=lambda record: record.at)
+
+
+def only_in_shared_ledger(records: Sequence[JournalRecord], known: Known) -> list[JournalRecord]:
+    """The same from a ledger in which other users write: no more than what can do no harm.
+
+    An attempt keeps its number; what became of it Slurm is asked, by the name of its job. A run
+    that was cancelled is held: a person has to say it again.
+    """
+    numbers, why = attempts_of(records), "the shared ledger says that it was cancelled"
+    lost: list[JournalRecord] = []
+    for each in only_in_ledger(records, known):
+        if isinstance(each, CancelRequested):
+            lost.append(Held(at=each.at, by=each.by, why=why))
+        elif isinstance(each, Held) or (
+            isinstance(each, Intended)
+            and each.attempt not in numbers
+            and parse_job_name(each.job_name) == (known.run.run_id, each.attempt)
+        ):
+            lost.append(each)
+    return lost
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
