@@ -110,7 +110,7 @@ def make_engine(url: DatabaseUrl) -> Engine:
     from sqlalchemy import create_engine, event
 
     if url.kind == "postgresql":
-        return create_engine(url.sqlalchemy, creator=lambda: _connect_postgres(url))
+        return create_engine("postgresql+psycopg://", creator=lambda: _connect_postgres(url))
     engine = create_engine("sqlite://", creator=lambda: Connection(url).raw)
 
     # Python's driver opens transactions where it likes, and not before DDL.

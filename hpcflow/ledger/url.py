@@ -14,7 +14,12 @@ _SQLITE = "sqlite:///"
 
 #: What may follow ``postgresql://``. Stricter than libpq, whose messages quote what they could not
 #: read: a password with an unescaped character must not get that far.
-_WELL_FORMED = re.compile(r"(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?[^\s@?#]*(?:\?[^\s@#]*)?", re.ASCII)
+_WELL_FORMED = re.compile(
+    r"(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
+    r"(?:\[[^\s@?#\[\]]+\](?![^:/?,])|[^\s@?#\[\]])*"
+    r"(?:\?[^\s@#]*)?",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg import conninfo
 from sqlmodel import SQLModel
 
-from hpcflow.errors import LedgerError, LedgerVersionError
+from hpcflow.errors import InputError, LedgerError, LedgerVersionError
 from hpcflow.ledger import migrations, tables
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import ROWS
@@ -195,3 +196,19 @@ def test_a_database_of_every_version_is_upgraded_with_its_rows(saved: Path, tmp_
         assert [attempt.job_id for attempt in detail.attempts] == ["101"]
         assert [saved.train_step for saved in detail.checkpoints] == [10]
         assert ledger.known([view.run_id])[view.run_id].sources[0].offset_bytes > 0
+
+
+def test_a_url_that_sqlalchemy_cannot_read_is_an_error() -> None:
+    with pytest.raises(LedgerError, match='invalid integer value "none"'):
+        upgrade(parse_url("postgresql://ada:s3cr3t@127.0.0.1:none/x"))
+
+
+@pytest.mark.parametrize("place", ["[::1", "[]", "[::1]1", "::1]", "[[::1]]"])
+def test_a_url_that_libpq_would_quote_does_not_get_there(place: str) -> None:
+    with pytest.raises(InputError, match="not well formed"):
+        parse_url(f"postgresql://ada:s3cr3t@{place}/x")
+
+
+@pytest.mark.parametrize("place", ["[::1]", "[::1]:5432", "[::1],[::2]:1,db", "%2Frun", ""])
+def test_hosts_that_libpq_reads(place: str) -> None:
+    conninfo.conninfo_to_dict(parse_url(f"postgresql://ada@{place}/x").dsn)
