@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcflow.errors import LedgerError, shell_word
@@ -355,7 +354,6 @@ def _lock(raw: Any, tables: Sequence[str]) -> None:
     raw.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE")
 
 
-@cache
 def _impatient() -> Any:
     """The driver's class, whose statements end after :data:`ANSWER_TIMEOUT_S`."""
     import psycopg
