@@ -1,5 +1,7 @@
 """A user's templates, compiled, in one file of their home: compiling takes longer than the rest.
 
+The file begins with the checksum of the rest: Python executes damaged bytecode, and crashes.
+
 It is what ``__pycache__`` is to Python, and as private: the home is its user's alone
 (:mod:`hpcflow.settings`). What does not fit the template's text, this Python or this Jinja is
 compiled again.
@@ -7,6 +9,7 @@ compiled again.
 
 from __future__ import annotations
 
+import hashlib
 import marshal
 import os
 import sys
@@ -19,6 +22,8 @@ from jinja2.bccache import Bucket
 
 import hpcflow
 from hpcflow.runtime.reading import open_file
+
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 class CompiledTemplates(BytecodeCache):
@@ -52,13 +57,17 @@ class CompiledTemplates(BytecodeCache):
         with suppress(OSError):
             descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(marshal.dumps((self._made_by, self._entries)))
+                data = marshal.dumps((self._made_by, self._entries))
+                file.write(hashlib.sha256(data).digest() + data)
             half.replace(self._path)
 
 
 def _own_file(path: Path) -> bytes:
-    """Its content, if it is ours alone."""
+    """Its content behind the checksum, if it is ours alone and whole."""
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_mode & 0o022:
             raise PermissionError(path)
-        return file.read()
+        checksum, data = file.read(_CHECKSUM_BYTES), file.read()
+    if hashlib.sha256(data).digest() != checksum:
+        raise ValueError(path)
+    return data

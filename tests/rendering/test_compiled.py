@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import marshal
 from pathlib import Path
 
@@ -30,6 +31,10 @@ def rendered(folder: Path, text: str) -> str:
     return said
 
 
+def with_checksum(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest() + data
+
+
 def test_what_was_compiled_is_kept_for_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,16 +45,35 @@ def test_what_was_compiled_is_kept_for_the_next_process(
     assert render("own.j2", {}, [tmp_path], tmp_path / "compiled") == "1"
 
 
-def test_a_template_that_changed_is_compiled_anew(tmp_path: Path) -> None:
+def test_a_template_that_changed_is_compiled_again(tmp_path: Path) -> None:
     assert rendered(tmp_path, "{{ 1 }}") == "1"
     assert rendered(tmp_path, "{{ 2 }}") == "2"
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", marshal.dumps(("other", {})), marshal.dumps(7)])
-def test_a_file_that_is_none_of_ours_is_written_anew(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nonsense",
+        *map(with_checksum, (b"", b"x", marshal.dumps(("o", {})), marshal.dumps(7))),
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_written_again(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "compiled").write_bytes(data)
     assert rendered(tmp_path, "{{ 1 }}") == "1"
     assert (tmp_path / "compiled").read_bytes() != data
+
+
+def test_not_one_damaged_byte_of_it_is_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered(tmp_path, "{{ 1 }}")
+    whole = (tmp_path / "compiled").read_bytes()
+    monkeypatch.setattr("marshal.loads", None)
+    for at in range(0, len(whole), 97):
+        (tmp_path / "compiled").write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        forget()
+        assert render("own.j2", {}, [tmp_path], tmp_path / "compiled") == "1"
 
 
 def test_a_file_that_others_can_write_is_not_believed(
