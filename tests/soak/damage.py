@@ -213,7 +213,7 @@ def _folder(path: Path, dice: Random, _: Outside) -> str:
 
 def _link(path: Path, dice: Random, outside: Outside) -> str:
     targets = (str(outside.secret), "/dev/zero", "/etc/passwd", "..", ".", "/", path.name,
-               "/nonexistent", "/proc/self/environ")  # fmt: skip
+               "missing", "/proc/self/environ")  # fmt: skip
     target = dice.choice(targets)
     _remove(path)
     path.symlink_to(target)
@@ -221,8 +221,10 @@ def _link(path: Path, dice: Random, outside: Outside) -> str:
 
 
 def _folder_link(path: Path, dice: Random, outside: Outside) -> str:
-    target = dice.choice((str(outside.folder), str(outside.folder / "deep"), "/etc", "..", ".", "/",
-                          path.name, "/nonexistent", "/proc/self", "/dev"))  # fmt: skip
+    targets = ["/proc", "/proc/self", "/sys", "..", ".", path.name, "missing"]
+    if path.parent.name != "home":  # a user may keep a folder of their home elsewhere
+        targets += [str(outside.folder), str(outside.folder / "deep")]
+    target = dice.choice(targets)
     _remove(path)
     path.symlink_to(target)
     return f"to {target}"
