@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
-from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
 
@@ -83,6 +82,8 @@ def detail_json(detail: RunDetail) -> dict[str, Any]:
     The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
     them since.
     """
+    from hpcflow.storage.checkpoints import is_complete
+
     run = jsonable(detail.run)
     assert isinstance(run, dict)
     run["number_of_attempts"] = run.pop("attempts")

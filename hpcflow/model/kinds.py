@@ -27,7 +27,6 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from hpcflow.model.ids import NAME_PATTERN, check_name
 from hpcflow.model.scalars import number_as_text
-from hpcflow.model.secret import is_secret
 from hpcflow.model.units import (
     DURATION_PATTERN,
     MEMORY_PATTERN,
@@ -210,6 +209,8 @@ def check_store_url(url: str) -> str:
     Raises:
         ValueError: not such a URL; the text does not repeat it.
     """
+    from hpcflow.model.secret import is_secret  # its rules take long to compile
+
     if is_secret(url) or re.search(r"://[^/]*@", url):
         raise ValueError("credentials do not belong in a URL; they come from the standard chain")
     if "::" in url:
