@@ -50,10 +50,15 @@ def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobI
     are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
     than such a record is none either, for it tells of a former life of the job.
     """
+    said = known.get(attempt.job_id or "")
+    if not said:
+        return None
+    if said[-1].source == "queue" and said[-1].job_name == attempt.job_name:
+        return said[-1]  # as a rule, and there may be ten thousand
     job = next(
         (
             job
-            for job in reversed(known.get(attempt.job_id or "", []))
+            for job in reversed(said)
             if _is_named_like(job, attempt)
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
             or (job.restarts and parse_job_name(job.job_name.strip()) is None)

@@ -150,7 +150,7 @@ class RunReader:
                 f"{MAX_LINES_FILE_BYTES} bytes",
                 next_action=f"look at its content: less {shell_word(path)}",
             )
-        if source.offset_bytes < end and not self._moved:
+        if name == JOURNAL and source.offset_bytes < end:
             require_no_link(self._run_dir)
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0
