@@ -76,7 +76,9 @@ def _selected(connection_kind: str, row_type: Any, name: str, table: str) -> str
     if connection_kind == "sqlite" or kind not in ("str", "json"):
         return column
     most = _MAX_OF.get(name, _MAX_JSON if kind == "json" else _MAX_TEXT)
-    return f"left(CAST({column} AS text), {most + 1})"
+    text = f"CAST({column} AS text)"
+    # octet_length() looks at the header alone, left() at each character.
+    return f"CASE WHEN octet_length({text}) > {most} THEN left({text}, {most + 1}) ELSE {text} END"
 
 
 def encode(row: Any, names: tuple[str, ...] | None = None) -> list[object]:

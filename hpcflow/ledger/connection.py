@@ -48,20 +48,15 @@ ANSWER_TIMEOUT_S = STATEMENT_TIMEOUT_S + 15.0
 #: What Postgres would take for its own, or call by itself, and execute with the rights of the user
 #: who sends the statement:
 #: - an operator or a function of a type that fits better than its own;
-#: - a trigger, and what its condition calls;
+#: - a trigger; and its condition, which may hold any statement (``query_to_xml``);
 #: - the triggers of another role's table, by a foreign key that deletes there;
 #: - everything in a schema that is searched first, for it is named as this user.
 #: All must be of a superuser, of the database's owner, or of this user. Postgres does not tell who
-#: made a trigger, so its condition may call only what is Postgres's own, of which ``pg_depend`` has
-#: no line.
+#: made a trigger, so none may have a condition.
 _BORROWED = """
 WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s)),
 called AS (
-    SELECT tgname, tgrelid, tgfoid, EXISTS (
-        SELECT FROM pg_depend WHERE classid = 'pg_trigger'::regclass AND objid = pg_trigger.oid
-        AND refclassid <> 'pg_class'::regclass
-        AND (refclassid <> 'pg_proc'::regclass OR refobjid <> tgfoid)
-    ) AS has_condition
+    SELECT tgname, tgrelid, tgfoid, tgqual IS NOT NULL AS has_condition
     FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
     WHERE relnamespace IN (SELECT oid FROM ours) AND NOT tgisinternal
 )
@@ -417,7 +412,9 @@ def refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
         )
         error.retryable = False
         raise error
-    raw.execute("RESET search_path")
+    # Not RESET: a schema with the user's name, made later, would be searched first.
+    named = ", ".join('"{}"'.format(each.replace('"', '""')) for each in schemas)
+    raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [named])
 
 
 def _prepare(raw: Any) -> None:

@@ -41,27 +41,18 @@ BORROWED: Final = {
         "EXECUTE FUNCTION public.mine()",
     ],
 }
-#: Postgres has functions for triggers, which are a superuser's; what the condition calls is not.
+#: Postgres has functions for triggers, which are a superuser's; what the condition calls is not, or
+#: it executes any statement, as ``query_to_xml`` does.
 _HIDDEN: Final = _FUNCTION.replace("public.{name}", "hidden.mine")
-_CONDITION: Final = (
-    "CREATE TRIGGER mine BEFORE UPDATE ON run FOR EACH ROW WHEN ({condition}) "
+_TRIGGER: Final = (
+    "CREATE TRIGGER mine BEFORE UPDATE ON run FOR EACH ROW {condition} "
     "EXECUTE FUNCTION suppress_redundant_updates_trigger()"
 )
 CONDITIONS: Final = {
-    "a function": [
-        _HIDDEN.format(types="text"),
-        _CONDITION.format(condition="hidden.mine(NEW.run_id)"),
-    ],
-    "an operator": [
-        _HIDDEN.format(types="varchar, varchar"),
-        "CREATE OPERATOR hidden.=== (LEFTARG=varchar, RIGHTARG=varchar, FUNCTION=hidden.mine)",
-        _CONDITION.format(condition="NEW.run_id OPERATOR(hidden.===) NEW.run_id"),
-    ],
-    "a type": [
-        _HIDDEN.format(types="text"),
-        "CREATE DOMAIN hidden.narrow AS text CHECK (hidden.mine(VALUE))",
-        _CONDITION.format(condition="NEW.run_id::hidden.narrow IS NOT NULL"),
-    ],
+    "a function": "hidden.mine(NEW.run_id)",
+    "a statement": "query_to_xml('SELECT hidden.mine(NULL)', true, true, '') IS NULL",
+    "the search path": "set_config('search_path', 'hidden, public', false) IS NULL",
+    "columns": "OLD.name = NEW.name",
 }
 _TRIGGER_FUNCTION: Final = BORROWED["a trigger"][0]
 _ON_LEASE: Final = (
@@ -72,9 +63,7 @@ _BY_POSTGRES: Final = f"{_ON_LEASE} suppress_redundant_updates_trigger()"
 HARMLESS: Final = {
     "a function of another name": [_FUNCTION.format(name="mine", types="varchar")],
     "a table": ["CREATE TABLE public.theirs (name text)"],
-    "a trigger with nothing but what is Postgres's own": [
-        _CONDITION.format(condition="OLD.name = NEW.name AND lower(NEW.name) <> 'x'"),
-    ],
+    "a trigger with nothing but what is Postgres's own": [_TRIGGER.format(condition="")],
 }
 
 
@@ -131,8 +120,9 @@ def test_nothing_of_another_role_is_executed_as_this_one(shared: Shared, kind: s
 
 
 @pytest.mark.parametrize("kind", CONDITIONS)
-def test_what_the_condition_of_a_trigger_calls_is_not_executed(shared: Shared, kind: str) -> None:
-    shared.eve(*CONDITIONS[kind])
+def test_a_trigger_has_no_condition(shared: Shared, kind: str) -> None:
+    condition = f"WHEN ({CONDITIONS[kind]})"
+    shared.eve(_HIDDEN.format(types="text"), _TRIGGER.format(condition=condition))
     with pytest.raises(LedgerError, match="the condition of the trigger 'mine'"):
         open_ledger(shared.url)
 
@@ -142,6 +132,19 @@ def test_a_schema_of_another_role_that_is_searched_first_is_not_used(shared: Sha
     shared.eve_makes_schema()
     with pytest.raises(LedgerError, match=r"the schema 'hpcflow' of 'eve_\w+'"):
         open_ledger(shared.url)
+
+
+def test_a_schema_that_is_made_while_a_daemon_is_connected_is_not_searched(shared: Shared) -> None:
+    with open_ledger(shared.url) as ledger:
+        _acquire(ledger)
+        shared.eve_makes_schema()
+        shared.eve(
+            _FUNCTION.replace("public.{name}", "hpcflow.mine").format(types="varchar, varchar"),
+            "CREATE OPERATOR hpcflow.= (LEFTARG=varchar, RIGHTARG=varchar, FUNCTION=hpcflow.mine)",
+        )
+        _acquire(ledger)
+        ledger.runs(user="ada")
+        assert ledger.connection().rows("SELECT * FROM taken") == []
 
 
 def test_an_upgrade_looks_for_them_too(shared: Shared) -> None:
