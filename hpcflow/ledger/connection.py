@@ -400,6 +400,7 @@ def refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
     Raises:
         LedgerError: another role has put such a thing there.
     """
+    ((path,),) = raw.execute("SHOW search_path").fetchall()
     ((schemas,),) = raw.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
     raw.execute("SET search_path TO pg_catalog")
     found = raw.execute(_BORROWED, {"schemas": schemas}).fetchone()
@@ -412,9 +413,9 @@ def refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
         )
         error.retryable = False
         raise error
-    # Not RESET: a schema with the user's name, made later, would be searched first.
-    named = ", ".join('"{}"'.format(each.replace('"', '""')) for each in schemas)
-    raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [named])
+    if "$user" in path:  # a schema of this name, made later, would be searched
+        path = ", ".join('"{}"'.format(each.replace('"', '""')) for each in schemas)
+    raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [path])
 
 
 def _prepare(raw: Any) -> None:
