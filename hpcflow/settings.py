@@ -188,7 +188,8 @@ def _require_unreadable(config: Path) -> None:
     Raises:
         InputError: other users can.
     """
-    if config.parent.stat().st_mode & 0o011 and config.stat().st_mode & 0o044:
+    is_closed = not config.is_symlink() and not config.parent.stat().st_mode & 0o011
+    if not is_closed and config.stat().st_mode & 0o044:
         raise InputError(
             "other users can read this file, and it has the password of the ledger",
             where=Where(file=str(config)),

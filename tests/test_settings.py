@@ -78,6 +78,16 @@ def test_a_password_that_others_can_read_is_refused(
     assert load_settings(environ).site is None
 
 
+def test_a_password_behind_a_link_is_read_where_the_link_leads(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "config.yaml"
+    home.mkdir(mode=0o700)
+    elsewhere.write_text("ledger: postgresql://ada:hunter2@db/x\n")
+    elsewhere.chmod(0o644)
+    (home / "config.yaml").symlink_to(elsewhere)
+    with pytest.raises(InputError, match="other users can read this file"):
+        load_settings({"HPCFLOW_HOME": str(home)})
+
+
 def journal_that_names(victim: Path, ledger: Path) -> bytes:
     """A rollback journal of SQLite that belongs to another journal, as of several databases."""
     magic, name = bytes.fromhex("d9d505f920a163d7"), os.fsencode(victim)

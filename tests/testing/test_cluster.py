@@ -267,6 +267,13 @@ def test_two_clusters_live_side_by_side_also_when_one_was_killed_half_way(own: C
     assert own.user("hpcf-ada").run(["srun", "-N2", "true"]).returncode == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_another_user_made_first_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(InputError, match="belongs to another user"):
+        Cluster(str(tmp_path)).up()
+
+
 def test_a_purge_that_was_killed_half_way_is_finished_by_the_next_up() -> None:
     """Without its settings, what is left would be a stranger's; and half a database starts not."""
     need(packages.require)

@@ -14,7 +14,7 @@ from typing import Any
 def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace ``path`` in one step; it never has other permissions than ``mode``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "w") as out:
         os.fchmod(out.fileno(), mode)
         out.write(text)

@@ -50,6 +50,11 @@ def require_own_folder(folder: Path) -> None:
     ``up`` sets its mode and ``down --purge`` deletes it; neither may ever happen to ``--dir /``.
     """
     ours = (folder / "cluster.json", purge_mark(folder))
+    if os.path.lexists(folder) and folder.lstat().st_uid != os.geteuid():
+        raise InputError(
+            f"{folder} belongs to another user, who could change what the cluster executes",
+            next_action=f"choose another: --dir {folder}-{os.geteuid()}",
+        )
     if folder.is_dir() and not any(path.exists() for path in ours):
         foreign = sorted(
             path.name for path in folder.iterdir() if path.name not in _BEFORE_SETTINGS
