@@ -37,6 +37,8 @@ SETTLING = timedelta(minutes=10)
 _TOO_FAR: Final = timedelta(days=1)
 #: The same of a bill, which is asked for again for a week.
 _BILLS_WAIT: Final = timedelta(days=30)
+#: A look asks for so many bills of one run; the next look goes on.
+_BILLS_OF_RUN: Final = 50
 
 #: Why an attempt counts as ended whose run directory is gone.
 PURGED_RULE: Final = "its run directory is gone"
@@ -356,16 +358,24 @@ def due(connection: Connection, now: datetime, action: str, user: str) -> list[s
 def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
     """A user's attempts that have ended, and of which accounting is to be asked now.
 
-    The newest first: there may be old ones of which nobody can write a bill any more.
+    The newest first: there may be old ones of which nobody can write a bill any more. Of one run
+    only some: the journal of a run from a store can name any number, and holds up no other run.
     """
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
     # Last those that lie ahead: other users can put any number of them into a shared ledger.
     order = "bill_due_at > ?, bill_due_at DESC"
-    where = f"{is_due} AND {_OF_USER} ORDER BY {order} LIMIT ?"
+    newest = (
+        "SELECT run_id, attempt, row_number() OVER (PARTITION BY run_id "  # noqa: S608 - marks
+        f"ORDER BY {order}) AS place FROM attempt WHERE {is_due} AND {_OF_USER}"
+    )
+    some = f"SELECT run_id, attempt FROM ({newest}) AS placed WHERE place <= ?"  # noqa: S608
+    where = f"(run_id, attempt) IN ({some}) ORDER BY {order} LIMIT ?"
+    ahead = to_text(now)
+    wanted = [ahead, *values, user, _BILLS_OF_RUN, ahead, limit]
     with connection.transaction(write=False):
-        rows = _select(connection, "attempt", names, where, [*values, user, to_text(now), limit])
+        rows = _select(connection, "attempt", names, where, wanted)
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
     by_id = _by_id(connection, of_run_names, found)
     return [

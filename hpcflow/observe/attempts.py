@@ -38,7 +38,7 @@ from hpcflow.launch.submission import (
 )
 from hpcflow.ledger.rows import AttemptRow, DueBill
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.journal import Accounted, Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
@@ -334,26 +334,45 @@ class _Watch:
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
         for job in told:  # with the components of heterogeneous jobs
             by_id[job.job_id.partition("+")[0]].append(job)
+        by_run: dict[str, list[DueBill]] = defaultdict(list)
+        for each in bills:
+            by_run[each.run_dir].append(each)
         return [
-            RunDir(Path(each.run_dir))
-            for each in bills
-            if self._write_bill(each, by_id.get(each.attempt.job_id or "", []))
+            run_dir
+            for path, some in by_run.items()
+            if self._write_bills(run_dir := RunDir(Path(path)), some, by_id)
         ]
 
-    def _write_bill(self, due: DueBill, told: list[JobInfo]) -> bool:
-        run_dir, now = RunDir(Path(due.run_dir)), self._clock.now()
+    def _write_bills(
+        self, run_dir: RunDir, bills: list[DueBill], told: dict[str, list[JobInfo]]
+    ) -> bool:
+        """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
-            of_run = {"site": due.site, "partition": due.partition}
-            if self._differs(run_dir, due.attempt, **of_run):
-                return False
-            record = bill_of_attempt(due, run_dir, told, self._find_site(), now)
-            if record is not None:
-                # First: a process that is killed in between does both again. It holds up no bill.
-                self._settling.settle(run_dir, record)
+            said: dict[int | None, list[JournalRecord]] = defaultdict(list)
+            for record in journal.read(run_dir):
+                said[getattr(record, "attempt", None)].append(record)
+            written: list[JournalRecord] = []
+            for due in bills:
+                jobs = told.get(due.attempt.job_id or "", [])
+                with self._apart(run_dir):
+                    bill = self._bill_of(due, run_dir, said[due.attempt.attempt], jobs)
+                    if bill is not None:
+                        # First: a process that is killed in between does both again. It holds up
+                        # no bill.
+                        self._settling.settle(run_dir, bill)
+                        written.append(bill)
+            if written:
                 mark_unread(self._home, run_dir)
-                journal.append(run_dir, record)
-                return True
+                journal.append_all(run_dir, written)
+            return bool(written)
         return False
+
+    def _bill_of(
+        self, due: DueBill, run_dir: RunDir, said: list[JournalRecord], told: list[JobInfo]
+    ) -> Accounted | None:
+        if self._differs(run_dir, due.attempt, site=due.site, partition=due.partition):
+            return None
+        return bill_of_attempt(due, run_dir, said, told, self._find_site(), self._clock.now())
 
     def _adopt(
         self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]

@@ -10,7 +10,7 @@ from hpcflow.errors import HpcflowError
 from hpcflow.launch.price import usage_of
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.ledger.rows import DueBill
-from hpcflow.model.journal import Accounted, Ended
+from hpcflow.model.journal import Accounted, Ended, JournalRecord
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
@@ -19,28 +19,29 @@ from hpcflow.observe.resized import is_resized, rest_of
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 
 
 def bill_of_attempt(
-    due: DueBill, run_dir: RunDir, told: Sequence[JobInfo], site: Site, now: datetime
+    due: DueBill,
+    run_dir: RunDir,
+    records: Iterable[JournalRecord],
+    told: Sequence[JobInfo],
+    site: Site,
+    now: datetime,
 ) -> Accounted | None:
     """What is to be journaled about an attempt; None where its journal has it, is gone, or says
     something else than the ledger: nothing is put beside that.
 
     Args:
+        records: what its journal says of it.
         told: what accounting has answered about its job's id.
 
     Raises:
         StorageError: the run's files cannot be read.
     """
-    own = [
-        each
-        for each in journal.read(run_dir)
-        if getattr(each, "attempt", None) == due.attempt.attempt
-    ]
+    own = list(records)
     if any(isinstance(each, Accounted) and each.source == "accounting" for each in own):
         return None
     if not any(isinstance(each, Ended) for each in own):

@@ -18,7 +18,7 @@ _COMPARED: Final = frozenset(each.name for each in fields(AttemptRow)) - {"repor
 
 
 class ByFiles:
-    """The files of runs.
+    """The files of runs, of each as they were when it was first asked about.
 
     Attributes:
         differing: the runs of which the ledger says something else; their rows are to be rebuilt.
@@ -27,6 +27,7 @@ class ByFiles:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.differing: list[RunDir] = []
+        self._found: dict[str, Known | None] = {}
 
     def agree(
         self, run_dir: RunDir, said: AttemptView | AttemptRow | SpendingRow, **of_run: object
@@ -42,8 +43,10 @@ class ByFiles:
             StorageError: the files cannot be read.
         """
         run_id = run_dir.path.name
-        known = self._ledger.known([run_id]).get(run_id)
-        found = read_known(run_dir, known) if known is not None else None
+        if run_id not in self._found:
+            known = self._ledger.known([run_id]).get(run_id)
+            self._found[run_id] = read_known(run_dir, known, progress_of=()) if known else None
+        found = self._found[run_id]
         if found is None or not _is_same(found, said, {} if site_of(run_dir) is None else of_run):
             self.differing.append(run_dir)
             return False

@@ -31,7 +31,7 @@ def is_confirmed(
     """
     if ledger.url.is_own:
         return True
-    found = read_known(run_dir, known)
+    found = read_known(run_dir, known, progress_of=(reports_of,))
     if _essence(found, reports_of) == _essence(known, reports_of):
         return True
     for problem in rebuild(ledger, [run_dir]).problems:

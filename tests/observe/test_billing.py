@@ -13,12 +13,14 @@ import pytest
 from hpcflow.costs.audit import audit
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import Accounted
-from hpcflow.model.state import AttemptState
+from hpcflow.model.ids import job_name
+from hpcflow.model.journal import Accounted, Ended, Intended, Submitted
+from hpcflow.model.state import AttemptState, Cause
 from hpcflow.model.usage import Usage
 from hpcflow.observe.billing import record_of
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.unread import mark_unread
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
 
@@ -445,3 +447,40 @@ def test_who_looks_from_another_cluster_writes_no_bill_for_good(desk: Watched) -
     look_later(desk)
     assert [bill.source for bill in bills(launched.run_dir)][-1] == "accounting"
     assert all(bill.cost_usd == 6 for bill in bills(launched.run_dir))
+
+
+def test_a_journal_with_any_number_of_bills_to_come_holds_up_no_look(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run from a store brings such a journal."""
+    launched, other = desk.launch(), desk.launch()
+    run_dir, now = RunDir(launched.run_dir), desk.clock.now()
+    for number in range(2, 132):
+        name = job_name(launched.run_id, number)
+        journal.append_all(
+            run_dir,
+            [
+                Intended(at=now, attempt=number, job_name=name, scheduler="slurm"),
+                Submitted(at=now, attempt=number, job_id=str(10**6 + number)),
+                Ended(at=now, attempt=number, cause=Cause.PREEMPTED, raw_state="", rule="x"),
+            ],
+        )
+    mark_unread(desk.settings.home, run_dir)
+    desk.slurm.end(other.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    read = []
+
+    def counted(some: RunDir) -> journal.Journal:
+        read.append(some)
+        return load(some)
+
+    load = journal.load
+    monkeypatch.setattr(journal, "load", counted)
+    found = []
+    for _ in range(3):
+        desk.clock.advance(6)
+        desk.look()
+        found.append(len(bills(launched.run_dir)))
+    assert found == [50, 100, 130]
+    assert len(bills(other.run_dir)) == 1
+    assert len(read) < 30

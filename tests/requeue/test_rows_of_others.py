@@ -19,10 +19,12 @@ from hpcflow.clock import to_text
 from hpcflow.errors import SchedulerUnavailable
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.derive import CANCEL_DUE, STANDBY_WANTED
+from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.url import DatabaseUrl
+from hpcflow.model.events import parse_event
 from hpcflow.model.journal import Held
-from hpcflow.projection import rebuild
+from hpcflow.projection import read_known, rebuild
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 from hpcflow.schedulers.base import JobInfo
@@ -356,3 +358,117 @@ def test_a_lost_journal_takes_no_rows_along(make: Callable[[str], Shared]) -> No
         assert "journal" in report.problems[launched.run_id]
     assert [desk.read("run", "journal"), desk.read("attempt", "journal")] == before
     assert not RunDir(launched.run_dir).journal.exists()
+
+
+def _preempted_four_times(desk: Shared) -> tuple[RunDir, str]:
+    launched = desk.launch()
+    for number in range(1, 5):
+        desk.look()
+        desk.clock.advance(5 * MINUTE)
+        desk.look()
+        desk.end(desk.alive()[0], "PREEMPTED", checkpoint=number * 100)
+        desk.look()
+        desk.clock.advance(MINUTE)
+        if number < 4:
+            assert list(desk.tick().sent) == [launched.run_id]
+    return RunDir(launched.run_dir), launched.run_id
+
+
+@pytest.mark.parametrize("purged", [[1, 2, 3, 4], [1], [4], [2, 3, 4]])
+def test_a_purge_of_old_events_stops_no_run(
+    make: Callable[[str], Shared], purged: list[int]
+) -> None:
+    desk = make("told")
+    run_dir, run_id = _preempted_four_times(desk)
+    saved = [each.train_step for each in desk.seen(run_id).checkpoints]
+    for number in purged:
+        run_dir.attempt(number).events.unlink()
+    sent = []
+    for _ in range(3):
+        sent += list(desk.tick().sent)
+        desk.clock.advance(MINUTE)
+    assert sent == [run_id]
+    assert (
+        [each.train_step for each in desk.seen(run_id).checkpoints] == saved == [100, 200, 300, 400]
+    )
+
+
+def test_nonsense_in_the_place_of_purged_events_is_rebuilt(make: Callable[[str], Shared]) -> None:
+    desk = make("told")
+    run_dir, desk.run_id = _preempted_four_times(desk)
+    run_dir.attempt(1).events.unlink()
+    with desk.ledger() as ledger:
+        sql = "UPDATE attempt SET report = ? WHERE run_id = ? AND attempt = 1"
+        ledger.connection().execute(sql, [json.dumps({"saved": 100, "metrics": 3}), desk.run_id])
+    sent = []
+    for _ in range(3):
+        sent += list(desk.tick().sent)
+        desk.clock.advance(MINUTE)
+    assert sent == [desk.run_id]
+
+
+def _rhythm(desk: Shared) -> dict[str, Any]:
+    return {"started_at": desk.now(), "rhythm": {"gaps": {"0": 10**6}, "longest_s": 0.1}}
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [lambda desk: {"started_at": desk.now(), "exited_at": desk.now(), "exit_code": 1}, _rhythm],
+    ids=["exited", "rhythm"],
+)
+def test_a_row_does_not_stand_for_the_missing_events_of_a_job_that_runs(
+    make: Callable[[str], Shared], forge: Callable[[Shared], dict[str, Any]]
+) -> None:
+    def missing(desk: Shared) -> None:
+        (run_dir,) = desk.settings.home.runs.iterdir()
+        RunDir(run_dir).attempt(1).events.unlink()
+
+    def forged(desk: Shared) -> None:
+        missing(desk)
+        desk.write("attempt", report=forge(desk))
+
+    honest = _story(make("honest"), missing, is_held=False, ends_before=False)
+    assert _story(make("told"), forged, is_held=False, ends_before=False) == honest
+
+
+def test_to_compare_a_run_takes_none_of_its_progress(
+    make: Callable[[str], Shared], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make("told")
+    launched = desk.begin("{}")
+    for step in range(2, 500):
+        desk.event(launched, "progress", train_step=step, metrics={"loss": 1.0})
+    desk.look()
+    parsed = 0
+
+    def counted(line: bytes) -> dict[str, Any] | None:
+        nonlocal parsed
+        parsed += 1
+        return parse_event(line)
+
+    monkeypatch.setattr("hpcflow.ledger.fold.parse_event", counted)
+    desk.end(launched.job_id, "PREEMPTED", checkpoint=500)
+    sent = []
+    for _ in range(3):
+        desk.clock.advance(MINUTE)
+        sent += list(desk.tick().sent)
+    assert sent == [launched.run_id]
+    assert 0 < parsed < 50
+
+
+def test_a_look_compares_a_run_once(
+    make: Callable[[str], Shared], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make("told")
+    monkeypatch.setattr(desk.slurm, "accounting", lambda *_, **__: [])
+    _preempted_four_times(desk)
+    desk.clock.advance(60 * MINUTE)
+    compared = []
+
+    def counted(run_dir: RunDir, known: Known, **how: Any) -> Known:
+        compared.append(run_dir)
+        return read_known(run_dir, known, **how)
+
+    monkeypatch.setattr("hpcflow.observe.by_files.read_known", counted)
+    desk.look()
+    assert len(compared) == 1
