@@ -244,17 +244,37 @@ def remove_tree(folder: Path) -> None:
 def opened_folder(folder: Path) -> Iterator[Path]:
     """Open a folder of this user; yield a path that leads to it, whatever others rename or link.
 
+    Some file systems give all files to one owner: a CIFS mount with ``uid=0``, an NFS export with
+    ``all_squash``. There, that owner is this user, too.
+
     Raises:
         OSError: it does not exist; an :class:`UnsafeFileError` if it is a link or another user's.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(str(folder), flags)
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
+        owner = os.fstat(descriptor).st_uid
+        if owner not in (os.geteuid(), _owner_of_new_files(descriptor)):
             raise UnsafeFileError(errno.EPERM, "it belongs to another user", str(folder))
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _owner_of_new_files(folder: int) -> int | None:
+    """Make a file in an open folder, remove it, and return whose it was; None if none can be."""
+    name = f".hpcflow-{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        return os.fstat(descriptor).st_uid
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ _NEXT = {
     errno.EDQUOT: "see your quota (lfs quota, quota -s), delete something, then try again",
     errno.EROFS: "wait until it can be written again, or use another scratch",
     errno.EACCES: "see who owns it: ls -ld {folder}",
+    errno.EPERM: "see who owns it: ls -ld {folder}, or use a directory of your own",
     errno.ESTALE: "send the command again",
 }
 

@@ -19,6 +19,7 @@ from hpcflow.runtime.manifest import manifest_bytes, verify
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.export import FolderSource, export
 from tests.cluster_fixture import small_disk
+from tests.owners import give_all_files_below
 from tests.runtime.published import publish
 from tests.runtime.sizes import BEYOND_2_GIB, end_of, write_large, write_many
 
@@ -311,9 +312,23 @@ def test_a_folder_of_another_user_is_not_filled(
             os.chown(path, 4711, 4711)
 
     monkeypatch.setattr(Path, "mkdir", swapped)
-    with pytest.raises(StorageError, match="it belongs to another user"):
+    with pytest.raises(StorageError, match="it belongs to another user") as caught:
         export(FolderSource(saved), shared / "copy")
+    assert "use a directory of your own" in (caught.value.next_action or "")
     assert list(half_in(shared).iterdir()) == []
+
+
+@pytest.mark.parametrize("owner", [65534, 4711])
+def test_a_file_system_that_gives_all_files_to_one_owner_takes_a_copy(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int
+) -> None:
+    """As a CIFS mount with `uid=`, and an NFS export with `all_squash`."""
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    give_all_files_below(drive, owner, monkeypatch)
+    export(FolderSource(saved), drive / "copy")
+    assert files_of(drive / "copy") == files_of(saved)
+    assert left_behind(drive) == []
 
 
 def test_an_error_names_the_file_as_people_know_it(

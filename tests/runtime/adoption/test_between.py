@@ -20,6 +20,7 @@ from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
 from hpcflow.runtime.reading import require_no_strange_link
+from tests.owners import give_all_files_below
 from tests.runtime.adoption.bench import Bench, archive
 from tests.untrusted_paths import EVE, is_open_to_others, open_what_is_made_in
 
@@ -363,6 +364,23 @@ def test_a_folder_is_put_back_too(bench: Bench) -> None:
     bench.begin()
     assert (path / "model").read_bytes() == b"x"
     assert (path / "sub" / "more").read_bytes() == b"y"
+    assert [each.name for each in bench.out.iterdir()] == ["step-1"]
+
+
+def test_a_folder_is_put_back_where_all_files_have_one_owner(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a CIFS mount with `uid=`, and an NFS export with `all_squash`."""
+    bench.rule = {"put_back": True}
+    adopter = bench.watching()
+    path = bench.write("step-1", {"model": b"x", "sub/more": b"y"})
+    bench.pass_by(adopter, 10)
+    (path / "model").write_bytes(b"ha")
+    bench.program_ended(137)
+    bench.next_attempt()
+    give_all_files_below(bench.out, 65534, monkeypatch)
+    bench.begin()
+    assert (path / "model").read_bytes() == b"x"
     assert [each.name for each in bench.out.iterdir()] == ["step-1"]
 
 
