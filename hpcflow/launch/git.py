@@ -29,6 +29,8 @@ _TIMEOUT_S: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 1 << 16
 #: The limit of git's memory: it reads a ref whole, and compares files in memory.
 _MAX_DATA_BYTES: Final = 1 << 30
+#: git counts the stacks of its 20 threads as memory. Larger ones would not fit.
+_MAX_STACK_BYTES: Final = 16 << 20
 #: Before the difference, git names each changed file in a line.
 _MAX_NAMES_BYTES: Final = 1 << 20
 #: Parts of a name in an index that git itself never writes there.
@@ -151,7 +153,7 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
         }
         answer = _git(
             folder,
-            *("--no-pager", "-c", "core.quotePath=false", "diff", "--patch-with-raw"),
+            *("--no-pager", "-c", "core.quotePath=false", *_threads(), "diff", "--patch-with-raw"),
             *("--no-ext-diff", "--no-textconv", "--no-color"),
             # To find changes in a submodule, git would read the submodule's configuration.
             *("--full-index", "--ignore-submodules=dirty", "HEAD", "--", "."),
@@ -166,6 +168,16 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
         if not _NO_NAMES.isdisjoint(path.strip(b'"').lower().split(b"/")):
             raise GitError(f"git's index names a file elsewhere: {path.decode(errors='replace')}")
     return diff[: max_bytes + 1]
+
+
+def _threads() -> tuple[str, ...]:
+    """Read the index in one thread, and look at the files in one if stacks are large.
+
+    Many threads look at the files of a cold file system faster.
+    """
+    stack_bytes, _ = resource.getrlimit(resource.RLIMIT_STACK)  # -1: unlimited, then it is 2 MiB
+    preload = "false" if stack_bytes > _MAX_STACK_BYTES else "true"
+    return ("-c", "index.threads=1", "-c", f"core.preloadIndex={preload}")
 
 
 def _settings(folder: Path) -> dict[str, str]:

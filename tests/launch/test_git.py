@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -361,6 +362,27 @@ def test_git_takes_no_gigabytes(repository: Path, make_large: Callable[[Path], N
     warnings, kib = done.stdout.splitlines()
     assert int(kib) < 1_300_000
     assert "not recorded: git needs more than 1 GiB of memory" in warnings
+
+
+@pytest.mark.parametrize("stack_bytes", [resource.RLIM_INFINITY, 8 << 20, 300 << 20, 4 << 30])
+def test_the_stacks_of_threads_take_none_of_gits_memory(repository: Path, stack_bytes: int) -> None:
+    """git looks at 500 files in a thread, and reads 10,000 names of an index in one."""
+    for number in range(2_000):
+        (repository / f"{number}.txt").write_text("one\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "many")
+    (repository / "a.py").write_text("three\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if hard not in (resource.RLIM_INFINITY, -1) and stack_bytes > hard:
+        pytest.skip("stacks are limited here")
+    try:
+        resource.setrlimit(resource.RLIMIT_STACK, (stack_bytes, hard))
+        state = code_state(repository)
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+    assert state.warnings == ()
+    assert state.diff is not None
+    assert b"+three" in state.diff
 
 
 def test_git_reads_no_configuration_in_a_folder_where_others_can_write(
