@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
@@ -26,11 +26,14 @@ from hpcflow.runtime.reading import parse_object
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
 MAX_METRICS: Final = 500
 MAX_ATTEMPT: Final = 999_999
+#: Of one run, as rows of checkpoints and as rows of the mirror.
+MAX_CHECKPOINTS: Final = 100_000
 _MAX_TEXT: Final = 10_000
 _MAX_WHY: Final = 1000
 _MAX_INT: Final = 2**63 - 1
 #: What of ``mirror.jsonl`` says whether the store has a checkpoint; the rest is on the way there.
 _IN_STORE: Final = frozenset({"mirrored", "failed", "removed"})
+_Row = TypeVar("_Row", CheckpointRow, MirroredRow)
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
             _fold_attempt(fold, number, said)
         else:
             skipped += 1
+    _limit(fold.checkpoints)
     return skipped
 
 
@@ -200,6 +204,7 @@ def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             skipped += 1
+    _limit(fold.mirrored)
     return skipped
 
 
@@ -227,6 +232,7 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
                 continue
         if kind in SIGNS:
             add_sign(report, kind, event["at"])
+    _limit(fold.checkpoints)
     return skipped
 
 
@@ -360,6 +366,23 @@ def outdates(new: CheckpointRow, old: CheckpointRow) -> bool:
     if new.attempt != old.attempt:
         return new.attempt > old.attempt
     return new.removed == BY_PERSON or old.removed != BY_PERSON
+
+
+def newest(rows: Iterable[_Row]) -> list[_Row]:
+    """Return at most ``MAX_CHECKPOINTS`` of ``rows``: removed ones go first, then the oldest."""
+    return sorted(rows, key=_worth)[-MAX_CHECKPOINTS:]
+
+
+def _worth(row: CheckpointRow | MirroredRow) -> tuple[bool, int, str]:
+    removed = row.state == "removed" if isinstance(row, MirroredRow) else row.removed is not None
+    return not removed, row.train_step, row.path
+
+
+def _limit(rows: dict[str, _Row]) -> None:
+    if len(rows) > MAX_CHECKPOINTS:
+        kept = newest(rows.values())
+        rows.clear()
+        rows.update((row.path, row) for row in kept)
 
 
 def _fold_notice(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:

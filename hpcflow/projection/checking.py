@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from hpcflow.errors import StorageError
+from hpcflow.ledger.fold import newest
 from hpcflow.ledger.rows import Change, CheckpointRow, Known, MirroredRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.gone import has_lost_journal
@@ -81,7 +82,10 @@ def _check_run(
         return [f"{run_id}: only in the ledger: {error.message}"]
     assert change is not None  # a run that is read from its start is always new
     in_ledger = _rows(
-        Change(known.run, known.attempts, saved, known.sources, None, mirrored=mirrored)
+        Change(
+            *(known.run, known.attempts, newest(saved), known.sources, None),
+            mirrored=newest(mirrored),
+        )
     )
     in_files = _rows(change)
     differences: list[str] = []

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.ledger import fold
 from hpcflow.ledger.derive import bill_due_at, derive_attempt, derive_run, money, run_row
-from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal
+from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal, fold_mirror
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, AttemptRow, RunRow
 from hpcflow.model.journal import Restored
 from hpcflow.model.state import AttemptState, Cause
@@ -23,6 +24,7 @@ from tests.ledger.lines import (
     event,
     exited,
     intended,
+    mirror,
     observed,
     progress,
     refused,
@@ -384,6 +386,27 @@ def test_a_job_cannot_fill_the_ledger_with_metric_names() -> None:
     for number in range(MAX_METRICS + 10):
         story.events(1, progress(number, **{f"m{number}": 1.0, "x" * 201: 1.0}))
     assert len(story.row().metrics) == MAX_METRICS
+
+
+def test_a_job_cannot_fill_the_ledger_with_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any order and in any portions, the newest stay, and of the removed ones fewer."""
+    monkeypatch.setattr(fold, "MAX_CHECKPOINTS", 10)
+    saved = [checkpoint(step) for step in range(1, 31)]
+    for lines in (saved, saved[::-1], [*saved[15:], *saved[:15]]):
+        together, apart = Story().events(1, *lines), Story()
+        for line in lines:
+            apart.events(1, line)
+        for story in (together, apart):
+            assert sorted(row.train_step for row in story.fold.checkpoints.values()) == [
+                *range(21, 31)
+            ]
+    story = Story().events(1, *saved, *(removed(step) for step in range(25, 31)))
+    there = [row for row in story.fold.checkpoints.values() if row.removed is None]
+    assert [row.train_step for row in there] == [*range(15, 25)]
+    story = Story().journal(*(removed_by_hand(step, 1) for step in range(1, 31)))
+    assert len(story.fold.checkpoints) == 10
+    fold_mirror(story.fold, [mirror("mirrored", step).rstrip() for step in range(1, 31)])
+    assert sorted(row.train_step for row in story.fold.mirrored.values()) == [*range(21, 31)]
 
 
 def test_run_json_becomes_a_full_job_record() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.ledger import fold
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection import catch_up, check, rebuild
 from hpcflow.storage.layout import RunDir
@@ -29,6 +30,21 @@ def test_a_ledger_that_caught_up_agrees(ledger: Ledger, run_dir: RunDir) -> None
 def test_what_was_not_read_yet_is_no_difference(ledger: Ledger, run_dir: RunDir) -> None:
     grow(run_dir.attempt(1).events, say.progress(6), say.checkpoint(6), b"torn")
     assert check(ledger, [run_dir]) == []
+
+
+def test_so_does_one_that_followed_more_checkpoints_than_are_read_at_once(
+    ledger: Ledger, run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "MAX_CHECKPOINTS", 3)
+    for step in range(6, 20, 2):
+        grow(run_dir.attempt(1).events, say.checkpoint(step), say.checkpoint(step + 1))
+        grow(run_dir.mirror, say.mirror("mirrored", step), say.mirror("mirrored", step + 1))
+        catch_up(ledger, [run_dir])
+    assert check(ledger, [run_dir]) == []
+    rebuild(ledger, [run_dir])
+    assert check(ledger, [run_dir]) == []
+    steps = [row.train_step for row in ledger.checkpoints([run_dir.path.name])]
+    assert sorted(steps) == [17, 18, 19]
 
 
 @pytest.mark.parametrize(
