@@ -149,6 +149,9 @@ class Decision:
     mem_mb: int | None = None
 
 
+#: The rule by which a run stops that makes no new checkpoint.
+NO_PROGRESS: Final = "no_progress"
+
 #: Cause -> the budget that an end of this cause is charged to. One that is not here costs nothing:
 #: what an admin does to a job says nothing about the run.
 BUDGETS: Final[dict[Cause, str]] = {
@@ -291,7 +294,7 @@ def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
     if any(_best([each]) > before for each in latest):
         return None
     which = "the last attempt" if len(latest) == 1 else f"{len(latest)} attempts in a row"
-    return Decision(Action.STOP, "no_progress", f"{which} brought no new checkpoint")
+    return Decision(Action.STOP, NO_PROGRESS, f"{which} brought no new checkpoint")
 
 
 def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:

@@ -24,7 +24,8 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
+from hpcflow.requeue.newest import with_newest
+from hpcflow.requeue.policy import NO_PROGRESS, Action, Decision, after_preemption, decide
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.schedulers.base import JobInfo
@@ -123,11 +124,17 @@ class _Round:
     def _is_silent(self, site: str) -> bool:
         return site in self._troubles.silent_sites or self._around.queues.is_silent(site)
 
-    def _decided(self, known: Known, run: Run, site: Site, *, is_over: bool) -> Decision:
+    def _decided(
+        self, known: Known, run_dir: RunDir, run: Run, site: Site, *, is_over: bool
+    ) -> Decision:
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
         rule = decide if is_over else after_preemption
-        return rule(facts, run.spec.retry, self._around.clock.now())
+        decision = rule(facts, run.spec.retry, self._around.clock.now())
+        if decision.rule == NO_PROGRESS:
+            facts = with_newest(facts, run_dir)
+            decision = rule(facts, run.spec.retry, self._around.clock.now())
+        return decision
 
     def _send(self, known: Known, run_dir: RunDir) -> None:
         around = self._around
@@ -139,7 +146,7 @@ class _Round:
             return
         if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
             return
-        if self._decided(known, run, site, is_over=False).action is not Action.RESUBMIT:
+        if self._decided(known, run_dir, run, site, is_over=False).action is not Action.RESUBMIT:
             return
         avoid = self._to_avoid(run, site)
         is_free = nobody_sends(known, around.clock.now())
@@ -175,7 +182,7 @@ class _Round:
         site = around.find_site(run.site)
         if not self._is_here(site):
             return
-        decision = self._decided(known, run, site, is_over=True)
+        decision = self._decided(known, run_dir, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
             return  # it is what the run goes on with
         is_free = nobody_sends(known, around.clock.now())

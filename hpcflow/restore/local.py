@@ -9,7 +9,7 @@ from hpcflow.model.run import Run
 from hpcflow.runtime.keeping import look, named
 from hpcflow.runtime.manifest import CheckpointError, verify
 from hpcflow.runtime.reading import open_file, read_file
-from hpcflow.runtime.rule import COMPLETE
+from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
@@ -34,7 +34,13 @@ def frozen(run_dir: RunDir) -> Run | None:
 
 
 def newest_whole(run_dir: RunDir) -> int | None:
-    """The train step of the newest checkpoint that has all its files in their sizes.
+    """The train step of :func:`newest_found`."""
+    found = newest_found(run_dir)
+    return found.train_step if found is not None else None
+
+
+def newest_found(run_dir: RunDir) -> Found | None:
+    """The newest checkpoint that has all its files in their sizes.
 
     Raises:
         StorageError: that cannot be found out.
@@ -42,8 +48,9 @@ def newest_whole(run_dir: RunDir) -> int | None:
     try:
         steps = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
         for train_step in reversed(steps):
-            if look(run_dir.checkpoints, train_step, run_dir.path.name).state == COMPLETE:
-                return train_step
+            found = look(run_dir.checkpoints, train_step, run_dir.path.name)
+            if found.state == COMPLETE:
+                return found
     except OSError as error:
         raise storage_error("read", run_dir.checkpoints, error) from error
     return None

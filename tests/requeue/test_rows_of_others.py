@@ -33,6 +33,8 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.ledger.databases import databases, ledger_url
 from tests.requeue.training import MINUTE, Training
+from tests.restore.mirrored import FILES
+from tests.runtime.published import publish
 
 __all__ = ["databases", "ledger_url"]
 
@@ -391,6 +393,43 @@ def test_a_purge_of_old_events_stops_no_run(
     assert (
         [each.train_step for each in desk.seen(run_id).checkpoints] == saved == [100, 200, 300, 400]
     )
+
+
+def _no_checkpoint(desk: Shared) -> None:
+    desk.write("attempt", report={})
+
+
+def _another_cause(desk: Shared) -> None:
+    desk.write("attempt", cause="failed")
+
+
+@pytest.mark.parametrize(
+    "falsify", [_no_checkpoint, _another_cause, nonsense_in_the_report, nonsense]
+)
+def test_a_row_and_a_purge_of_events_together_stop_no_run(
+    make: Callable[[str], Shared], falsify: Callable[[Shared], None]
+) -> None:
+    """The checkpoint on scratch says which attempt made it."""
+    desk = make("told")
+    run_dir, desk.run_id = _preempted_four_times(desk)
+    for number in range(1, 5):
+        run_dir.attempt(number).events.unlink()
+    facts = {"run_id": desk.run_id, "attempt": 4, "world_size": 1}
+    publish(run_dir.checkpoints, 400, FILES, **facts)
+    falsify(desk)
+    sent = []
+    for _ in range(4):
+        sent += list(desk.tick().sent)
+        desk.clock.advance(MINUTE)
+    assert sent == [desk.run_id]
+    for _ in range(3):  # what it brings no more counts as before
+        desk.look()
+        desk.end(desk.alive()[0], "PREEMPTED")
+        desk.look()
+        desk.clock.advance(MINUTE)
+        sent += list(desk.tick().sent)
+    assert sent == 3 * [desk.run_id]
+    assert desk.seen(desk.run_id).run.next_action == "stop: no_progress"
 
 
 def test_nonsense_in_the_place_of_purged_events_is_rebuilt(make: Callable[[str], Shared]) -> None:
