@@ -1,7 +1,8 @@
 """Asking the schedulers about live attempts, and journaling what is new.
 
-However many there are: one squeue for each site, and at most one sacct, for the attempts that the
-queue has forgotten. The ledger is not written here.
+However many there are: one squeue for each site, and at most two sacct, for the attempts that the
+queue has forgotten: by id, and by name for those whose id is not known. The ledger is not written
+here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -204,6 +205,7 @@ class _Watch:
         self._warnings = warnings
         self._by_files = by_files
         self._accounting_answered = True
+        self._names_answered = True
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
 
@@ -282,7 +284,7 @@ class _Watch:
                 scheduler=self._scheduler,
                 clock=self._clock,
                 lock=each.lock,
-                lookup=Lookup(own, is_certain=self._accounting_answered),
+                lookup=Lookup(own, is_certain=self._names_answered),
             )
             return True
         return False
@@ -305,26 +307,48 @@ class _Watch:
             return []
         now = self._clock.now()
         if self._silence.is_fresh(now):
-            self._accounting_answered = False
+            self._accounting_answered = self._names_answered = False
             if forgotten or unknown:
                 self._warnings.append("accounting did not answer a moment ago; ends may show late")
             return []
-        times = [attempt.submitted_at or run.created_at for run, attempt in forgotten]
-        times += [intent.at for intent in unknown]
-        times += [each.attempt.submitted_at or now for each in bills]
+        told: list[JobInfo] = []
         try:
-            return self._scheduler.accounting(
-                [
+            if forgotten or bills:
+                times = [attempt.submitted_at or run.created_at for run, attempt in forgotten]
+                times += [each.attempt.submitted_at or now for each in bills]
+                job_ids = [
                     *(attempt.job_id or "" for _, attempt in forgotten),
                     *(each.attempt.job_id or "" for each in bills),
-                ],
-                since=min(times) - _ACCOUNTING_MARGIN,
-                job_names=[intent.job_name for intent in unknown],
-            )
+                ]
+                told = self._scheduler.accounting(job_ids, min(times) - _ACCOUNTING_MARGIN)
         except SchedulerUnavailable as error:
-            self._accounting_answered = False
+            self._accounting_answered = self._names_answered = False
             self._silence.remember(now)
             self._warnings.append(f"{error.message}; ends may show late")
+            return []
+        return told + self._ask_names(unknown, now, is_silent=not (forgotten or bills))
+
+    def _ask_names(
+        self, unknown: list[Intended], now: datetime, *, is_silent: bool
+    ) -> list[JobInfo]:
+        """What accounting says of jobs without a known id.
+
+        slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
+
+        Args:
+            is_silent: whether a refusal says that accounting does not answer at all.
+        """
+        if not unknown:
+            return []
+        since = min(intent.at for intent in unknown) - _ACCOUNTING_MARGIN
+        names = [intent.job_name for intent in unknown]
+        try:
+            return self._scheduler.accounting([], since, job_names=names)
+        except SchedulerUnavailable as error:
+            self._names_answered = False
+            if is_silent:
+                self._silence.remember(now)
+            self._warnings.append(f"{error.message}; a submission stays in doubt")
             return []
 
     def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:

@@ -22,8 +22,10 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.launch.cancel import end_jobs
+from hpcflow.launch.submission import last_attempt
 from hpcflow.model.state import Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.launch.desk import Desk
@@ -286,6 +288,31 @@ def test_however_many_runs_there_are_each_is_asked_once(desk: Desk) -> None:
     asked = [call for call in desk.slurm.calls if call != "cancel"]
     assert sorted(asked) == ["accounting", "queue"]
     assert {desk.seen(run_id).run.state for run_id in doubtful} == {RunState.RUNNING}
+
+
+def test_an_intent_that_cannot_be_asked_about_holds_up_no_other_run(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmdbd can refuse a question by name, where the intent is old, and answer one by id."""
+    launched, (doubtful, _) = desk.launch(), _launched_in_doubt(desk)
+    desk.slurm.is_controller_down = False
+    desk.clock.advance(86_400)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.slurm.forget(launched.job_id)
+    ask = desk.slurm.accounting
+
+    def accounting(job_ids: Any, since: Any, *, job_names: Any = (), **more: Any) -> Any:
+        if job_names:
+            raise SchedulerUnavailable("sacct got no answer: Too wide of a date range in query")
+        return ask(job_ids, since, **more)
+
+    monkeypatch.setattr(desk.slurm, "accounting", accounting)
+    monkeypatch.setattr(desk.slurm, "queue", lambda *_: [])
+    said = "\n".join(desk.look())
+    assert desk.state(launched.run_id)[0] is RunState.COMPLETED
+    assert "Too wide of a date range in query; a submission stays in doubt" in said
+    assert desk.seen(doubtful.path.name).run.state is not RunState.COMPLETED
+    assert last_attempt(journal.read(doubtful)).is_open
 
 
 def test_accounting_that_is_silent_is_not_asked_at_every_look(desk: Desk) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.schedulers.base import Lookup
 from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.testing.clock import FakeClock
 from tests.schedulers.programs import arguments, install
@@ -90,6 +91,67 @@ def test_an_old_job_is_found_in_accounting(
     assert "--duplicates" in asked
     assert "--starttime=2025-12-31T23:50:00" in asked
     assert asked[-2:] == ["--name", NAME]
+
+
+#: Refuses a question by name about more than a day, as MaxQueryTimeRange=1-00:00:00 does; else
+#: tells of the job that ran from the first to the last day but one.
+_NARROW = """
+begin=; end=NOW
+for each in "$@"; do case $each in
+    --starttime=*) begin=${each#*=};;
+    --endtime=*) end=${each#*=};;
+    --jobs) exit 0;;
+esac; done
+echo "$begin $end" >> "$0.calls"
+if [ $(($(date -ud "$end" +%s) - $(date -ud "$begin" +%s))) -gt 86400 ]; then
+    echo "sacct: error: slurmdb_jobs_get: Too wide of a date range in query" >&2; exit 1
+fi
+cat ROW
+"""
+
+
+def _narrow_sacct(slurm: pytest.MonkeyPatch, folder: Path, now: datetime, *rows: str) -> Path:
+    (folder / "row").write_text("".join(rows))
+    then = _NARROW.replace("NOW", f"{now:%Y-%m-%dT%H:%M:%S}")
+    return install(
+        slurm, folder, "sacct", then=then.replace("ROW", shlex.quote(str(folder / "row")))
+    )
+
+
+def test_where_slurmdbd_limits_the_time_it_is_asked_in_parts(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    since = clock.now()
+    clock.advance(10 * 86_400)
+    commands = SlurmCommands(clock=clock)
+    sacct = _narrow_sacct(slurm, tmp_path, clock.now())
+    assert commands.find(NAME, since) == Lookup((), is_certain=True)
+    parts = [line.split() for line in sacct.with_suffix(".calls").read_text().splitlines()]
+    refused = [part for part in parts if part[0] == parts[0][0]][:-1]
+    asked = parts[len(refused) :]
+    assert asked[0][0] == f"{since - timedelta(minutes=10):%Y-%m-%dT%H:%M:%S}"
+    assert [end for _, end in asked[:-1]] == [begin for begin, _ in asked[1:]], (
+        "no time is left out"
+    )
+    assert asked[-1][1] == f"{clock.now():%Y-%m-%dT%H:%M:%S}"
+
+    row = {**ACCOUNTING_ROW, "Submit": "2026-01-01T00:00:05"}
+    _narrow_sacct(slurm, tmp_path, clock.now(), _accounting_text(row))
+    lookup = commands.find(NAME, since)
+    assert ([job.job_id for job in lookup.jobs], lookup.is_certain) == (["123"], True)
+    told = commands.accounting([], since, job_names=[NAME, "other"])
+    assert [job.job_id for job in told] == ["123"]
+    assert arguments(sacct)[-2:] == ["--name", f"{NAME},other"]
+
+
+def test_so_many_parts_are_a_doubt(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    since = clock.now()
+    clock.advance(1000 * 86_400)
+    sacct = _narrow_sacct(slurm, tmp_path, clock.now())
+    assert not SlurmCommands(clock=clock).find(NAME, since).is_certain
+    assert len(sacct.with_suffix(".calls").read_text().splitlines()) < 10
 
 
 def test_what_both_know_is_told_once_as_the_queue_sees_it(

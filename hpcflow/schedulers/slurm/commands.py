@@ -57,6 +57,10 @@ _MEMORY_SLACK: Final = timedelta(seconds=30)
 
 #: More ids than this do not fit well on a command line; then all jobs of the user are asked for.
 _MAX_IDS: Final = 5_000
+#: What slurmdbd says where MaxQueryTimeRange limits questions that name no job id.
+_TOO_WIDE: Final = "too wide of a date range"
+#: Each takes slurmdbd as long as a question of its own.
+_MAX_WINDOWS: Final = 100
 _CANCEL_AT_ONCE: Final = 1_000
 _UPDATE_AT_ONCE: Final = 1_000
 
@@ -168,7 +172,9 @@ class SlurmCommands:
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
         # sacct takes ids and names together for jobs that have both.
         is_narrow = not (job_names or name_prefix) and 0 < len(known) <= _MAX_IDS
-        options = ("--jobs", ",".join(known)) if is_narrow else ()
+        options: tuple[str, ...] = ("--jobs", ",".join(known)) if is_narrow else ()
+        if job_names and not (job_ids or name_prefix or any("," in name for name in job_names)):
+            options = ("--name", ",".join(job_names))
         told = self._accounting(since, *options, is_any_age=name_prefix is not None)
         by_id, names = select(told, job_ids), frozenset(job_names)
         seen = {ids.base(job.job_id) for job in by_id}
@@ -279,17 +285,39 @@ class SlurmCommands:
             "--noconvert",  # 2000M, and not 1.95G
             f"--delimiter={parse_jobs.FIELD_END}",
             f"--format={parse_jobs.ACCOUNTING_FORMAT}",
-            f"--starttime={format_time(earliest)}",
-            f"--uid={os.geteuid()}",
-            *options,
         ]
-        text = ask(argv, timeout_s=self._accounting_timeout_s)
+        text = self._ask_in_windows(argv, earliest, [f"--uid={os.geteuid()}", *options])
         # Job ids wrap: an older job may bear the same one.
         return [
             job
             for job in parse_jobs.parse_accounting(text)
             if is_any_age or job.submitted_at is None or job.submitted_at >= earliest
         ]
+
+    def _ask_in_windows(self, argv: list[str], since: datetime, options: list[str]) -> str:
+        """Ask about all the time since then, in parts as short as slurmdbd wants them.
+
+        Together they leave no time out: a job may begin long after it was submitted.
+        """
+        length = self._clock.now() - since
+        shortest, begin = length / _MAX_WINDOWS, since
+        lines: dict[str, None] = {}  # a job can be in several parts
+        while True:
+            is_last = begin + length >= self._clock.now()
+            window = [f"--starttime={format_time(begin)}"]
+            if not is_last:
+                window.append(f"--endtime={format_time(begin + length)}")
+            try:
+                text = ask([*argv, *window, *options], timeout_s=self._accounting_timeout_s)
+            except SchedulerUnavailable as error:
+                if _TOO_WIDE not in error.message.lower() or length / 2 < shortest:
+                    raise
+                length /= 2
+                continue
+            lines.update(dict.fromkeys(text.split("\n")))
+            if is_last:
+                return "\n".join(lines)
+            begin += length
 
     def _ask_accounts(self, user: str) -> frozenset[str] | None:
         """None too when nothing is found: where accounts are not enforced, users have none."""
