@@ -366,8 +366,9 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
     # Last those that lie ahead: other users can put any number of them into a shared ledger.
     order = "bill_due_at > ?, bill_due_at DESC"
+    # By an expression, or SQLite reads all attempts by the index on it, and not those that are due.
     newest = (
-        "SELECT run_id, attempt, row_number() OVER (PARTITION BY run_id "  # noqa: S608 - marks
+        "SELECT run_id, attempt, row_number() OVER (PARTITION BY run_id || '' "  # noqa: S608 - marks
         f"ORDER BY {order}) AS place FROM attempt WHERE {is_due} AND {_OF_USER}"
     )
     some = f"SELECT run_id, attempt FROM ({newest}) AS placed WHERE place <= ?"  # noqa: S608

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from hpcflow.clock import to_text
+from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import MirroredRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted, ChargeLine
@@ -181,3 +186,22 @@ def test_bills_due_in_the_far_future_come_last(ledger: Ledger, tmp_path: Path) -
         ledger.connection().execute(sql, [to_text(due), run_id])
     found = ledger.due_bills(at(200), user="ada", limit=1)
     assert [each.attempt.run_id for each in found] == [mine.run_id]
+
+
+def test_bills_are_found_without_reading_all_attempts(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not ledger.connection().is_sqlite:
+        pytest.skip("Postgres reads a small table as a whole")
+    plans: list[str] = []
+    rows = Connection.rows
+
+    def explained(connection: Connection, sql: str, values: Sequence[object] = ()) -> list[Any]:
+        if "FROM attempt" in sql:
+            plans.extend(row[3] for row in rows(connection, f"EXPLAIN QUERY PLAN {sql}", values))
+        return rows(connection, sql, values)
+
+    monkeypatch.setattr(Connection, "rows", explained)
+    ledger.due_bills(at(200), user="ada", limit=1)
+    assert plans
+    assert [each for each in plans if each.startswith("SCAN attempt")] == []
