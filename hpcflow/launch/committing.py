@@ -20,6 +20,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 from hpcflow.launch.price import amounts_of
 from hpcflow.ledger.derive import BILL_TRIES
+from hpcflow.model.from_store import own_bills
 from hpcflow.model.journal import Accounted, Submitted
 from hpcflow.model.run import Run
 from hpcflow.sites.placement import Placement
@@ -155,7 +156,7 @@ def earlier_lines(pledge: Pledge, run_dir: RunDir, now: datetime) -> list[str]:
         StorageError: the run's files cannot be read.
     """
     records, run = journal.read(run_dir), read_run(run_dir)
-    bills = {each.attempt: each for each in records if isinstance(each, Accounted)}
+    bills = {each.attempt: each for each in own_bills(records)}
     sent = {each.attempt for each in records if isinstance(each, Submitted)}
     unbilled = sorted(sent - bills.keys() - {pledge.attempt})
     return [

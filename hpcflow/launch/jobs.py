@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from hpcflow.errors import InputError, StorageError, Where
 from hpcflow.launch.submission import last_attempt
+from hpcflow.model.from_store import is_own_word
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import JournalRecord, Observed, Restored, Submitted
+from hpcflow.model.journal import JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
@@ -103,12 +104,12 @@ def alive_jobs(
         and record.how == "sbatch"
     ]
 
-    is_own_word = _is_own_word(records, last.number)
+    is_own = is_own_word(records, last.number)
 
     def is_of_run(job: JobInfo) -> bool:
         if (named := parse_job_name(job.job_name)) is not None:
             return named[0] == run_id
-        if last.intent is None or job.job_id != last.job_id or not is_own_word:
+        if last.intent is None or job.job_id != last.job_id or not is_own:
             return False
         if job.restarts:
             return True
@@ -123,17 +124,3 @@ def alive_jobs(
         for job in (scheduler.queue() if queue is None else queue)
         if job.state is not AttemptState.ENDED and is_of_run(job)
     ]
-
-
-def _is_own_word(records: Sequence[JournalRecord], attempt: int) -> bool:
-    """Whether the id of an attempt's job is from Slurm's answer to this user, not from a store.
-
-    After a restore all else may follow from what was in the store: a claim, a restart, a standby.
-    """
-    restored = [
-        number for number, each in enumerate(records) if isinstance(each, Restored) and each.journal
-    ]
-    return not restored or any(
-        isinstance(each, Submitted) and each.attempt == attempt and each.how in ("sbatch", "inside")
-        for each in records[restored[-1] :]
-    )

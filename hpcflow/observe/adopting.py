@@ -12,6 +12,7 @@ from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.derive import STANDBY_WAITS
 from hpcflow.ledger.rows import SpendingRow
+from hpcflow.model.from_store import is_own_word
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
@@ -40,12 +41,15 @@ def adopted(
     clock: Clock,
 ) -> str | None:
     """The line that commits something to an attempt of a run that is under way; None where the run
-    cannot be read: it is another user's, or gone."""
+    cannot be read: it is another user's, or gone; or where a store alone says that there is one."""
     run_dir = RunDir(Path(row.run_dir))
     try:
         run, site = read_run(run_dir), find_site(row.site)
         placement = place(run.spec, site, prefer=run.partition, is_granted=True)
+        is_own = is_own_word(journal.read(run_dir), attempt)
     except HpcflowError:
+        return None
+    if not is_own:
         return None
     pledge = commitment_of(run, attempt, placement, site=site, home=home, clock=clock).pledge
     return pledge.to_line(clock.now())

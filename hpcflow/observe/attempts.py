@@ -372,18 +372,16 @@ class _Watch:
     ) -> bool:
         """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
-            said: dict[int | None, list[JournalRecord]] = defaultdict(list)
-            for record in journal.read(run_dir):
-                said[getattr(record, "attempt", None)].append(record)
+            said = journal.read(run_dir)
             written: list[JournalRecord] = []
             for due in bills:
                 jobs = told.get(due.attempt.job_id or "", [])
                 with self._apart(run_dir):
-                    bill = self._bill_of(due, run_dir, said[due.attempt.attempt], jobs)
+                    bill = self._bill_of(due, run_dir, said, jobs)
                     if bill is not None:
                         # First: a process that is killed in between does both again. It holds up
                         # no bill.
-                        self._settling.settle(run_dir, bill)
+                        self._settling.settle(run_dir, bill, said)
                         written.append(bill)
             if written:
                 mark_unread(self._home, run_dir)

@@ -10,6 +10,8 @@ from hpcflow.errors import HpcflowError
 from hpcflow.launch.price import usage_of
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.ledger.rows import DueBill
+from hpcflow.model.from_store import is_own_word, own_records
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Accounted, Ended, JournalRecord
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
@@ -26,7 +28,7 @@ from hpcflow.storage.rundir import read_run
 def bill_of_attempt(
     due: DueBill,
     run_dir: RunDir,
-    records: Iterable[JournalRecord],
+    records: Sequence[JournalRecord],
     told: Sequence[JobInfo],
     site: Site,
     now: datetime,
@@ -35,23 +37,28 @@ def bill_of_attempt(
     something else than the ledger: nothing is put beside that.
 
     Args:
-        records: what its journal says of it.
+        records: its run's journal.
         told: what accounting has answered about its job's id.
 
     Raises:
         StorageError: the run's files cannot be read.
     """
-    own = list(records)
-    if any(isinstance(each, Accounted) and each.source == "accounting" for each in own):
+    name = (run_dir.path.name, due.attempt.attempt)
+    if any(
+        isinstance(each, Accounted) and each.attempt == name[1] and each.source == "accounting"
+        for each in own_records(records)
+    ):
         return None
-    if not any(isinstance(each, Ended) for each in own):
+    if not any(isinstance(each, Ended) and each.attempt == name[1] for each in records):
         return None
     if is_elsewhere(due, site):
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
-    job = record_of(due, told)
-    if job is not None:
+    # Job id and times may be from a store: they choose no other job, and nothing is priced by them.
+    is_own, job = is_own_word(records, name[1]), record_of(due, told)
+    if job is not None and (is_own or parse_job_name(job.job_name.strip()) == name):
         return accounted(due, job, site, now, others_of(job, told))
-    return estimated(due, read_run(run_dir), site, now, is_final=not site.has_accounting)
+    is_final = not site.has_accounting
+    return estimated(due, read_run(run_dir), site, now, is_final=is_final, is_here=is_own)
 
 
 def is_elsewhere(due: DueBill, site: Site) -> bool:
@@ -170,7 +177,7 @@ def estimated(
 
     Args:
         is_final: there is nobody who could be asked later.
-        is_here: whether the job was on this site; else only its hours are known.
+        is_here: whether the job certainly was on this site; else only its hours are known.
     """
     begin, end = due.attempt.started_at, due.attempt.ended_at
     usage, elapsed_s = Usage(), Decimal(0)

@@ -30,6 +30,7 @@ from hpcflow.errors import HpcflowError, LedgerError, StorageError, words_for
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
+from hpcflow.model.from_store import is_own_word, own_bills
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
 from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.observe.by_files import ByFiles
@@ -207,14 +208,16 @@ class _Look:
     def _settle(
         self, budget: Budget, entry: Entry, row: SpendingRow, amounts: Amounts, *, is_final: bool
     ) -> None:
-        if not self._agrees(row):
-            if not self._is_gone(row):
-                return
-            # Its bill is in the ledger alone, where others write, too.
+        if not self._agrees(row) and not self._is_gone(row):
+            return
+        now = self._clock.now()
+        ended_at = row.ended_at or now
+        if not self._is_own(row):
+            # Its end and its bill are in the ledger alone, or from a store: others write there.
             if entry.standing is not Standing.COMMITTED:
                 return
             amounts, is_final = entry.amounts, False
-        ended_at = row.ended_at or self._clock.now()
+            ended_at = min(max(ended_at, entry.at), now)
         self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
 
     def _agrees(self, row: SpendingRow) -> bool:
@@ -227,6 +230,17 @@ class _Look:
             of_run = {"project": row.project, "user_name": row.user, "parent_sweep": row.sweep}
             with suppress(StorageError):
                 return self._by_files.agree(run_dir, row, site=row.site, gpus=row.gpus, **of_run)
+        return False
+
+    def _is_own(self, row: SpendingRow) -> bool:
+        """Whether what an attempt took follows from what Slurm told this user, by its journal."""
+        for run_dir in linked(self._home, [row.run_id]):
+            if is_gone(run_dir):
+                continue
+            with suppress(StorageError):
+                records = journal.read(run_dir)
+                billed = {each.attempt for each in own_bills(records)}
+                return row.attempt in billed or is_own_word(records, row.attempt)
         return False
 
     def _is_gone(self, row: SpendingRow) -> bool:

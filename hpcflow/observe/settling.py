@@ -7,7 +7,7 @@ A bill is journaled whether its budgets can be written now or not. What could no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 
@@ -15,8 +15,9 @@ from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.settlements import settle
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.launch.committing import settlement_of
+from hpcflow.model.from_store import is_own_word, own_bills
 from hpcflow.model.ids import is_run_id
-from hpcflow.model.journal import Accounted
+from hpcflow.model.journal import Accounted, JournalRecord
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, storage_error
@@ -40,13 +41,20 @@ class Settling:
     def _folder(self) -> BudgetFolder:
         return budgets_of(self._find_site(), self._home)
 
-    def settle(self, run_dir: RunDir, record: Accounted) -> None:
+    def settle(self, run_dir: RunDir, record: Accounted, records: Sequence[JournalRecord]) -> None:
         """Settle one, in every budget that counts it; or leave a mark, for a later look to do it.
+
+        An estimate is not settled here if its times may be from a store: a look at the budgets
+        settles all that was committed.
+
+        Args:
+            records: the run's journal.
 
         Raises:
             StorageError: not even a mark could be left.
         """
-        if not self._is_settled(run_dir, record):
+        is_own = record.source == "accounting" or is_own_word(records, record.attempt)
+        if is_own and not self._is_settled(run_dir, record):
             _mark(self._home, run_dir)
 
     def _is_settled(self, run_dir: RunDir, record: Accounted) -> bool:
@@ -64,9 +72,8 @@ class Settling:
         return True
 
     def settle_again(self, run_dir: RunDir) -> bool:
-        """Settle all bills in the journal of a run; whether they are settled now."""
-        bills = [each for each in journal.read(run_dir) if isinstance(each, Accounted)]
-        return all(self._is_settled(run_dir, each) for each in bills)
+        """Settle all own bills in the journal of a run; whether they are settled now."""
+        return all(self._is_settled(run_dir, each) for each in own_bills(journal.read(run_dir)))
 
 
 def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:

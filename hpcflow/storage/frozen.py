@@ -37,7 +37,7 @@ def record_frozen_first(home: Home, run_dir: RunDir) -> None:
 
     Called when an attempt is submitted, so a person does not have to see it first.
     """
-    if not os.path.lexists(home.frozen / run_dir.path.name):
+    if not is_frozen_here(home, run_dir.path.name):
         record_frozen(home, run_dir)
 
 
@@ -55,6 +55,11 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
         write_all(descriptor, known.encode())
     finally:
         os.close(descriptor)
+
+
+def is_frozen_here(home: Home, run_id: str) -> bool:
+    """Return whether a checksum of a run's ``run.json`` is recorded."""
+    return os.path.lexists(home.frozen / run_id)
 
 
 def matches_frozen(home: Home, run_id: str, data: bytes) -> bool:

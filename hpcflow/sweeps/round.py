@@ -20,6 +20,8 @@ from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.projection import read_known
 from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.runtime.reading import read_file
+from hpcflow.storage.frozen import is_frozen_here, matches_frozen
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged, linked
 from hpcflow.storage.sweeps import (
@@ -233,11 +235,13 @@ class Round:
         return (self.around.settings.home.runs / run_id).is_symlink()
 
     def _is_trial(self, run_id: str) -> bool:
-        """Whether a run of this home is a trial of this sweep by its files; where they are gone, by
-        its name."""
-        for run_dir in linked(self.around.settings.home, [run_id]):
-            with suppress(StorageError):
-                return read_run(run_dir).parent_sweep == self.sweep_dir.sweep_id
+        """Whether a run that was frozen in this home is a trial of this sweep: by its run.json, or,
+        where that is gone or changed by others, by its name."""
+        home = self.around.settings.home
+        for run_dir in linked(home, [run_id]) if is_frozen_here(home, run_id) else ():
+            with suppress(StorageError, OSError):
+                if matches_frozen(home, run_id, read_file(run_dir.run_json)):
+                    return read_run(run_dir).parent_sweep == self.sweep_dir.sweep_id
             return run_id.startswith(f"{self.sweep.spec.name}-t")
         return False
 

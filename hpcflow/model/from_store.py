@@ -1,0 +1,40 @@
+"""Which lines of a restored journal are this user's own. The others are from a store, where other
+users may write. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcflow.model.journal import Accounted, JournalRecord, Restored, Standby, Submitted
+
+
+def own_records(records: Sequence[JournalRecord]) -> Sequence[JournalRecord]:
+    """Return the records that are not from a store: those since the last restore of the journal."""
+    restored = [
+        number for number, each in enumerate(records) if isinstance(each, Restored) and each.journal
+    ]
+    return records[restored[-1] :] if restored else records
+
+
+def is_own_word(records: Sequence[JournalRecord], attempt: int) -> bool:
+    """Return whether the id of an attempt's job is from Slurm's answer to this user.
+
+    After a restore all else may follow from what was in the store: a claim, a restart, a standby.
+    """
+    own = own_records(records)
+    if own is records:
+        return True
+    said = [each.says if isinstance(each, Standby) else each for each in own]
+    sent = [each for each in said if isinstance(each, Submitted)]
+    ids = {each.job_id for each in sent if each.how in ("sbatch", "inside")}
+    return any(each.attempt == attempt and each.job_id in ids for each in sent)
+
+
+def own_bills(records: Sequence[JournalRecord]) -> list[Accounted]:
+    """Return the bills that follow from what Slurm told this user."""
+    return [
+        each
+        for each in own_records(records)
+        if isinstance(each, Accounted)
+        and (each.source == "accounting" or is_own_word(records, each.attempt))
+    ]
