@@ -371,7 +371,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
         "SELECT run_id, attempt, row_number() OVER (PARTITION BY run_id || '' "  # noqa: S608 - marks
         f"ORDER BY {order}) AS place FROM attempt WHERE {is_due} AND {_OF_USER}"
     )
-    some = f"SELECT run_id, attempt FROM ({newest}) AS placed WHERE place <= ?"  # noqa: S608
+    some = f"SELECT run_id, attempt FROM ({newest}) AS placed WHERE place <= ?"  # noqa: S608 - marks
     where = f"(run_id, attempt) IN ({some}) ORDER BY {order} LIMIT ?"
     ahead = to_text(now)
     wanted = [ahead, *values, user, _BILLS_OF_RUN, ahead, limit]

@@ -43,18 +43,19 @@ def bill_of_attempt(
     Raises:
         StorageError: the run's files cannot be read.
     """
-    name = (run_dir.path.name, due.attempt.attempt)
+    number = due.attempt.attempt
     if any(
-        isinstance(each, Accounted) and each.attempt == name[1] and each.source == "accounting"
+        isinstance(each, Accounted) and each.attempt == number and each.source == "accounting"
         for each in own_records(records)
     ):
         return None
-    if not any(isinstance(each, Ended) and each.attempt == name[1] for each in records):
+    if not any(isinstance(each, Ended) and each.attempt == number for each in records):
         return None
     if is_elsewhere(due, site):
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     # Job id and times may be from a store: they choose no other job, and nothing is priced by them.
-    is_own, job = is_own_word(records, name[1]), record_of(due, told)
+    is_own, job = is_own_word(records, number), record_of(due, told)
+    name = (run_dir.path.name, number)
     if job is not None and (is_own or parse_job_name(job.job_name.strip()) == name):
         return accounted(due, job, site, now, others_of(job, told))
     is_final = not site.has_accounting

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
-from hpcflow.requeue.policy import Facts
+from hpcflow.model.retry import Retry
+from hpcflow.requeue.policy import NO_PROGRESS, Decision, Facts
 from hpcflow.restore.local import newest_found
 from hpcflow.storage.layout import RunDir
 
 
-def with_newest(facts: Facts, run_dir: RunDir) -> Facts:
-    """The facts with the newest complete checkpoint on scratch, as that of the attempt that made
-    it. Its event can be lost: purged, torn, or changed in a shared ledger by another user.
+def with_progress_on_scratch(
+    facts: Facts,
+    run_dir: RunDir,
+    rule: Callable[[Facts, Retry, datetime], Decision],
+    policy: Retry,
+    now: datetime,
+) -> Facts:
+    """The facts; if ``rule`` finds no progress in them, with the newest complete checkpoint on
+    scratch, as that of the attempt that made it.
+
+    Its event can be lost: purged, torn, or changed in a shared ledger by another user.
 
     Raises:
-        StorageError: that cannot be found out.
+        StorageError: what is on scratch cannot be found out.
     """
-    found = newest_found(run_dir)
-    if found is None:
+    if rule(facts, policy, now).rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
         return facts
     attempts = [
         replace(each, checkpoint=max(found.train_step, each.checkpoint or 0))

@@ -24,8 +24,8 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.newest import with_newest
-from hpcflow.requeue.policy import NO_PROGRESS, Action, Decision, after_preemption, decide
+from hpcflow.requeue.newest import with_progress_on_scratch
+from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.schedulers.base import JobInfo
@@ -130,11 +130,9 @@ class _Round:
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
         rule = decide if is_over else after_preemption
-        decision = rule(facts, run.spec.retry, self._around.clock.now())
-        if decision.rule == NO_PROGRESS:
-            facts = with_newest(facts, run_dir)
-            decision = rule(facts, run.spec.retry, self._around.clock.now())
-        return decision
+        policy, now = run.spec.retry, self._around.clock.now()
+        facts = with_progress_on_scratch(facts, run_dir, rule, policy, now)
+        return rule(facts, policy, now)
 
     def _send(self, known: Known, run_dir: RunDir) -> None:
         around = self._around

@@ -43,11 +43,11 @@ from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.kept_out import say_who_is_kept_out
 from hpcflow.requeue.misnamed import say_misnamed
-from hpcflow.requeue.newest import with_newest
+from hpcflow.requeue.newest import with_progress_on_scratch
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.overspent import end_overspent
 from hpcflow.requeue.patience import Verdict
-from hpcflow.requeue.policy import NO_PROGRESS, Action, Decision, Facts, decide
+from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.restores import Restores
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
@@ -219,10 +219,9 @@ class _Round:
         partition = site.partitions.get(run.partition)
         try:
             facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
-            decision = decide(facts, run.spec.retry, around.clock.now())
-            if decision.rule == NO_PROGRESS:
-                facts = with_newest(facts, run_dir)
-                decision = decide(facts, run.spec.retry, around.clock.now())
+            now, policy = around.clock.now(), run.spec.retry
+            facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
+            decision = decide(facts, policy, now)
         except MISFITS:  # hpcflow never wrote these rows; the next round decides by the files
             rebuild(around.ledger, [run_dir])
             return

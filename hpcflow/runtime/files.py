@@ -254,7 +254,7 @@ def opened_folder(folder: Path) -> Iterator[Path]:
     descriptor = os.open(str(folder), flags)
     try:
         owner = os.fstat(descriptor).st_uid
-        if owner not in (os.geteuid(), _owner_of_new_files(descriptor)):
+        if owner != os.geteuid() and owner != _owner_of_new_files(descriptor):
             raise UnsafeFileError(errno.EPERM, "it belongs to another user", str(folder))
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:

@@ -153,9 +153,9 @@ def opened_place(folder: Path) -> Iterator[int]:
 def _open_place(path: Path) -> int:
     """Open each part of ``path`` within the part before: what was checked is what is opened."""
     with suppress(OSError):
-        os.stat(path)  # noqa: PTH116 - O_PATH mounts nothing that is mounted on demand
+        path.stat()  # O_PATH mounts nothing that is mounted on demand
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    at, shown = os.open("/", flags), "/"
+    at, shown = os.open("/", flags), ""
     ahead, links = list(reversed(path.parts[1:])), 0
     try:
         while ahead:
@@ -165,12 +165,12 @@ def _open_place(path: Path) -> int:
                 status = os.fstat(child)
                 if not stat.S_ISLNK(status.st_mode):
                     at, child = child, at
-                    # `shown` holds no link
-                    shown = os.path.dirname(shown) if name == ".." else os.path.join(shown, name)  # noqa: PTH118, PTH120
+                    shown = shown.rpartition("/")[0] if name == ".." else f"{shown}/{name}"
                     continue
                 if status.st_uid not in (_ROOT, os.geteuid(), os.fstat(at).st_uid):
-                    link = os.path.join(shown, name)  # noqa: PTH118
-                    raise _unsafe(link, f"it is a link of another user (uid {status.st_uid})")
+                    raise _unsafe(
+                        f"{shown}/{name}", f"it is a link of another user (uid {status.st_uid})"
+                    )
                 target = Path(os.readlink("", dir_fd=child))
             finally:
                 os.close(child)
@@ -180,7 +180,7 @@ def _open_place(path: Path) -> int:
             ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
             if target.is_absolute():
                 os.close(at)
-                at, shown = os.open("/", flags), "/"
+                at, shown = os.open("/", flags), ""
     except BaseException:
         os.close(at)
         raise

@@ -159,7 +159,7 @@ def _remove_aside(old: Path, before: os.stat_result, source: Path) -> None:
             if not os.path.samestat(opened.stat(), before):
                 return
             if is_shared and (more := sizes_below(opened).keys() - _names_in(source)):
-                shown = f"{os.readlink(old.parent)}/{old.name}"  # noqa: PTH115 - Python 3.8
+                shown = f"{os.readlink(old.parent)}/{old.name}"  # noqa: PTH115 - Path has it from 3.9
                 warn(f"{shown!r} has {min(more)!r}, which the checkpoint lacks: not removed")
                 return
             remove_opened(old, opened)

@@ -206,7 +206,7 @@ def statuses_in(place: int, path: Path) -> Iterator[tuple[str, os.stat_result]]:
             try:
                 todo += [
                     (f"{name}/{inner}", os.stat(inner, dir_fd=folder, follow_symlinks=False))
-                    for inner in sorted(os.listdir(folder), reverse=True)  # noqa: PTH208
+                    for inner in sorted(os.listdir(folder), reverse=True)  # noqa: PTH208 - a descriptor
                 ]
             finally:
                 os.close(folder)
