@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -43,6 +42,7 @@ from hpcflow.model.journal import Accounted, Intended, JournalRecord, Observed, 
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.observe.accounting import Accounting
 from hpcflow.observe.answers import (
     by_job_id,
     is_end,
@@ -74,10 +74,6 @@ from hpcflow.storage.unread import mark_unread
 _log = logging.getLogger(__name__)
 _Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _OF_FILES: Final = (StorageError, OSError)
-
-#: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
-#: of submission is compared exactly afterwards.
-_ACCOUNTING_MARGIN = timedelta(days=1)
 
 
 def observe(
@@ -201,11 +197,9 @@ class _Watch:
         self._find_site = find_site
         self._clock = clock
         self._home = home
-        self._silence = silence
+        self._accounting = Accounting(scheduler, clock, silence, warnings)
         self._warnings = warnings
         self._by_files = by_files
-        self._accounting_answered = True
-        self._names_answered = True
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
 
@@ -229,10 +223,10 @@ class _Watch:
             # is absent then was never sent.
             unsettled = self._lock_open(pairs, locks)
             if not (unsettled or sent or standing or is_asked):
-                return self._bill(bills, self._ask_accounting([], [], bills))
+                return self._bill(bills, self._accounting.ask([], [], bills))
             queued = list(ask())
             known, names = by_job_id(queued), {job.job_name for job in queued}
-            told = self._ask_accounting(
+            told = self._accounting.ask(
                 [pair for pair in sent if needs_accounting(pair[0], newest_answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
@@ -284,7 +278,7 @@ class _Watch:
                 scheduler=self._scheduler,
                 clock=self._clock,
                 lock=each.lock,
-                lookup=Lookup(own, is_certain=self._names_answered),
+                lookup=Lookup(own, is_certain=self._accounting.names_answered),
             )
             return True
         return False
@@ -294,66 +288,9 @@ class _Watch:
         if alive:
             self._scheduler.cancel(alive)
 
-    def _ask_accounting(
-        self,
-        forgotten: list[tuple[LiveRun, AttemptView]],
-        unknown: list[Intended],
-        bills: list[DueBill],
-    ) -> list[JobInfo]:
-        """What accounting says of jobs that the queue does not know, and of those whose bill is
-        due. One that was silent a moment ago is not asked again: a large database takes long to say
-        nothing."""
-        if not forgotten and not unknown and not bills:
-            return []
-        now = self._clock.now()
-        if self._silence.is_fresh(now):
-            self._accounting_answered = self._names_answered = False
-            if forgotten or unknown:
-                self._warnings.append("accounting did not answer a moment ago; ends may show late")
-            return []
-        told: list[JobInfo] = []
-        try:
-            if forgotten or bills:
-                times = [attempt.submitted_at or run.created_at for run, attempt in forgotten]
-                times += [each.attempt.submitted_at or now for each in bills]
-                job_ids = [
-                    *(attempt.job_id or "" for _, attempt in forgotten),
-                    *(each.attempt.job_id or "" for each in bills),
-                ]
-                told = self._scheduler.accounting(job_ids, min(times) - _ACCOUNTING_MARGIN)
-        except SchedulerUnavailable as error:
-            self._accounting_answered = self._names_answered = False
-            self._silence.remember(now)
-            self._warnings.append(f"{error.message}; ends may show late")
-            return []
-        return told + self._ask_names(unknown, now, is_silent=not (forgotten or bills))
-
-    def _ask_names(
-        self, unknown: list[Intended], now: datetime, *, is_silent: bool
-    ) -> list[JobInfo]:
-        """What accounting says of jobs without a known id.
-
-        slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
-
-        Args:
-            is_silent: whether a refusal says that accounting does not answer at all.
-        """
-        if not unknown:
-            return []
-        since = min(intent.at for intent in unknown) - _ACCOUNTING_MARGIN
-        names = [intent.job_name for intent in unknown]
-        try:
-            return self._scheduler.accounting([], since, job_names=names)
-        except SchedulerUnavailable as error:
-            self._names_answered = False
-            if is_silent:
-                self._silence.remember(now)
-            self._warnings.append(f"{error.message}; a submission stays in doubt")
-            return []
-
     def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:
         """Journal what ended attempts took; the runs of which anything was new."""
-        if not bills or not self._accounting_answered:
+        if not bills or not self._accounting.answered:
             return []
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
         for job in told:  # with the components of heterogeneous jobs
@@ -453,7 +390,7 @@ class _Watch:
                 return False
             now_is = self._follow(run_dir, attempt, job)
             # Without accounting, only the job's own last word may end what the queue has forgotten.
-            is_told = job is not None or self._accounting_answered
+            is_told = job is not None or self._accounting.answered
             records = []
             if now_is is not None and (is_told or now_is.exit_code is not None):
                 records = self._records(run_dir, now_is, job)
@@ -479,7 +416,7 @@ class _Watch:
             if each.job_name.strip() in names
         ]
         if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
-            certain = self._accounting_answered
+            certain = self._accounting.answered
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
         return attempt
 
