@@ -373,8 +373,8 @@ def test_the_stacks_of_threads_take_none_of_gits_memory(repository: Path, stack_
     git(repository, "commit", "-qm", "many")
     (repository / "a.py").write_text("three\n")
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    if hard not in (resource.RLIM_INFINITY, -1) and stack_bytes > hard:
-        pytest.skip("stacks are limited here")
+    if hard != resource.RLIM_INFINITY and not 0 <= stack_bytes <= hard:
+        stack_bytes = hard  # the most that is allowed here
     try:
         resource.setrlimit(resource.RLIMIT_STACK, (stack_bytes, hard))
         state = code_state(repository)

@@ -15,9 +15,9 @@ from tests.ledger.databases import databases, ledger_url
 __all__ = ["databases", "ledger_url"]
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("databases", ["postgresql"], indirect=True)
 def test_a_stopped_server_is_given_up(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if ledger_url.startswith("sqlite"):
-        pytest.skip("no server")
     monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 0.5)
     with open_ledger(ledger_url) as ledger:
         ((pid,),) = ledger.connection().rows("SELECT pg_backend_pid()")

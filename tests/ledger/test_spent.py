@@ -188,11 +188,10 @@ def test_bills_due_in_the_far_future_come_last(ledger: Ledger, tmp_path: Path) -
     assert [each.attempt.run_id for each in found] == [mine.run_id]
 
 
+@pytest.mark.parametrize("databases", ["sqlite"], indirect=True)  # Postgres reads a small table
 def test_bills_are_found_without_reading_all_attempts(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not ledger.connection().is_sqlite:
-        pytest.skip("Postgres reads a small table as a whole")
     plans: list[str] = []
     rows = Connection.rows
 

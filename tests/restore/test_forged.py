@@ -105,6 +105,12 @@ def test_no_journal_from_a_bucket_ends_another_job(
     other = foreign_job(owner, name)
     records = [_named(each, run_dir.path.name) for each in forged(other, owner)]
     forge(owner, run_dir, records, claim=other if is_claimed else "")
+    restore_and_cancel(owner, run_dir)
+    assert other in owner.alive()
+
+
+def restore_and_cancel(owner: Owner, run_dir: RunDir) -> None:
+    """A purge, a restore, some rounds of the daemon, and the cancel of a person."""
     purge(run_dir)
     owner.restore(run_dir)
     for _ in range(3):
@@ -112,7 +118,6 @@ def test_no_journal_from_a_bucket_ends_another_job(
         owner.clock.advance(600)
     owner.cancel(run_dir)
     owner.tick()
-    assert other in owner.alive()
 
 
 def test_a_renamed_job_of_a_run_that_was_not_restored_is_ended(owner: Owner) -> None:

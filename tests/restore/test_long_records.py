@@ -9,9 +9,8 @@ import pytest
 from hpcflow.model import journal as records
 from hpcflow.model.journal import Restored
 from hpcflow.storage import journal
-from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
-from tests.restore.test_forged import _cancelled, foreign_job, forge
+from tests.restore.test_forged import _cancelled, foreign_job, forge, restore_and_cancel
 
 
 def test_checkpoints_without_end_hide_no_restore(
@@ -25,13 +24,7 @@ def test_checkpoints_without_end_hide_no_restore(
     for step in range(900):
         name = f"checkpoints/{10**17 + step}/manifest.json"
         owner.remote.put_bytes(b"{}", f"{run_dir.path.name}/{name}")
-    purge(run_dir)
-    owner.restore(run_dir)
-    for _ in range(3):
-        owner.tick()
-        owner.clock.advance(600)
-    owner.cancel(run_dir)
-    owner.tick()
+    restore_and_cancel(owner, run_dir)
     assert other in owner.alive()
     assert [each for each in journal.read(run_dir) if isinstance(each, Restored)]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
+from hpcflow.ledger.store import open_ledger
 from hpcflow.model.sweep_records import StopRequested
 from hpcflow.storage.sweeps import SweepDir, append, read_journal, read_sweep
 from tests.sweeps.searched import Searched
@@ -249,3 +250,16 @@ def test_what_was_frozen_of_another_sweep_is_refused(desk: Searched) -> None:
     shutil.copy(other.sweep_json, mine.sweep_json)
     with pytest.raises(StorageError, match="it belongs to another sweep"):
         read_sweep(mine)
+
+
+def test_another_run_is_no_lost_trial_for_a_row_of_another_user(desk: Searched) -> None:
+    text = desk.config.read_text()
+    # A file is asked for what is named as a trial alone, and a server is not.
+    desk.config.write_text(text.replace("name: small", "name: search-t7"))
+    launched = desk.launch()
+    desk.config.write_text(text)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        sql = "UPDATE run SET parent_sweep = ? WHERE run_id = ?"
+        ledger.connection().execute(sql, [desk.sweep_dir.sweep_id, launched.run_id])
+    assert launched.run_id.startswith("search-t7-")
+    assert desk.round().problems == []

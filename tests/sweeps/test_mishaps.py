@@ -514,18 +514,3 @@ def test_a_trial_is_not_over_for_a_row_of_another_user(
     desk.completes(0, 0.9)
     desk.round()
     assert desk.states() == ["complete", "running"]
-
-
-def test_another_run_is_no_lost_trial_for_a_row_of_another_user(desk: Searched) -> None:
-    text = desk.config.read_text()
-    # A file is asked for what is named as a trial alone, and a server is not.
-    desk.config.write_text(text.replace("name: small", "name: search-t7"))
-    launched = desk.launch()
-    desk.config.write_text(text)
-    desk.begin("parallel: 2\nbudget: {trials: 2}\n")
-    desk.round()
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        sql = "UPDATE run SET parent_sweep = ? WHERE run_id = ?"
-        ledger.connection().execute(sql, [desk.sweep_dir.sweep_id, launched.run_id])
-    assert launched.run_id.startswith("search-t7-")
-    assert desk.round().problems == []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,17 +145,24 @@ def _let_a_dba_type(said: str, url: str, server: Postgres) -> None:
     subprocess.run([program, *typed[1:]], check=True, capture_output=True, env=os.environ | login)
 
 
+@contextmanager
+def stranger(url: str, guest: str) -> Iterator[tuple[psycopg.Connection[Any], str]]:
+    """A connection, and a role that may make things in the schema of the studies."""
+    role = guest.partition("://")[2].partition(":")[0]
+    with connect(url) as other:
+        other.execute("CREATE TABLE public.taken (who text)")
+        other.execute(f"GRANT ALL ON public.taken TO {role}".encode())
+        other.execute(f"GRANT ALL ON SCHEMA {SCHEMA} TO {role}".encode())
+        yield other, role
+
+
 def test_nothing_of_another_role_is_executed_as_this_one(
     url: str, guest: str, tmp_path: Path
 ) -> None:
     """All who publish may make things in the schema of the studies."""
     sweep = Searched(tmp_path, url)
     assert sweep.publish() is None
-    role = guest.partition("://")[2].partition(":")[0]
-    with connect(url) as other:
-        other.execute("CREATE TABLE public.taken (who text)")
-        other.execute(f"GRANT ALL ON public.taken TO {role}".encode())
-        other.execute(f"GRANT ALL ON SCHEMA {SCHEMA} TO {role}".encode())
+    with stranger(url, guest) as (other, role):
         other.execute(f"SET ROLE {role}".encode())
         other.execute(
             f"CREATE FUNCTION {SCHEMA}.mine(varchar, varchar) RETURNS bool LANGUAGE plpgsql AS "
@@ -179,11 +187,7 @@ def test_nor_is_a_trigger_that_is_made_after_the_first_look(
 ) -> None:
     sweep = Searched(tmp_path, url)
     assert sweep.publish() is None
-    role = guest.partition("://")[2].partition(":")[0]
-    with connect(url) as other:
-        other.execute("CREATE TABLE public.taken (who text)")
-        other.execute(f"GRANT ALL ON public.taken TO {role}".encode())
-        other.execute(f"GRANT ALL ON SCHEMA {SCHEMA} TO {role}".encode())
+    with stranger(url, guest) as (other, role):
         other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}".encode())
 
         def written(*args: Any) -> int:
