@@ -258,6 +258,7 @@ def test_another_run_is_no_lost_trial_for_a_row_of_another_user(desk: Searched) 
     desk.config.write_text(text.replace("name: small", "name: search-t7"))
     launched = desk.launch()
     desk.config.write_text(text)
+    desk.round()
     with open_ledger(desk.settings.ledger_url) as ledger:
         sql = "UPDATE run SET parent_sweep = ? WHERE run_id = ?"
         ledger.connection().execute(sql, [desk.sweep_dir.sweep_id, launched.run_id])
