@@ -94,7 +94,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     ledger_url = (
         environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
     )
-    ledger = parse_url(ledger_url)  # before anything is sent: what is wrong, the user has to mend
+    ledger = parse_url(ledger_url)  # checked before anything is sent
     if ledger.kind == "sqlite":
         _require_private_ledger(ledger.path)
     return Settings(

@@ -33,7 +33,7 @@ _MAX_DATA_BYTES: Final = 1 << 30
 _MAX_STACK_BYTES: Final = 16 << 20
 #: Before the difference, git names each changed file in a line.
 _MAX_NAMES_BYTES: Final = 1 << 20
-#: Parts of a name in an index that git itself never writes there.
+#: Parts of a path that git never writes into an index.
 _NO_NAMES: Final = frozenset({b"", b".", b"..", b".git"})
 #: git uses one and removes old ones.
 _MAX_SHARED_INDEXES: Final = 1000
@@ -171,9 +171,9 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
 
 
 def _threads() -> tuple[str, ...]:
-    """Read the index in one thread, and look at the files in one if stacks are large.
+    """Return options: one thread reads the index; if stacks are large, one looks at the files.
 
-    Many threads look at the files of a cold file system faster.
+    Many look at them faster if the file system is cold.
     """
     stack_bytes, _ = resource.getrlimit(resource.RLIMIT_STACK)  # -1: unlimited, then it is 2 MiB
     preload = "false" if stack_bytes > _MAX_STACK_BYTES else "true"

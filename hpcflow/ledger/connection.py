@@ -35,13 +35,13 @@ ACKNOWLEDGE_TIMEOUT_S = 20.0
 POSTGRES_OPTIONS: Final[dict[str, Any]] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "tcp_user_timeout": round(ACKNOWLEDGE_TIMEOUT_S * 1000),
-    # Else it takes hours to notice that a machine is gone which works on a statement.
+    # Without these it takes hours to notice that the server's machine is gone.
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-#: For a server whose machine acknowledges, and whose process or disk hangs. Any other has ended the
-#: statement by then.
+#: For a server whose machine answers, and whose process or disk hangs. Any other ends the statement
+#: by its own limit before.
 ANSWER_TIMEOUT_S = STATEMENT_TIMEOUT_S + 15.0
 
 
@@ -94,8 +94,8 @@ LIMIT 1
 
 #: The tables of the ledger that are written to.
 TABLES: Final = ("run", "attempt", "checkpoint", "mirrored", "source", "lease")
-#: With those of foreign keys. ``xmin`` changes when a trigger is replaced. No operator of another
-#: schema is searched for.
+#: With those of foreign keys. ``xmin`` changes when a trigger is replaced. All names are qualified:
+#: an operator of another schema is not found.
 _TRIGGERS: Final = (
     "SELECT oid, xmin FROM pg_catalog.pg_trigger "
     "WHERE tgrelid OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.regclass[]::pg_catalog.oid[])"
@@ -210,8 +210,8 @@ class Connection:
         return self._raw
 
     def _refuse_new_triggers(self) -> None:
-        """Refuse to write where another role has put a trigger since the last look. While the lock
-        is held, until the transaction ends, nobody can put one there."""
+        """Refuse to write if another role has created a trigger since the last look. The lock keeps
+        others from creating one until the transaction ends."""
         with self._errors():
             _lock(self._raw, TABLES)
             found = self._raw.execute(_TRIGGERS, [list(TABLES)]).fetchall()
@@ -328,8 +328,8 @@ def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
 
 
 def lock_and_refuse_borrowed(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> None:
-    """The same as :func:`refuse_borrowed`, for all of this transaction: while the lock is held,
-    nobody can make a trigger of those of the tables that are there.
+    """Do as :func:`refuse_borrowed` does, for a whole transaction. Those of ``tables`` that exist
+    are locked: no role can create a trigger on them until it ends.
 
     Raises:
         LedgerError: another role has made one.
@@ -350,7 +350,7 @@ def _lock(raw: Any, tables: Sequence[str]) -> None:
 
 
 def _impatient() -> Any:
-    """The driver's class, whose statements end after :data:`ANSWER_TIMEOUT_S`."""
+    """Return the driver's class with :data:`ANSWER_TIMEOUT_S` as the limit of a statement."""
     import psycopg
 
     def limited(steps: Any) -> Any:
@@ -361,7 +361,7 @@ def _impatient() -> Any:
                 wanted = steps.send(ready)
             except StopIteration as done:
                 return done.value
-            ready = yield wanted  # every 0.1 s, where nothing comes
+            ready = yield wanted  # the driver goes on every 0.1 s, even if nothing came
             if not ready and time.monotonic() > end:
                 raise psycopg.OperationalError("the server does not answer")
 

@@ -125,7 +125,7 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
         newest = _count(said.get("newest"))  # older journals have none
         known = {} if newest is None else {"newest": newest}
         journal["restored"] = {"at": said["at"], "after": said["after"], **known}
-        if said.get("journal"):  # a store does not say what the next attempt asks for
+        if said.get("journal"):  # a store does not decide what the next attempt requests
             for number, attempt in fold.attempts.items():
                 if attempt.journal.get("intended", {}).pop("mem_mb", None) is not None:
                     fold.changed_attempts.add(number)

@@ -364,9 +364,9 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
-    # Last those that lie ahead: other users can put any number of them into a shared ledger.
+    # Bills due in the future come last: others can put any number of them into a shared ledger.
     order = "bill_due_at > ?, bill_due_at DESC"
-    # By an expression, or SQLite reads all attempts by the index on it, and not those that are due.
+    # `|| ''` keeps SQLite from the index on run_id, by which it would read all attempts.
     newest = (
         "SELECT run_id, attempt, row_number() OVER (PARTITION BY run_id || '' "  # noqa: S608 - marks
         f"ORDER BY {order}) AS place FROM attempt WHERE {is_due} AND {_OF_USER}"

@@ -208,7 +208,7 @@ class FolderRemote(Remote):
             try:
                 below = stack.enter_context(open_folder(part, within=folder))
             except FileNotFoundError:
-                with self._making:  # it would replace an empty one that another thread has opened
+                with self._making:  # else an empty one that another thread has opened is replaced
                     if not _has(folder, part):
                         make_folder(part, folder, self._folder_mode)
                 below = stack.enter_context(open_folder(part, within=folder))
@@ -330,7 +330,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     """Return whether it is a folder; False for one that only another user may look at, such as a
     file system that they have mounted in the store."""
     try:
-        return entry.is_dir(follow_symlinks=False)  # mostly without a look at what is mounted
+        return entry.is_dir(
+            follow_symlinks=False
+        )  # the kernel seldom looks at what is mounted there
     except PermissionError:
         return False
 

@@ -49,7 +49,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 #: Between two bytes, not for a whole request: a slow line is no fault.
 _READ_TIMEOUT_S: Final = 60
 _DELETED_AT_ONCE: Final = 1000
-#: Of uploads that somebody began; the next time there are others on them.
+#: Pages of unfinished uploads that are removed at once. The next call removes more.
 _PAGES_OF_UPLOADS: Final = 10
 #: What is read at once: the processor's cache still has it when it is hashed and written.
 _CHUNK_BYTES: Final = 128 << 10
@@ -323,10 +323,10 @@ class S3Remote(Remote):
             except ValueError as error:
                 if isinstance(error, exceptions.BotoCoreError):
                     raise
-                # Not what it says: errors are kept, and mirrored, and a password may be in it.
+                # Without the text of the error: it may quote a password, and errors are mirrored.
                 raise InputError(
-                    f"cannot use {self.url}: the URL of its server is not one such as "
-                    "https://s3.example.org",
+                    f"cannot use {self.url}: the URL of its server is not valid; expected one such "
+                    "as https://s3.example.org",
                     next_action="correct AWS_ENDPOINT_URL, or endpoint_url in ~/.aws/config; "
                     "credentials do not belong there",
                 ) from None

@@ -32,8 +32,8 @@ class _Record(BaseModel):
     def to_line(self) -> str:
         """The record as one line of JSON, newline included.
 
-        If it would be too long to be read back, its texts and lists are cut: what a store or a
-        command says has any length, and a record that readers skip would protect no run.
+        Readers skip a record that is too long. A text from a store or a command can have any
+        length, so texts and lists of such a record are cut.
         """
         said = self.model_dump(mode="json", exclude_none=True)
         line = _as_line(said)

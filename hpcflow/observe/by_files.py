@@ -18,7 +18,7 @@ _COMPARED: Final = frozenset(each.name for each in fields(AttemptRow)) - {"repor
 
 
 class ByFiles:
-    """The files of runs, of each as they were when it was first asked about.
+    """Compares rows with the files of their runs. Each run is read once.
 
     Attributes:
         differing: the runs of which the ledger says something else; their rows are to be rebuilt.

@@ -44,8 +44,8 @@ class Settling:
     def settle(self, run_dir: RunDir, record: Accounted, records: Sequence[JournalRecord]) -> None:
         """Settle one, in every budget that counts it; or leave a mark, for a later look to do it.
 
-        An estimate is not settled here if its times may be from a store: a look at the budgets
-        settles all that was committed.
+        An estimate is not settled here if its times may be from a store: then
+        :mod:`hpcflow.observe.reconciling` settles what was committed.
 
         Args:
             records: the run's journal.

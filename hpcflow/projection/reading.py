@@ -23,7 +23,7 @@ from hpcflow.storage.lines import Position, split_lines
 from hpcflow.storage.runs import require_no_link
 
 _PORTION_BYTES = 4 << 20
-#: How hpcflow writes an event of progress; a line that is written in another way is only parsed.
+#: How hpcflow writes an event of progress. A line that is written in another way is parsed.
 _PROGRESS = b'"event": "progress"'
 #: What folding and deriving raise when they go on from rows that neither of them made.
 MISFITS = (AttributeError, KeyError, TypeError, ValueError)

@@ -107,10 +107,10 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
 
 
 def only_in_shared_ledger(records: Sequence[JournalRecord], known: Known) -> list[JournalRecord]:
-    """The same from a ledger in which other users write: no more than what can do no harm.
+    """Return those of :func:`only_in_ledger` that do no harm if another user wrote them.
 
-    An attempt keeps its number; what became of it Slurm is asked, by the name of its job. A run
-    that was cancelled is held: a person has to say it again.
+    An attempt keeps its number, and Slurm is asked by the job's name how it ended. A cancelled run
+    is held: its user has to cancel it again.
     """
     numbers, why = attempts_of(records), "the shared ledger says that it was cancelled"
     lost: list[JournalRecord] = []

@@ -18,7 +18,7 @@ from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 JOURNAL: Final = "journal.jsonl"
 MIRROR: Final = "mirror.jsonl"
 CLAIM: Final = "claim"
-#: It is read again and again. 20,000 checkpoints; of more, the store is asked what it has.
+#: Enough for 20,000 checkpoints; it is read often. Instead of a larger one the store is asked.
 _MAX_MIRROR_BYTES: Final = 16 << 20
 _MAX_NAME_BYTES: Final = 255  # of Linux
 _MAX_PATH_BYTES: Final = 2048  # 4096 is Linux's, and a run directory comes before

@@ -291,8 +291,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
         if list(opened.iterdir()):
             raise _replaced(folder)
         if opened.stat().st_mode & 0o022:
-            # A file system without modes, such as a CIFS mount, opens all folders to a group, and
-            # takes a mode without effect. On any other one, others can write in it no longer.
+            # This changes nothing on a file system without modes, such as a CIFS mount. On any
+            # other, others can no longer write there.
             with suppress(PermissionError):
                 opened.chmod(0o700)
             if list(opened.iterdir()):
