@@ -19,7 +19,7 @@ import pytest
 from hpcflow.errors import InputError
 from hpcflow.testing.cluster import Cluster, CommandFailed, Size, User, machine, packages, poll
 from hpcflow.testing.cluster.processes import Identity, arguments, environment, pids
-from hpcflow.testing.cluster.settings import purge_mark
+from hpcflow.testing.cluster.settings import purge_mark, require_own_folder
 from tests.cluster_fixture import TREE, need
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("own-cluster")]
@@ -271,7 +271,7 @@ def test_two_clusters_live_side_by_side_also_when_one_was_killed_half_way(own: C
 def test_a_folder_that_another_user_made_first_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(InputError, match="belongs to another user"):
-        Cluster(str(tmp_path)).up()
+        require_own_folder(tmp_path)
 
 
 def test_a_purge_that_was_killed_half_way_is_finished_by_the_next_up() -> None:

@@ -45,7 +45,7 @@ def purge_mark(folder: Path) -> Path:
 
 
 def require_own_folder(folder: Path) -> None:
-    """InputError when the folder is something else than a cluster's, or closed to ordinary users.
+    """InputError when the folder is another user's, no cluster's, or closed to ordinary users.
 
     ``up`` sets its mode and ``down --purge`` deletes it; neither may ever happen to ``--dir /``.
     """
