@@ -66,6 +66,7 @@ class Job:
         cpus_per_task: CPU cores of each of those.
         world_size: ranks of the whole job.
         resume_from: the checkpoint that was known at submission, relative to the run directory.
+        venv, conda: the environment; a path is absolute, and only a name has no slash.
         variables: of the site, its fabric and the run; the run's win.
         notice_s: seconds that the program has to save once it is told to.
         resubmit_exit_codes: which mean "send me again".
@@ -86,6 +87,8 @@ class Job:
     world_size: int
     resume_from: str | None
     modules: tuple[str, ...]
+    venv: str | None
+    conda: str | None
     variables: Mapping[str, str]
     container: JobContainer | None
     notice_s: int
@@ -143,6 +146,8 @@ def make_job(
         world_size=placement.nodes * placement.ranks_per_node,
         resume_from=resume_from,
         modules=(*site.modules.load, *environment.modules),
+        venv=environment.venv and str(PurePosixPath(run.working_dir, environment.venv)),
+        conda=_conda(run),
         variables=variables,
         container=container,
         notice_s=notice_s(run, placement),
@@ -166,6 +171,13 @@ def _of_trial(run: Run) -> dict[str, str]:
         for name, value in values.items()
         if len(text := as_text(value)) <= _MOST_CHARS
     }
+
+
+def _conda(run: Run) -> str | None:
+    """Return the name of the conda environment, or its absolute path."""
+    conda = run.spec.environment.conda
+    is_path = conda is not None and "/" in conda
+    return str(PurePosixPath(run.working_dir, conda)) if is_path else conda
 
 
 def _adopt(run: Run) -> str | None:

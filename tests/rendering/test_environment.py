@@ -256,3 +256,78 @@ def test_python_is_asked_whatever_the_submitting_shell_has_told_it(bench: Bench)
     )
     assert resumed_from(bench) == str(newer), "what cannot be understood cannot verify"
     assert "cannot verify" in bench.log()
+
+
+def plant(bench: Bench, *names: str) -> None:
+    """Put programs into the working directory, as another user may in a shared one."""
+    for name in names:
+        path = bench.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\necho planted\n")
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "leaked",
+    [
+        {"PATH": "/usr/bin:/bin"},
+        {"PATH": "/usr/bin:/bin:."},
+        {"PATH": "/usr/bin:/bin:"},
+        {"PATH": "/usr/bin:/bin:train/bin"},
+        {"CONDA_EXE": "./conda"},
+        {"CONDA_EXE": "conda", "PATH": "/usr/bin:/bin:."},
+    ],
+    ids=str,
+)
+def test_conda_is_not_looked_for_in_the_working_directory(
+    bench: Bench, leaked: dict[str, str]
+) -> None:
+    plant(bench, "conda", "train/bin/conda")
+    bench.program("conda", "#!/bin/sh\nexit 1\n")
+    written(bench, "touch", "done", environment={"conda": "train"})
+    assert bench.execute(**leaked) == 1
+    assert "planted" not in bench.log()
+    assert not (bench.work / "done").exists()
+
+
+@pytest.mark.parametrize("path", ["/usr/bin:/bin:.", "/usr/bin:/bin:"])
+def test_nor_are_the_programs_that_start_the_program(bench: Bench, path: str) -> None:
+    plant(bench, "apptainer", "singularity", "module", "srun")
+    for environment, missing in (
+        ({"container": {"image": "/x.sif"}}, "neither apptainer nor singularity"),
+        ({"modules": ["cuda/12"]}, "cannot load the module cuda/12"),
+    ):
+        bench.attempt.claim.unlink(missing_ok=True)
+        written(bench, "touch", "done", environment=environment)
+        assert bench.execute(PATH=path) == 1
+        assert missing in bench.log()
+    assert "planted" not in bench.log()
+
+
+def test_srun_is_not_looked_for_there(bench: Bench) -> None:
+    plant(bench, "srun")
+    tools = bench.folder / "tools"
+    tools.mkdir()
+    for name in ("bash", "cat", "date", "env", "grep", "ln", "mkdir", "mv", "printf", "readlink",
+                 "rm", "sha256sum", "sort", "stat", "sync", "tail", "timeout", "tr"):  # fmt: skip
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    srun = {"launcher": "srun", "framework": "none"}
+    written(bench, "touch", "done", site=a_site(), launch=srun)
+    assert bench.execute(PATH=f"{tools}:.", SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n1") == 1
+    assert "there is no srun on this node" in bench.log()
+    assert "planted" not in bench.log()
+
+
+def test_a_relative_path_to_an_environment_begins_in_the_working_directory(bench: Bench) -> None:
+    (bench.work / ".venv/bin").mkdir(parents=True)
+    (bench.work / ".venv/bin/activate").write_text("export SEEN=$PWD\n")
+    written(bench, "sh", "-c", 'echo "$SEEN $PWD"', environment={"venv": ".venv"})
+    assert bench.execute() == 0, bench.log()
+    assert f"/ {bench.work}\n" in bench.log()
+    plant(bench, "envs/train/bin/conda")
+    conda = "#!/bin/sh\necho 'conda() { echo \"$@\"; }'\n"
+    (bench.work / "envs/train/bin/conda").write_text(conda)
+    bench.attempt.claim.unlink()
+    written(bench, "pwd", environment={"conda": "envs/train"})
+    assert bench.execute() == 0, bench.log()
+    assert f"activate {bench.work}/envs/train\n{bench.work}\n" in bench.log()
