@@ -18,8 +18,13 @@ from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable, shortened
 from hpcflow.model.space import Space
 from hpcflow.runtime.calling import PARAMS, RUN
-from hpcflow.runtime.reading import read_file
+from hpcflow.runtime.reading import open_file
 
+#: A parsed file takes up to a thousand times its size.
+_MAX_BYTES: Final = 256 << 10
+#: Of many functions, only the first are named, and compared with one that is not there.
+_NAMED: Final = 20
+_COMPARED: Final = 200
 _AGAIN: Final = "name a function in a Python file: hpcflow sweep start objective.py:objective"
 
 
@@ -65,8 +70,9 @@ def read_signature(path: Path, name: str) -> Signature:
     file = printable(str(path))
     found = {each.name: each for each in _functions(_parsed(path, file).body)}
     if name not in found:
-        near = get_close_matches(name, list(found), n=1)
-        known = ", ".join(found) or "none"
+        near = get_close_matches(name, list(found)[:_COMPARED], n=1)
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        known = ", ".join(list(found)[:_NAMED]) + more or "none"
         hint = f"did you mean {near[0]}?" if near else f"there are: {known}"
         raise SpecError(
             f"no function {shortened(name)} at its top level; {hint}",
@@ -178,12 +184,19 @@ def _missing(taken: Taken, always: set[str], varying: Any) -> tuple[str, str] | 
 
 def _parsed(path: Path, file: str) -> ast.Module:
     try:
-        content = read_file(path, follow=True, any_owner=True)
+        with open_file(path, follow=True, any_owner=True) as stream:
+            content = stream.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         raise SpecError(
             f"cannot be read: {reason}", where=Where(file=file), next_action=_AGAIN
         ) from None
+    if len(content) > _MAX_BYTES:
+        raise SpecError(
+            f"larger than {_MAX_BYTES >> 10} KiB, and hpcflow reads no more to find a function",
+            where=Where(file=file),
+            next_action="put the function into a smaller file of its own, which imports the rest",
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the job will say them
@@ -199,14 +212,15 @@ def _parsed(path: Path, file: str) -> ast.Module:
 
 def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Those at the top level, also inside of an ``if`` or ``try`` there; of one name the last."""
-    for statement in body:
+    ahead: list[ast.AST] = list(reversed(body))
+    while ahead:  # no recursion: an `elif` is an `if` within an `else`, and there may be thousands
+        statement = ahead.pop()
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield statement
-        elif isinstance(statement, (ast.If, ast.Try, ast.With)):
-            for part in ("body", "handlers", "orelse", "finalbody"):
-                for each in getattr(statement, part, ()):
-                    is_handler = isinstance(each, ast.ExceptHandler)
-                    yield from _functions(each.body if is_handler else [each])
+        elif isinstance(statement, (ast.If, ast.Try, ast.With, ast.ExceptHandler)):
+            parts = ("body", "handlers", "orelse", "finalbody")
+            inside = [each for part in parts for each in getattr(statement, part, ())]
+            ahead.extend(reversed(inside))
 
 
 def _taken(arguments: ast.arguments) -> Iterator[Taken]:

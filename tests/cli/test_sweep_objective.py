@@ -211,6 +211,22 @@ def test_the_call_of_the_page_from_python_runs_as_it_stands(desk: Desk) -> None:
         ),
         ("def objective(lr, /): ...\n", "takes lr by its position alone, and is called by name"),
         ("def objective(lr, *, depth): ...\n", "objective() needs depth, which no trial has"),
+        pytest.param(
+            "def objective(lr): ...\n" + "#" * (256 << 10),
+            "objective.py: larger than 256 KiB",
+            id="a large file",
+        ),
+        pytest.param("x" + ".a" * 100_000, "objective.py: not Python: ", id="a deep expression"),
+        pytest.param(
+            "if 1:\n 0\n" + "elif 1:\n 0\n" * 2000,
+            "no function 'objective' at its top level",
+            id="a deep statement",
+        ),
+        pytest.param(
+            "".join(f"def a{n}(): 0\n" for n in range(9999)),
+            ", a19 and 9979 more",
+            id="many functions",
+        ),
     ],
 )
 def test_a_function_that_no_trial_could_call_is_refused(
@@ -219,6 +235,16 @@ def test_a_function_that_no_trial_could_call_is_refused(
     if text is not None:
         write(desk, text)
     assert said in refusal(desk, "objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW)
+
+
+@pytest.mark.parametrize("size", [1 << 30, 1 << 40])
+def test_a_file_of_any_size_is_refused_before_it_takes_memory(desk: Desk, size: int) -> None:
+    with (desk.folder / "objective.py").open("wb") as file:
+        file.write(b"def objective(lr): ...\n")
+        file.truncate(size)
+    told = refusal(desk, "objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW)
+    assert "objective.py: larger than 256 KiB" in told
+    assert "put the function into a smaller file of its own" in told
 
 
 def test_nothing_of_the_file_is_executed_where_it_is_checked(desk: Desk) -> None:
