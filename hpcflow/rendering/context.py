@@ -176,8 +176,9 @@ def _of_trial(run: Run) -> dict[str, str]:
 def _conda(run: Run) -> str | None:
     """Return the name of the conda environment, or its absolute path."""
     conda = run.spec.environment.conda
-    is_path = conda is not None and "/" in conda
-    return str(PurePosixPath(run.working_dir, conda)) if is_path else conda
+    if conda is None or "/" not in conda:
+        return conda
+    return str(PurePosixPath(run.working_dir, conda))
 
 
 def _adopt(run: Run) -> str | None:
