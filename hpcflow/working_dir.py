@@ -13,7 +13,7 @@ from typing import Final
 #: 3.11 on; the scripts in sbatch/ do the same.
 LEAVE_IT: Final = "import sys; sys.path[:1] = [p for p in sys.path[:1] if p]; "
 #: What `python -m MODULE WORD…` does but for its first entry of sys.path.
-_START: Final = (
+START: Final = (
     f"{LEAVE_IT}from runpy import run_module; "
     'sys.argv[:2] = sys.argv[1:2]; run_module(sys.argv[0], run_name="__main__", alter_sys=True)'
 )
@@ -21,7 +21,7 @@ _START: Final = (
 
 def own_python(module: str, *words: str) -> list[str]:
     """Return the command that executes ``module`` of this hpcflow."""
-    return [sys.executable, "-c", _START, module, *words]
+    return [sys.executable, "-c", START, module, *words]
 
 
 def import_matplotlib() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import hpcflow
+from hpcflow.config.function_sweep import load_function_sweep
 from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm import pyslurm
+from hpcflow.sweeps.api import _around_the_call
 from hpcflow.sweeps.api import _command as function_command
 from hpcflow.working_dir import LEAVE_IT, own_python
 from tests.rendering.executed import Bench, written
@@ -68,16 +70,95 @@ def test_so_is_that_of_a_wrapper_script(strange: Path, name: str) -> None:
     assert "batch job of Slurm" in done.stderr
 
 
-def test_so_is_a_function_of_a_sweep(strange: Path) -> None:
-    done = subprocess.run(
-        function_command(strange / "function.pkl", b"", ["value"]),
-        cwd=strange,
-        env=environ(),
-        capture_output=True,
-        text=True,
-    )
+OBJECTIVE = """
+import os
+import hpcflow.runtime, torch
+from beside import loss
+
+def objective(lr, run):
+    print("from", hpcflow.runtime.__file__, torch.__version__)
+    return loss(lr)
+"""
+
+
+@pytest.fixture
+def job(strange: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables of a job that calls a function; what the function imports is in ``strange``."""
+    for name in ("torch/__init__.py", "torch/distributed.py", "cloudpickle.py", "submitit.py"):
+        (strange / name).parent.mkdir(exist_ok=True)
+        (strange / name).write_text(PLANTED)
+    for name in ("click.py", "json.py", "socket.py"):  # those that torch imports are the function's
+        (strange / name).unlink()
+    (strange / "beside.py").write_text("def loss(lr): return lr + 1\n")
+    (strange / "objective.py").write_text(OBJECTIVE)
+    run_dir = tmp_path_factory.mktemp("run")
+    (run_dir / "params.json").write_text('{"lr": 0.5}')
+    places = {"RUN_ID": "a", "RUN_DIR": "", "ATTEMPT_DIR": "", "ATTEMPT": "1"}
+    places |= {"EVENTS": "events.jsonl", "CHECKPOINT_DIR": "checkpoints", "PARAMS": "params.json"}
+    of_job = {
+        f"HPCFLOW_{name}": str(run_dir / value) if name not in ("RUN_ID", "ATTEMPT") else value
+        for name, value in places.items()
+    }
+    return environ() | of_job
+
+
+def called(command: list[str], strange: Path, job: dict[str, str]) -> str:
+    done = subprocess.run(command, cwd=strange, env=job, capture_output=True, text=True)
     assert "planted" not in done.stderr
-    assert "cannot read the function of this sweep" in done.stderr
+    assert done.returncode == 0, done.stderr
+    events = Path(job["HPCFLOW_EVENTS"]).read_text()
+    assert '"value": 1.5' in events
+    return done.stdout
+
+
+@pytest.mark.parametrize("safe_path", ["", "1"])
+def test_so_is_a_function_in_a_file(strange: Path, job: dict[str, str], safe_path: str) -> None:
+    """Before Python 3.11, PYTHONSAFEPATH is not known."""
+    spec = load_function_sweep(
+        strange / "objective.py",
+        "objective",
+        space="{lr: {low: 0, high: 1}}",
+        base=None,
+        metrics=[],
+        directions=["minimize"],
+        name=None,
+        overrides=["budget.trials=1"],
+    ).base.spec
+    assert spec.command is not None
+    command = [sys.executable, *spec.command[1:]]
+    assert str(Path(hpcflow.__file__).parent) in called(
+        command, strange, job | {"PYTHONSAFEPATH": safe_path}
+    )
+
+
+@pytest.mark.parametrize("safe_path", ["", "1"])
+def test_so_is_one_that_was_sent_from_python(
+    strange: Path, job: dict[str, str], safe_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever typed it at a prompt of Python has the working directory in sys.path."""
+    import cloudpickle
+    from submitit.core.utils import DelayedSubmission
+
+    def objective(lr: float) -> float:
+        import torch
+
+        import hpcflow.runtime
+
+        print("from", hpcflow.runtime.__file__, torch.__version__)
+        from beside import loss  # type: ignore[import-not-found]
+
+        return float(loss(lr))
+
+    content = cloudpickle.dumps(DelayedSubmission(objective))
+    pickled = strange / "function.pkl"
+    pickled.write_bytes(content)
+    monkeypatch.chdir(strange)
+    monkeypatch.syspath_prepend("")
+    command = function_command(pickled, content, ["value"])
+    around = _around_the_call({}).data["environment"]["variables"]
+    assert str(Path(hpcflow.__file__).parent) in called(
+        command, strange, job | around | {"PYTHONSAFEPATH": safe_path}
+    )
 
 
 def test_so_is_torchrun(bench: Bench, strange: Path) -> None:

@@ -26,10 +26,11 @@ from hpcflow.model.scalars import printable
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import MAX_NAME_CHARS, SweepSpec
 from hpcflow.runtime.calling import VALUE
+from hpcflow.working_dir import START
 
 #: ``FILE.py:FUNCTION`` on the command line.
 _FUNCTION: Final = re.compile(r"(.+\.py):([^:/]*)", re.DOTALL)
-_CALLER: Final = ("python3", "-u", "-m", "hpcflow.runtime", "call")
+_CALLER: Final = ("python3", "-u", "-c", START, "hpcflow.runtime", "call")
 _AGAIN: Final = "correct it, then start it again"
 
 

@@ -1,8 +1,9 @@
 """A Python function as the program of a run: called with the run's parameters, its result reported.
 
-``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` does that with a function in a file.
-Whether the function fits the parameters was checked when the run was sent; what it raises is not
-caught.
+``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` does that with a function in a file. Other
+users may have put modules beside the file, so its folder is added to ``sys.path`` after hpcflow has
+been imported. Whether the function fits the parameters was checked when the run was sent; what it
+raises is not caught.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -83,9 +85,27 @@ def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
     return _finish(run, job, found)
 
 
+def look_in(folders: Sequence[str]) -> None:
+    """Import modules from ``folders`` from now on, but neither hpcflow nor torch, which it uses."""
+    import hpcflow.runtime.run  # noqa: F401 - before they can be in the way
+
+    sys.meta_path.insert(0, _Installed(sys.path.copy()))
+    sys.path[:0] = folders
+
+
+class _Installed:
+    """Finds torch as if the folders of a function were not in ``sys.path``."""
+
+    def __init__(self, path: list[str]) -> None:
+        self._path = path
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, self._path) if name == "torch" else None
+
+
 def _load(path: Path) -> ModuleType:
     """The module in the file ``path``, which finds what ``python path`` would find beside it."""
-    sys.path.insert(0, str(path.parent))
+    look_in([str(path.parent)])
     sys.argv = [str(path)]
     name = path.stem
     # A file that is called like a module which others need must not take its place.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import hpcflow
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.config.function_sweep import goals_of, load_function, name_from
 from hpcflow.config.signature import signature_of
@@ -239,20 +240,29 @@ def _pickled(function: Callable[..., Any]) -> bytes:
 
 def _command(pickle: Path, content: bytes, metrics: Sequence[str]) -> list[str]:
     checksum = hashlib.sha256(content).hexdigest()
-    python, *start = own_python("hpcflow.sweeps.call", str(pickle), checksum, *metrics)
+    words = (str(pickle), checksum, ":".join(_own_folders()), *metrics)
+    python, *start = own_python("hpcflow.sweeps.call", *words)
     return [python, "-u", *start]
 
 
 def _around_the_call(resources: Mapping[str, Any]) -> Document:
-    """Its resources, and where modules are found that the function was imported from."""
-    installed = (sys.prefix, sys.base_prefix)
-    folders = [Path(each).absolute() for each in sys.path]
-    kept = [each for each in folders if not any(each.is_relative_to(root) for root in installed)]
-    own = [str(each) for each in kept if ":" not in str(each)]
+    """Its resources, and where hpcflow is found, if it is not installed."""
     changes: dict[str, Any] = {"resources": _plain(resources)}
-    if own:
-        changes["environment"] = {"variables": {"PYTHONPATH": ":".join(dict.fromkeys(own))}}
+    package = Path(hpcflow.__file__).absolute().parents[1]
+    if not _is_installed(package) and ":" not in str(package):
+        changes["environment"] = {"variables": {"PYTHONPATH": str(package)}}
     return Document(None, changes, Place(_CALL, None))
+
+
+def _own_folders() -> list[str]:
+    """Return the folders in which this process finds modules that are not installed."""
+    folders = [Path(each).absolute() for each in sys.path]
+    own = [str(each) for each in folders if not _is_installed(each) and ":" not in str(each)]
+    return list(dict.fromkeys(own))
+
+
+def _is_installed(folder: Path) -> bool:
+    return any(folder.is_relative_to(root) for root in (sys.prefix, sys.base_prefix))
 
 
 def _listed(value: str | Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
-"""``python -m hpcflow.sweeps.call PICKLE SHA256 METRIC…``: in a job, calls a pickled function.
+"""``python -m hpcflow.sweeps.call PICKLE SHA256 FOLDERS METRIC…``: in a job, call a function.
 
 The file was written by :mod:`hpcflow.sweeps.api`. Nothing is unpickled but the very bytes whose
-checksum stands in the command line.
+checksum stands in the command line. ``FOLDERS``, with ``:`` between them, hold the modules of the
+function. Other users may have put files there, so what unpickles the function is imported before.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import pickle
 import sys
 from collections.abc import Sequence
 
-from hpcflow.runtime.calling import call
+import cloudpickle  # noqa: F401 - unpickling the function needs both
+import submitit.core.utils  # noqa: F401
+
+from hpcflow.runtime.calling import call, look_in
 from hpcflow.runtime.job import job_from
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, read_file
 from hpcflow.runtime.warn import warn
@@ -20,7 +24,7 @@ from hpcflow.runtime.warn import warn
 
 def main(arguments: Sequence[str]) -> int:
     """Call it; the exit code: 1 where it is gone or another one."""
-    path, checksum, *metrics = arguments
+    path, checksum, folders, *metrics = arguments
     try:
         content = read_file(path, MAX_LINES_FILE_BYTES)
     except OSError as error:
@@ -29,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     if hashlib.sha256(content).hexdigest() != checksum:
         warn(f"{path} changed after the sweep was started, and is not read; start the sweep again")
         return 1
+    look_in([each for each in folders.split(":") if each])
     submission = pickle.loads(content)  # noqa: S301 - the bytes that we wrote
     return call(submission.function, metrics, job_from(os.environ))
 

@@ -139,7 +139,8 @@ def test_the_pickle_is_for_its_owner_alone_and_for_this_sweep() -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     command = read_sweep(directory(search)).base.command
     assert command is not None
-    assert command[-3:] == [str(path), hashlib.sha256(path.read_bytes()).hexdigest(), "value"]
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (command[-4:-2], command[-1]) == ([str(path), checksum], "value")
     search.wait(poll_s=0.2)
 
 
@@ -155,16 +156,16 @@ def test_nothing_is_unpickled_that_the_sweep_did_not_write(
 ) -> None:
     path, content = tmp_path / "function.pkl", pickle.dumps(Harmful())
     path.write_bytes(content)
-    assert call([str(path), hashlib.sha256(b"another one").hexdigest(), "value"]) == 1
+    assert call([str(path), hashlib.sha256(b"another one").hexdigest(), "", "value"]) == 1
     assert not Path("harmed").exists()
     assert "changed after the sweep was started, and is not read" in capfd.readouterr().err
     with pytest.raises(AttributeError):  # it is harmful indeed
-        call([str(path), hashlib.sha256(content).hexdigest(), "value"])
+        call([str(path), hashlib.sha256(content).hexdigest(), "", "value"])
     assert Path("harmed").exists()
 
 
 def test_a_pickle_that_is_gone_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert call([str(tmp_path / "gone.pkl"), "0" * 64, "value"]) == 1
+    assert call([str(tmp_path / "gone.pkl"), "0" * 64, "", "value"]) == 1
     assert "cannot read the function of this sweep" in capfd.readouterr().err
 
 
