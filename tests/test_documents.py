@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hpcflow.documents import Document, parse_document, read_document, validate
 from hpcflow.documents import reader as reader_module
 from hpcflow.errors import InputError, SiteError, SpecError
 from hpcflow.model.spec import RunSpec
+from tests.growth import require_no_square
 
 FILE = Path("run.yaml")
 
@@ -365,10 +365,11 @@ def test_nobody_reads_a_thousand_problems() -> None:
 
 
 def test_very_many_problems_take_no_long_time() -> None:
-    began = time.process_time()
-    message = problems(BASE + "".join(f"reso{n}: 1\n" for n in range(50_000)))
-    assert "50000 things are wrong" in message
-    assert time.process_time() - began < 10
+    def tell(count: int) -> None:
+        message = problems(BASE + "".join(f"reso{n}: 1\n" for n in range(count)))
+        assert f"{count} things are wrong" in message
+
+    require_no_square(tell, 50_000)
 
 
 def test_a_missing_key() -> None:

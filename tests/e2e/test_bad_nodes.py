@@ -52,7 +52,7 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
         report = hpcflow("daemon", "--once", "--json").stdout
         return by_daemon in report and f"avoiding {bad}" in report
 
-    poll(is_sent, 30, "the daemon did not send it")
+    poll(is_sent, 60, "the daemon did not send it")
     sent[by_daemon] = last(by_daemon)["job_id"]
     for run_id, job_id in sent.items():
         assert f"ExcNodeList={bad}" in cluster.run("scontrol", "show", "job", job_id).split()

@@ -72,7 +72,7 @@ def test_a_run_of_two_nodes_that_asks_for_too_much_is_told_what_it_needs(
 
     run = send(hpcflow, "holds", libraries, 25)
     assert hpcflow("wait", run["run_id"]).returncode == 0
-    poll(lambda: not samplers(hpcflow.user, run), 10, "a sampler has outlived its job")
+    poll(lambda: not samplers(hpcflow.user, run), 60, "a sampler has outlived its job")
     found = hpcflow.json("efficiency", run["run_id"])
     (attempt,) = found["attempts"]
     seen = attempt["measured"]

@@ -25,7 +25,7 @@ def n1_taken(user: User) -> Iterator[None]:
     job_id = user.run(["sbatch", "--parsable", *wanted, "--wrap=sleep 600"]).stdout.strip()
     try:
         show = ["squeue", "--noheader", "--format=%T", "--jobs", job_id]
-        poll(lambda: "RUNNING" in user.run(show).stdout, 30, "n1 was not taken")
+        poll(lambda: "RUNNING" in user.run(show).stdout, 60, "n1 was not taken")
         yield
     finally:
         user.run(["scancel", job_id])

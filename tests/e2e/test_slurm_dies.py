@@ -102,7 +102,7 @@ def test_a_controller_that_dies_while_runs_run_leave_and_are_sent(
         sbatch.wait_stopped("before")
         leaving.tell("stick")
         with taken(grace, "n2"):
-            poll((leaving.path / "stuck").exists, 30, "it was not preempted")
+            poll((leaving.path / "stuck").exists, 60, "it was not preempted")
             cluster.wait_saved()
             with cluster.without("slurmctld", kill=True):
                 sbatch.let_go("before")

@@ -18,7 +18,7 @@ __all__ = ["databases", "ledger_url"]
 @pytest.mark.postgres
 @pytest.mark.parametrize("databases", ["postgresql"], indirect=True)
 def test_a_stopped_server_is_given_up(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 1.5)
     with open_ledger(ledger_url) as ledger:
         ((pid,),) = ledger.connection().rows("SELECT pg_backend_pid()")
         os.kill(pid, signal.SIGSTOP)

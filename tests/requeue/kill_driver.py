@@ -220,7 +220,7 @@ def at_boundaries(folder: Path) -> dict[str, Any]:
             return main(once)
 
         code = wait(world.fork(doomed))
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 120
         world.whole_round()
         # An orphaned sbatch may take a while; whoever holds the lock is let be.
         while not world.slurm.alive() or world.states() != ["queued"]:

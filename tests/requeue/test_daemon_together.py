@@ -121,7 +121,7 @@ def test_one_acts_and_when_it_is_killed_another_one_does(site: Site, count: int)
     for pid, process in site.daemons.items():
         if pid not in actors:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
             assert "Traceback" not in site.said(pid)
 
 

@@ -235,7 +235,7 @@ def test_a_daemon_that_is_started_before_its_database_waits_for_it(tmp_path: Pat
 
         poll(has_lease, 60, "it never went on")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

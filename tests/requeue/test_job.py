@@ -244,7 +244,7 @@ def batch(
 
 def told_to_end(process: subprocess.Popen[bytes], folder: Path) -> int:
     """Exit code of a job that gets Slurm's signal as soon as its Python has begun."""
-    poll((folder / "began").exists, 30, "it did not begin")
+    poll((folder / "began").exists, 60, "it did not begin")
     process.terminate()
     return process.wait(timeout=60)
 

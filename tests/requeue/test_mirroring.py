@@ -71,7 +71,7 @@ def test_what_is_due_is_sent_a_minute_apart(desk: Desk) -> None:
     mirroring.tend()
     poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 60, "it was sent")
     save(run_dir, 500)
-    poll(partial(has_ended, mirroring), 30, "it has ended")
+    poll(partial(has_ended, mirroring), 60, "it has ended")
     mirroring.tend()
     assert mirroring._process is None
     clock.ahead_s += 61
@@ -126,7 +126,7 @@ def test_it_ends_when_the_daemon_is_killed(desk: Desk) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    poll(lambda: not Path(f"/proc/{pid}").exists(), 30, "it has ended")
+    poll(lambda: not Path(f"/proc/{pid}").exists(), 60, "it has ended")
 
 
 def test_a_run_whose_directory_was_away_at_first_is_mirrored_when_it_is_back(desk: Desk) -> None:
@@ -137,7 +137,7 @@ def test_a_run_whose_directory_was_away_at_first_is_mirrored_when_it_is_back(des
     mirroring.tend()
     assert mirroring._process is None
     away.rename(run_dir.path)
-    poll(partial(is_at_work, mirroring), 10, "it never looked again")
+    poll(partial(is_at_work, mirroring), 60, "it never looked again")
     mirroring.close()
 
 
@@ -149,7 +149,7 @@ def test_runs_that_are_gone_keep_no_other_from_being_seen(
         shutil.rmtree(desk.make(f"a{number}").path)
     desk.make("b")
     mirroring = beside(desk)
-    poll(partial(is_at_work, mirroring), 10, "it never came to the last one")
+    poll(partial(is_at_work, mirroring), 60, "it never came to the last one")
     mirroring.close()
 
 

@@ -250,9 +250,9 @@ def test_ranks_of_another_framework_agree_by_their_own_means(inside: RunFolder) 
     def rank(index: int) -> None:
         def maximum(value: int) -> int:
             values[index] = value
-            barrier.wait(10)
+            barrier.wait(60)
             result = max(values)
-            barrier.wait(10)
+            barrier.wait(60)
             return result
 
         from hpcflow.runtime.job import job_from
@@ -274,7 +274,7 @@ def test_ranks_of_another_framework_agree_by_their_own_means(inside: RunFolder) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert folders == [75, 75]
     assert inside.complete() == [4]

@@ -375,7 +375,7 @@ def test_a_process_carries_its_mark_also_while_it_becomes_another_program() -> N
     again = """exec /bin/sh -c 'eval "$AGAIN"'"""
     environment = {"AGAIN": again, MARK_VARIABLE: "restless"}
     with subprocess.Popen(["/bin/sh", "-c", again], env=environment) as restless:
-        poll(lambda: carriers({"restless"})["restless"], 10, "it does not start")
+        poll(lambda: carriers({"restless"})["restless"], 60, "it does not start")
         missed = sum(not carriers({"restless"})["restless"] for _ in range(300))
         restless.kill()
     assert missed == 0

@@ -26,7 +26,7 @@ from tests.sweeps import publish_driver
 from tests.sweeps.publishing import START, Searched
 
 TREE = Path(__file__).parents[2]
-BUSY_S = 6.0
+BUSY_S = 60.0  # it takes 3; far more is a wait without end
 
 
 @pytest.fixture
@@ -356,7 +356,7 @@ def test_another_ledger_gets_the_study_too(sweep: Searched, tmp_path: Path) -> N
 
 
 def warning_of(sweep: Searched) -> str:
-    """What a publishing says that does not work; within seconds."""
+    """What a publishing says that does not work. It never hangs."""
     begun = time.monotonic()
     said = sweep.publish()
     assert time.monotonic() - begun < BUSY_S

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,7 +132,7 @@ def test_spot_is_preempted_by_gpu_after_the_grace_time(
     trap = "trap 'date +%s >> term; sleep 60' TERM; touch running; while true; do sleep 0.1; done"
     (ada.scratch / "step.sh").write_text(trap)
     low = submit(ada, "srun bash step.sh", "-N4", "--exclusive", "-pspot", "--no-requeue")
-    poll((ada.scratch / "running").exists, 30, "the spot job's step runs")
+    poll((ada.scratch / "running").exists, 60, "the spot job's step runs")
     high = submit(grace, "true", "-N4", "--exclusive", "-pgpu")
     # On a busy machine a node's last word can get lost: slurmctld asks again only after minutes.
     wait_state(own, low, "PREEMPTED", deadline_s=240)
@@ -151,15 +150,17 @@ def test_spot_is_preempted_by_gpu_after_the_grace_time(
 def test_users_run_hpcflow_from_this_tree_though_they_cannot_read_it(
     own: Cluster, ada: User
 ) -> None:
-    """Installed as at a site, quick when nothing changed."""
+    """Installed as at a site, and not again when nothing changed."""
     software = own.software(TREE)
     where = ada.run(["python", "-c", "import hpcflow; print(hpcflow.__file__)"]).stdout
     assert where.startswith(str(software.venv))
     assert ada.run(["which", "hpcflow"]).stdout.strip() == str(software.bin / "hpcflow")
     assert own.directory in software.examples.parents
-    began = time.monotonic()
+    state = software.venv.with_name("state.json")
+    written = state.stat()
     assert own.software(TREE) == software
-    assert time.monotonic() - began < 2
+    assert os.path.samestat(state.stat(), written)
+    assert state.stat().st_mtime_ns == written.st_mtime_ns
 
 
 def test_up_again_changes_nothing(own: Cluster) -> None:
@@ -194,13 +195,13 @@ def test_jobs_run_without_accounting_which_catches_up(own: Cluster, ada: User) -
         shown = ada.run(["sacct", "-nXPj", job, "-o", "jobname,state"], check=False).stdout
         return shown.strip() == "unaccounted|COMPLETED"
 
-    poll(accounted, 30, "sacct knows the job")
+    poll(accounted, 60, "sacct knows the job")
 
 
 def test_a_crashed_node_ends_its_job_and_comes_back(own: Cluster, ada: User) -> None:
     """The processes of the job are gone with the node, not only its record."""
     job = submit(ada, "sleep 986", "--nodelist=n2", "--no-requeue")
-    poll(lambda: _running("sleep", "986"), 30, "the job sleeps")
+    poll(lambda: _running("sleep", "986"), 60, "the job sleeps")
     own.crash_node("n2")
     wait_state(own, job, "NODE_FAIL")
     assert not _running("sleep", "986")
@@ -223,7 +224,7 @@ def test_down_ends_every_process_and_up_remembers(own: Cluster, ada: User) -> No
     """A job's daemonized child does not survive; pending jobs and accounting do."""
     submit(ada, "setsid sleep 985 & disown; sleep 985")
     waiting = submit(ada, "true", "--begin=now+1hour")
-    poll(lambda: len(_running("sleep", "985")) == 2, 30, "the job and its child sleep")
+    poll(lambda: len(_running("sleep", "985")) == 2, 60, "the job and its child sleep")
     own.down()
     assert own.processes() == []
     assert not _running("sleep", "985")
@@ -299,7 +300,7 @@ def test_what_a_user_left_running_does_not_outlive_the_cluster() -> None:
         cluster.up(Size(nodes=1))
         with cluster.user("hpcf-ada").popen(["sleep", "986"]) as left:
             cluster.down()
-            assert left.wait(10) == -signal.SIGKILL
+            assert left.wait(60) == -signal.SIGKILL
     finally:
         cluster.down(purge=True)
 

@@ -76,7 +76,7 @@ def test_what_a_program_and_its_worker_use_is_told_at_the_end(bench: Bench) -> N
     burned_s = float(bench.log().split("cpu_s")[1])
     assert 0.3 * burned_s <= usage["cpu_s"] <= burned_s + 1, "until it was looked at last"
     assert usage["cores_mean"] == pytest.approx(usage["cpu_s"] / usage["seconds"], abs=0.02)
-    poll(lambda: not samplers(bench), 10, "the end of the sampler")
+    poll(lambda: not samplers(bench), 60, "the end of the sampler")
     usage_dir = bench.attempt.path / ".usage"
     assert sorted(path.name for path in usage_dir.iterdir()) == ["0.json", "event"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (usage_dir, *usage_dir.iterdir()))
@@ -88,15 +88,15 @@ def test_nothing_is_left_of_it_whatever_ends_the_program(
 ) -> None:
     written(bench, "sh", "-c", "echo $$ > pid; exec sleep 600")
     job = bench.start()
-    poll(lambda: samplers(bench), 20, "the sampler")
+    poll(lambda: samplers(bench), 60, "the sampler")
     pid = int(
-        poll(lambda: (bench.work / "pid").exists() and (bench.work / "pid").read_text(), 10, "it")
+        poll(lambda: (bench.work / "pid").exists() and (bench.work / "pid").read_text(), 60, "it")
     )
     (sampler,) = samplers(bench)
     os.kill(sampler, signal.SIGTERM)  # Slurm tells every process of a job
     os.kill(pid, number)
-    assert job.wait(20) == 128 + number
-    poll(lambda: not samplers(bench), 10, "the end of the sampler")
+    assert job.wait(60) == 128 + number
+    poll(lambda: not samplers(bench), 60, "the end of the sampler")
     assert "Traceback" not in bench.log()
 
 
