@@ -116,7 +116,6 @@ def test_logs_follow_to_the_end(desk: Desk) -> None:
     ]
 
 
-@pytest.mark.timeout(60)
 def test_logs_follow_ends_for_an_attempt_that_never_became_a_job(desk: Desk, home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "local").symlink_to("/sys")  # no job can be made there

@@ -176,11 +176,11 @@ class Counted:
             )
 
         # Slurm looks at everything that waits once a minute, should it have missed its moment.
-        poll(trains, 120, lambda: f"{self.run_id}: {self.executions}, {self.records[-3:]}")
+        poll(trains, 240, lambda: f"{self.run_id}: {self.executions}, {self.records[-3:]}")
 
     def wait_ended(self, count: int = 1) -> None:
         """Wait until the journal knows of the end of so many attempts."""
-        poll(lambda: len(self.ends) >= count, 60, lambda: f"{self.run_id}: {self.records[-3:]}")
+        poll(lambda: len(self.ends) >= count, 120, lambda: f"{self.run_id}: {self.records[-3:]}")
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class Daemon:
         """All that it has printed."""
         return self._log.read_text()
 
-    def wait_says(self, text: str, deadline_s: float = 60) -> None:
+    def wait_says(self, text: str, deadline_s: float = 120) -> None:
         """Wait until it has printed ``text``."""
         poll(lambda: text in self.said, deadline_s, lambda: f"{text!r} is not in {self.said!r}")
 
@@ -278,7 +278,7 @@ def take_all_nodes(user: User) -> None:
     user.run([*command, "--output=/dev/null", "--wrap=sleep 1"])
 
 
-def complete(runs: Sequence[Counted], deadline_s: float = 90) -> None:
+def complete(runs: Sequence[Counted], deadline_s: float = 240) -> None:
     """Tell these runs to finish, and wait until the daemon has seen them complete."""
     for run in runs:
         run.tell("finish")

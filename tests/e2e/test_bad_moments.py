@@ -23,7 +23,7 @@ from tests.e2e.counted import (
     watch,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 DEAF = ("--set", "params.deaf=true")
 

@@ -13,7 +13,7 @@ from hpcflow.testing.cluster import Cluster, Software, User, poll
 from tests.e2e.conftest import Hpcflow, newcomer
 from tests.e2e.counted import assert_counted, start
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 #: A GPU of `spot` for six minutes: 0.10 USD.
 ASKED = ("--set", "resources.gpus_per_node=1", "--set", "resources.time_limit=6m")

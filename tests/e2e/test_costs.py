@@ -12,7 +12,7 @@ from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import take_all_nodes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 #: USD per GPU and hour, as in the site file of the development cluster.
 PRICES = {"gpu": Decimal(3), "spot": Decimal(1)}

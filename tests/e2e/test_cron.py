@@ -14,7 +14,7 @@ from hpcflow.testing.cluster import User, packages, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import assert_survives
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 #: Each costs a minute, for cron's clock has no smaller hand; the loop has ten (test_daemon.py).
 PREEMPTIONS = 4

@@ -11,7 +11,7 @@ from hpcflow.testing.cluster import User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import assert_survives
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 PREEMPTIONS = 10
 

@@ -30,7 +30,7 @@ from tests.e2e.counted import (
     watch,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 LEASE_S = 5.0
 KILLS = 24

@@ -10,7 +10,7 @@ import pytest
 from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(800)]
 
 #: Leaves with "send me again" until it has been sent twice.
 PATIENT = "command: [sh, -c, 'test $HPCFLOW_ATTEMPT = 2 || exit 75']\n"

@@ -12,7 +12,7 @@ from hpcflow.testing.cluster import User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.runtime.sampling.libnvidia import compiled
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 #: An unmodified program: the second node holds 300 MiB, the first a third of that; each a core.
 PROGRAM = """\

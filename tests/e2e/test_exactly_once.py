@@ -12,7 +12,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import Cluster, poll
 from tests.e2e.conftest import ON_EACH_LEDGER, Hpcflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 SLEEPER = """
 name: sleeper

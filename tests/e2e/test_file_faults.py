@@ -30,7 +30,7 @@ from tests.e2e.counted import (
     watch,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 #: The last of it is a line without an end; the job goes on behind it.
 GARBAGE = b"\0" * 5000 + bytes(range(256)) * 20 + b'{"event": "exited", "exit_code": 0'

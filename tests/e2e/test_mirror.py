@@ -12,7 +12,7 @@ from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 
 PROGRAM = "echo $HPCFLOW_MIRROR > $HPCFLOW_RUN_DIR/artifacts/said"
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(800)]
 
 
 @pytest.mark.parametrize("partition", [None, "gpu"])

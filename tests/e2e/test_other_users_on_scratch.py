@@ -14,7 +14,7 @@ import pytest
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import TWO_NODES, Hpcflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 _LIVES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 

@@ -12,7 +12,7 @@ import pytest
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 SITES = Path(__file__).resolve().parents[2] / "site_configs"
 CONFIG = """

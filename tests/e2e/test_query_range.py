@@ -8,7 +8,7 @@ import pytest
 
 from hpcflow.testing.cluster import Cluster, Software, User
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 _ASK = """
 import logging

@@ -15,7 +15,7 @@ from tests.e2e.test_main_job import assert_same, weights
 
 __all__ = ["daemon"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 def test_a_requeued_run_goes_on_at_once_as_the_next_attempt(

@@ -17,7 +17,7 @@ from tests.e2e.counted import take_all_nodes, watch
 from tests.e2e.preempted import events
 from tests.e2e.test_main_job import assert_same, weights
 
-pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(1200)]
 
 #: Of 920 train steps; twice as long as it takes to preempt it is left.
 HALF_WAY = 500

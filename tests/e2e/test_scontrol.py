@@ -12,7 +12,7 @@ from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import Counted, assert_counted, complete, start, watch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ON_N1 = ("--set", "resources.exclude=n[2-4]")
 NOT_ON_N1 = ("--set", "resources.exclude=n1")

@@ -14,7 +14,7 @@ from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import Counted, assert_counted, complete, start, take_all_nodes, watch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(800)]
 
 _SBATCH = """#!/bin/bash
 here=${0%/*}

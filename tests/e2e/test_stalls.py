@@ -18,7 +18,7 @@ from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import start
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 #: Goes on until its first attempt hangs, in the midst of a train step.
 HANGS = """

@@ -14,7 +14,7 @@ from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import Counted, assert_counted, start, take_all_nodes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 
 def in_queue(hpcflow: Hpcflow, run: Counted) -> dict[str, str]:

@@ -18,7 +18,7 @@ from tests.e2e.test_cron import FOREIGN, cron, crontab
 
 __all__ = ["cron"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
 #: So many attempts at least.
 PREEMPTED = 10

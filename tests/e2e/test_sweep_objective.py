@@ -7,7 +7,7 @@ import pytest
 from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 IN_A_FILE = """
 import os

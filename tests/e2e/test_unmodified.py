@@ -15,7 +15,7 @@ from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import Counted, take_all_nodes, watch
 from tests.runtime.adoption import writer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 #: As one would write it for nanoGPT, and for the Trainer of transformers.
 CONFIGS = {

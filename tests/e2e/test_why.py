@@ -13,7 +13,7 @@ from hpcflow.testing.cluster import Cluster, User, poll
 from tests import crowd
 from tests.e2e.conftest import Hpcflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 PROGRAM = """
 name: {name}

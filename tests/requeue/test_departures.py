@@ -146,7 +146,6 @@ def test_a_metric_of_such_a_name_announces_nothing(desk: Watched, name: str) -> 
     assert departures.is_near()
 
 
-@pytest.mark.timeout(20)
 def test_a_pipe_in_the_place_of_its_events_is_not_listened_to(desk: Watched) -> None:
     """Whoever opens one waits until somebody writes into it."""
     _, attempt = running(desk)

@@ -221,7 +221,6 @@ def test_events_that_are_rewritten_or_taken_away_change_no_end(desk: Watched, ho
     assert [attempt.cause for attempt in seen.attempts] == [Cause.FAILED, Cause.COMPLETED]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["claim", "events", "log", "notice", "journal", "run_json"])
 def test_a_pipe_in_the_place_of_a_file_hangs_nobody(desk: Watched, name: str) -> None:
     launched, other = desk.launch(), desk.launch()
