@@ -250,7 +250,7 @@ def _warn_of_nothing(ledger: Ledger, scope: Scope) -> None:
     """Say so where no run counts against a new budget: its name may be mistyped."""
     from hpcflow.budgets.scope import COLUMNS
 
-    if not ledger.sites(filters={COLUMNS[scope.kind]: scope.name}):
+    if not ledger.sites(filters={COLUMNS[scope.kind]: scope.name}, everyone=True):
         warn(
             f"no run that is known here counts against {scope} yet; if that is not its name: "
             f"hpcflow budget remove {shell_word(scope)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -69,12 +69,14 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
     """What checkpoints cost in this time, where a site prices that."""
     from hpcflow.costs.keeping import keeping
 
+    wanted = {name: value for name, value in filters.items() if value is not None}
     found = keeping(
         session.ledger,
         keys,
         since=when.since or _LONG_AGO,
         until=min(when.until, when.now),
-        filters={name: value for name, value in filters.items() if value is not None},
+        filters=wanted,
+        everyone=is_of_everyone(session, wanted),
         find_site=session.site,
     )
     if found.problems:
@@ -89,7 +91,17 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
 def rows(session: Session, when: Window, **filters: str | None) -> list[BilledRow]:
     """The attempts that ended in this time, with their bills."""
     wanted = {name: value for name, value in filters.items() if value is not None}
-    return session.ledger.bills(since=when.since or _LONG_AGO, until=when.until, filters=wanted)
+    return session.ledger.bills(
+        since=when.since or _LONG_AGO,
+        until=when.until,
+        filters=wanted,
+        everyone=is_of_everyone(session, wanted),
+    )
+
+
+def is_of_everyone(session: Session, filters: Mapping[str, str]) -> bool:
+    """Whether a report covers runs of other users: their rows count only where they are wanted."""
+    return filters.get("user_name") != session.settings.user
 
 
 def running(session: Session, *, project: str | None, user: str | None) -> list[BilledRow]:

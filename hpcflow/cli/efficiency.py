@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import complete_run, json_option
-from hpcflow.cli.cost_rows import since_option
+from hpcflow.cli.cost_rows import is_of_everyone, since_option
 from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError
@@ -232,7 +232,9 @@ def _across(
     session.refresh()
     now = session.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
-    rows = session.ledger.used(since=begin, filters=filters)
+    rows = session.ledger.used(
+        since=begin, filters=filters, everyone=is_of_everyone(session, filters)
+    )
     pairs, damaged = uses_of(rows, now)
     _warn_of(damaged)
     lines, total = report(pairs, key)

@@ -42,7 +42,11 @@ def command(
     session.refresh()
     limit = None if show_all or as_json else _SHOWN + 1
     runs = session.ledger.runs(
-        limit=limit, states=[RunState(state) for state in states] or None, project=project, tag=tag
+        limit=limit,
+        states=[RunState(state) for state in states] or None,
+        project=project,
+        tag=tag,
+        everyone=True,
     )
     if as_json:
         print_json(runs)

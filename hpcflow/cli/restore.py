@@ -208,7 +208,6 @@ def _restore(
         cluster=session.connect(site).cluster(),
         trust=trust_on(site, session.settings, account),
         known=session.ledger.known([run_id]).get(run_id),
-        is_shared=not session.ledger.url.is_own,
         which=which,
         says_so=says_so,
         progress=progress,

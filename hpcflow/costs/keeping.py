@@ -36,19 +36,21 @@ def keeping(
     since: datetime,
     until: datetime,
     filters: Mapping[str, str],
+    everyone: bool,
     find_site: Callable[[str], Site],
 ) -> Keeping:
     """What checkpoints cost between two times; nothing where no site prices them.
 
     Args:
         until: not after now.
+        everyone: also of the runs of other users.
 
     Raises:
         LedgerError: the database does not answer.
     """
     sites: dict[str, Site] = {}
     problems: dict[str, str] = {}
-    for name in ledger.sites(filters=filters):
+    for name in ledger.sites(filters=filters, everyone=everyone):
         try:
             site = find_site(name)
         except HpcflowError as error:
@@ -57,15 +59,16 @@ def keeping(
         if site.scratch.price is not None or (site.mirror is not None and site.mirror.price):
             sites[name] = site
     facts = Facts()
-    runs = ledger.storing(list(sites), filters=filters)
-    left_store, left_scratch = ledger.left(list(sites), since)  # their files need not be read
+    runs = ledger.storing(list(sites), filters=filters, everyone=everyone)
+    # The files of runs that are over, with all removed, need not be read.
+    left_store, left_scratch = ledger.left(list(sites), since, everyone=everyone)
     in_stores = [
         run
         for run in runs
         if run.run_id not in left_store and _price(sites, run, run.mirror_url) is not None
     ]
     known: dict[str, list[MirroredRow]] = {}
-    for row in ledger.mirrored([run.run_id for run in in_stores]):
+    for row in ledger.mirrored([run.run_id for run in in_stores], everyone=everyone):
         known.setdefault(row.run_id, []).append(row)
     for run in in_stores:
         add_store(facts, run, known.get(run.run_id, ()))

@@ -15,6 +15,7 @@ from hpcflow.ledger.codec import columns, encode, kind_of
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import BY_PERSON, ROWS
 
+#: In Postgres the owner of a row is a part of its key, too.
 _KEYS: Final = {
     "run": ("run_id",),
     "attempt": ("run_id", "attempt"),
@@ -56,14 +57,14 @@ def upsert(connection: Connection, table: str, rows: Sequence[Any]) -> None:
     if not rows:
         return
     if connection.is_sqlite:
-        sql = f"{_insert(table)} {_marks(table)} {_on_conflict(table)}"
+        sql = f"{_insert(table)} {_marks(table)} {_on_conflict(table, _KEYS[table])}"
         connection.execute_many(sql, [encode(row) for row in rows])
         return
     names = columns(ROWS[table])
     # "WHERE true" tells the parser that "ON" belongs to no join.
     sql = (
         f"{_insert(table)} SELECT {', '.join(_value(table, name) for name in names)} "  # noqa: S608 - our names
-        f"FROM {_given(table, names)} WHERE true {_on_conflict(table)}"
+        f"FROM {_given(table, names)} WHERE true {_on_conflict(table, (*_KEYS[table], 'owner'))}"
     )
     connection.execute(sql, [_as_json(names, rows)])
 
@@ -101,8 +102,7 @@ def _marks(table: str) -> str:
 
 
 @cache
-def _on_conflict(table: str) -> str:
-    key = _KEYS[table]
+def _on_conflict(table: str, key: tuple[str, ...]) -> str:
     names = [name for name in columns(ROWS[table]) if name not in key]
     assignments = ", ".join(f"{name} = excluded.{name}" for name in names)
     newer = f" WHERE {_OUTDATES}" if table == "checkpoint" else ""

@@ -29,6 +29,9 @@ class DamagedError(ValueError):
 #: more of one: other users may have written gigabytes.
 _MAX_TEXT: Final = 100_000
 _MAX_JSON: Final = 1 << 20
+#: The same in a row of another role: of these a query may read many.
+_MAX_TEXT_OF_OTHERS: Final = 5_000
+_MAX_JSON_OF_OTHERS: Final = 50_000
 #: Columns with a limit of their own. An id is a name, a date and eight letters. The JSON values are
 #: as large as a config may make them, and are read for one's own runs alone.
 _MAX_OF: Final = {
@@ -59,26 +62,38 @@ def _kinds(row_type: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("kind", "") for field in fields(row_type)}
 
 
-@lru_cache(maxsize=64)
-def selected(connection_kind: str, row_type: Any, names: tuple[str, ...], table: str = "") -> str:
-    """The columns as they stand in a SELECT. A server sends no more of a text than may be in it:
-    in a database that several share, others may have written gigabytes.
+@lru_cache(maxsize=128)
+def selected(
+    connection_kind: str,
+    row_type: Any,
+    names: tuple[str, ...],
+    table: str = "",
+    *,
+    everyone: bool = False,
+) -> str:
+    """The columns as they stand in a SELECT. A server sends NULL for a text that is too long: in a
+    database that several share, others may have written gigabytes.
 
     Args:
         connection_kind: ``sqlite`` or ``postgresql``.
         table: whose columns they are, where several are joined.
+        everyone: whether rows of other roles are read, too. Their texts have lower limits.
     """
-    return ", ".join(_selected(connection_kind, row_type, name, table) for name in names)
+    return ", ".join(_selected(connection_kind, row_type, name, table, everyone) for name in names)
 
 
-def _selected(connection_kind: str, row_type: Any, name: str, table: str) -> str:
-    column, kind = f"{table}.{name}" if table else name, kind_of(row_type, name)
+def _selected(connection_kind: str, row_type: Any, name: str, table: str, everyone: bool) -> str:
+    prefix = f"{table}." if table else ""
+    column, kind = prefix + name, kind_of(row_type, name)
     if connection_kind == "sqlite" or kind not in ("str", "json"):
         return column
-    most = _MAX_OF.get(name, _MAX_JSON if kind == "json" else _MAX_TEXT)
-    text = f"CAST({column} AS text)"
-    # octet_length() looks at the header alone, left() at each character.
-    return f"CASE WHEN octet_length({text}) > {most} THEN left({text}, {most + 1}) ELSE {text} END"
+    is_json, text = kind == "json", f"CAST({column} AS text)"
+    most = str(_MAX_OF.get(name, _MAX_JSON if is_json else _MAX_TEXT))
+    if everyone:
+        of_others = min(int(most), _MAX_JSON_OF_OTHERS if is_json else _MAX_TEXT_OF_OTHERS)
+        most = f"CASE WHEN {prefix}owner = current_user THEN {most} ELSE {of_others} END"
+    # octet_length() looks at the header alone.
+    return f"CASE WHEN octet_length({text}) <= ({most}) THEN {text} END"
 
 
 def encode(row: Any, names: tuple[str, ...] | None = None) -> list[object]:

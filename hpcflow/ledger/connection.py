@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcflow.errors import LedgerError, shell_word
 from hpcflow.filesystem import is_shared
+from hpcflow.ledger.other_roles import refuse_other_roles
 from hpcflow.ledger.url import DatabaseUrl
 
 if TYPE_CHECKING:
@@ -45,60 +46,11 @@ POSTGRES_OPTIONS: Final[dict[str, Any]] = {
 ANSWER_TIMEOUT_S = STATEMENT_TIMEOUT_S + 15.0
 
 
-#: What Postgres would take for its own, or call by itself, and execute with the rights of the user
-#: who sends the statement:
-#: - an operator or a function of a type that fits better than its own;
-#: - a trigger; and its condition, which may hold any statement (``query_to_xml``);
-#: - the triggers of another role's table, by a foreign key that deletes there;
-#: - everything in a schema that is searched first, for it is named as this user.
-#: All must be of a superuser, of the database's owner, or of this user. Postgres does not tell who
-#: made a trigger, so none may have a condition.
-_BORROWED = """
-WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s)),
-called AS (
-    SELECT tgname, tgrelid, tgfoid, tgqual IS NOT NULL AS has_condition
-    FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
-    WHERE relnamespace IN (SELECT oid FROM ours) AND NOT tgisinternal
-)
-SELECT what, name, rolname FROM (
-    SELECT 'the operator' AS what, oprname AS name, oprowner AS owner, false AS is_anybodys
-    FROM pg_operator
-    WHERE oprnamespace IN (SELECT oid FROM ours)
-    UNION ALL
-    SELECT 'the function', proname, proowner, false FROM pg_proc AS theirs
-    WHERE pronamespace IN (SELECT oid FROM ours) AND EXISTS (
-        SELECT FROM pg_proc
-        WHERE proname = theirs.proname AND pronamespace = 'pg_catalog'::regnamespace
-    )
-    UNION ALL
-    SELECT 'the trigger', tgname, proowner, false FROM called JOIN pg_proc ON pg_proc.oid = tgfoid
-    UNION ALL
-    SELECT 'the condition of the trigger', tgname, relowner, true
-    FROM called JOIN pg_class ON pg_class.oid = tgrelid WHERE has_condition
-    UNION ALL
-    SELECT 'the foreign key', conname, theirs.relowner, false FROM pg_constraint
-    JOIN pg_class AS theirs ON theirs.oid = conrelid JOIN pg_class AS its ON its.oid = confrelid
-    WHERE contype = 'f' AND its.relnamespace IN (SELECT oid FROM ours)
-        AND theirs.relowner <> its.relowner
-    UNION ALL
-    SELECT 'the schema', nspname, nspowner, false FROM pg_namespace
-    WHERE oid IN (SELECT oid FROM ours) AND nspname = current_user
-) AS found JOIN pg_roles ON pg_roles.oid = owner
-WHERE is_anybodys OR (
-    NOT rolsuper AND rolname <> current_user
-    AND owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
-)
-LIMIT 1
-"""
-
-
-#: The tables of the ledger that are written to.
-TABLES: Final = ("run", "attempt", "checkpoint", "mirrored", "source", "lease")
-#: With those of foreign keys. ``xmin`` changes when a trigger is replaced. All names are qualified:
-#: an operator of another schema is not found.
-_TRIGGERS: Final = (
-    "SELECT oid, xmin FROM pg_catalog.pg_trigger "
-    "WHERE tgrelid OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.regclass[]::pg_catalog.oid[])"
+VERSION_TABLE: Final = "hpcflow_version"
+#: The tables and views of the ledger.
+RELATIONS: Final = (
+    *("run", "attempt", "checkpoint", "mirrored", "source", "lease"),
+    *("mirror_lag", VERSION_TABLE),
 )
 
 
@@ -126,8 +78,6 @@ class Connection:
         #: Run id -> why rows of it were left out of what was read.
         self.left_out: dict[str, str] = {}
         self._reads_any_time = False
-        #: The triggers of the tables when they were last looked at.
-        self._triggers: list[Any] | None = None
         self._raw: Any
         with self._errors():
             self._raw = _open_sqlite(url) if self.is_sqlite else _open_postgres(url)
@@ -178,8 +128,11 @@ class Connection:
             return found
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[None]:
+    def transaction(self, *, write: bool, everyone: bool = False) -> Iterator[None]:
         """All statements in the block, or none; what is read in it belongs together.
+
+        Args:
+            everyone: also read the rows that other Postgres roles have written.
 
         Raises:
             LedgerError: the database failed.
@@ -192,8 +145,8 @@ class Connection:
             begin = "BEGIN"
         self.execute(begin)
         try:
-            if write and not self.is_sqlite:
-                self._refuse_new_triggers()
+            if everyone and not self.is_sqlite:
+                self.execute("SELECT set_config('hpcflow.everyone', 'on', true)")
             yield
             self.execute("COMMIT")
         except BaseException:
@@ -208,16 +161,6 @@ class Connection:
     def raw(self) -> Any:
         """The driver's own connection, for migrations."""
         return self._raw
-
-    def _refuse_new_triggers(self) -> None:
-        """Refuse to write if another role has created a trigger since the last look. The lock keeps
-        others from creating one until the transaction ends."""
-        with self._errors():
-            _lock(self._raw, TABLES)
-            found = self._raw.execute(_TRIGGERS, [list(TABLES)]).fetchall()
-            if found != self._triggers:
-                refuse_borrowed(self.url, self._raw)
-                self._triggers = found
 
     def _roll_back(self) -> None:
         try:
@@ -285,7 +228,7 @@ def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:
 
 
 def _open_postgres(url: DatabaseUrl) -> Any:
-    raw = connect_postgres(url, url.dsn)
+    raw = connect_postgres(url, url.dsn, RELATIONS)
     from psycopg.types.string import TextLoader
 
     try:
@@ -297,12 +240,13 @@ def _open_postgres(url: DatabaseUrl) -> Any:
     return raw
 
 
-def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
+def connect_postgres(url: DatabaseUrl, dsn: str, tables: Sequence[str], **options: object) -> Any:
     """The driver's connection, with autocommit, to a database in which nothing of another role is
     executed as this user.
 
     Args:
         dsn: what libpq connects to, with the schemas that are used.
+        tables: the names of the tables and views that are used.
         options: more for libpq.
 
     Raises:
@@ -320,33 +264,11 @@ def connect_postgres(url: DatabaseUrl, dsn: str, **options: object) -> Any:
         raise missing from None
     raw = driver.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
     try:
-        refuse_borrowed(url, raw)
+        refuse_other_roles(url, raw, tables)
     except BaseException:
         raw.close()
         raise
     return raw
-
-
-def lock_and_refuse_borrowed(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> None:
-    """Do as :func:`refuse_borrowed` does, for a whole transaction. Those of ``tables`` that exist
-    are locked: no role can create a trigger on them until it ends.
-
-    Raises:
-        LedgerError: another role has made one.
-    """
-    there = raw.execute(
-        "SELECT name FROM pg_catalog.unnest(%s::pg_catalog.text[]) AS name "
-        "WHERE pg_catalog.to_regclass(name) IS NOT NULL",
-        [list(tables)],
-    ).fetchall()
-    if there:
-        _lock(raw, [name for (name,) in there])
-    refuse_borrowed(url, raw)
-
-
-def _lock(raw: Any, tables: Sequence[str]) -> None:
-    """Take the lock that each statement that writes takes by itself, until the transaction ends."""
-    raw.execute(f"LOCK TABLE {', '.join(tables)} IN ROW EXCLUSIVE MODE")
 
 
 def _impatient() -> Any:
@@ -392,30 +314,6 @@ def _read_any_time(raw: Any) -> None:
                 return bytes(data).decode()
 
     raw.adapters.register_loader("timestamptz", TimeOrText)
-
-
-def refuse_borrowed(url: DatabaseUrl, raw: Any) -> None:
-    """Refuse what would be executed as this user.
-
-    Raises:
-        LedgerError: another role has put such a thing there.
-    """
-    ((path,),) = raw.execute("SHOW search_path").fetchall()
-    ((schemas,),) = raw.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
-    raw.execute("SET search_path TO pg_catalog")
-    found = raw.execute(_BORROWED, {"schemas": schemas}).fetchone()
-    if found is not None:
-        what, name, owner = found
-        error = LedgerError(
-            f"the ledger {url} has {what} {name!r} of {owner!r}, which would be executed as you",
-            next_action="ask the owner of the database to remove it, and to keep others from "
-            "making such things: REVOKE CREATE ON SCHEMA public FROM PUBLIC",
-        )
-        error.retryable = False
-        raise error
-    if "$user" in path:  # a schema of this name, made later, would be searched
-        path = ", ".join('"{}"'.format(each.replace('"', '""')) for each in schemas)
-    raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [path])
 
 
 def _prepare(raw: Any) -> None:

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.queries import same_run
 from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
 from hpcflow.model.state import AttemptState, RunState
 
 
 def bills(
-    connection: Connection, since: datetime, until: datetime, filters: Mapping[str, str]
+    connection: Connection,
+    since: datetime,
+    until: datetime,
+    filters: Mapping[str, str],
+    *,
+    everyone: bool,
 ) -> list[BilledRow]:
     """All attempts that were jobs and ended between two times, with what they belong to.
 
     Args:
         filters: column of a run -> the value that it must have.
     """
+    chosen = partial(selected, connection.url.kind, everyone=everyone)
     # In no order: that of a key would mean to look for each row by itself.
     of_attempts = (
-        f"SELECT {selected(connection.url.kind, AttemptRow, _BILLED)} FROM attempt "  # noqa: S608 - our names
+        f"SELECT {chosen(AttemptRow, _BILLED)} FROM attempt "  # noqa: S608 - our names
         "WHERE state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?"
     )
     of_runs = (
-        f"SELECT {selected(connection.url.kind, RunRow, _BELONGS)} FROM run "  # noqa: S608 - our names
+        f"SELECT {chosen(RunRow, _BELONGS)} FROM run "  # noqa: S608 - our names
         f"WHERE 1 = 1{_fits(filters)}"
     )
     times = [AttemptState.ENDED.value, to_text(since), to_text(until)]
-    with connection.transaction(write=False):
+    with connection.transaction(write=False, everyone=everyone):
         rows = connection.rows(of_attempts, times)
         found = connection.rows(of_runs, [*filters.values()])
     runs = decode_sound(RunRow, _BELONGS, found, lambda *run: run, connection.left_out)
@@ -88,15 +96,17 @@ def jobs(connection: Connection, user: str) -> list[JobRow]:
     ]
 
 
-def sites(connection: Connection, filters: Mapping[str, str]) -> list[str]:
+def sites(connection: Connection, filters: Mapping[str, str], *, everyone: bool) -> list[str]:
     """The sites of all runs that fit; filters as those of :func:`bills`."""
-    site = selected(connection.url.kind, RunRow, ("site",))
+    site = selected(connection.url.kind, RunRow, ("site",), everyone=everyone)
     sql = f"SELECT DISTINCT {site} FROM run WHERE 1 = 1{_fits(filters)} ORDER BY 1"  # noqa: S608 - our names
-    return [site for (site,) in connection.rows(sql, [*filters.values()])]
+    with connection.transaction(write=False, everyone=everyone):
+        found = connection.rows(sql, [*filters.values()])
+    return [site for (site,) in found if site is not None]
 
 
 def storing(
-    connection: Connection, sites: Sequence[str], filters: Mapping[str, str]
+    connection: Connection, sites: Sequence[str], filters: Mapping[str, str], *, everyone: bool
 ) -> list[StoringRow]:
     """The runs of these sites, and where their checkpoints are kept.
 
@@ -104,49 +114,64 @@ def storing(
         filters: as those of :func:`bills`.
     """
     marks = ", ".join("?" * len(sites))
-    sql = (
-        f"SELECT {selected(connection.url.kind, RunRow, _STORING)} FROM run "  # noqa: S608 - our names, and marks
-        f"WHERE site IN ({marks}){_fits(filters)} ORDER BY run_id"
-    )
-    found = connection.rows(sql, [*sites, *filters.values()])
+    what = selected(connection.url.kind, RunRow, _STORING, everyone=everyone)
+    sql = f"SELECT {what} FROM run WHERE site IN ({marks}){_fits(filters)} ORDER BY run_id"  # noqa: S608 - our names, and marks
+    with connection.transaction(write=False, everyone=everyone):
+        found = connection.rows(sql, [*sites, *filters.values()])
     return decode_sound(RunRow, _STORING, found, StoringRow, connection.left_out)
 
 
-def left_stores(connection: Connection, sites: Sequence[str], since: datetime) -> set[str]:
+def left_stores(
+    connection: Connection, sites: Sequence[str], since: datetime, *, everyone: bool
+) -> set[str]:
     """Ids of the runs of these sites that were over by then, and all that a store ever had of them
     was removed by then."""
-    sql, values = _over(connection, sites, since)
-    had = "EXISTS (SELECT 1 FROM mirrored WHERE mirrored.run_id = run.run_id"
-    sql += f" AND {had}) AND NOT {had} AND (mirrored.state <> ? OR mirrored.at >= ?))"
-    return {run_id for (run_id,) in connection.rows(sql, [*values, "removed", to_text(since)])}
+    had = f"EXISTS (SELECT 1 FROM mirrored WHERE {same_run(connection, 'mirrored')}"  # noqa: S608 - our names
+    sql = f" AND {had}) AND NOT {had} AND (mirrored.state <> ? OR mirrored.at >= ?))"
+    values = ["removed", to_text(since)]
+    return _over(connection, sites, since, sql, values, everyone=everyone)
 
 
-def left_scratch(connection: Connection, sites: Sequence[str], since: datetime) -> set[str]:
+def left_scratch(
+    connection: Connection, sites: Sequence[str], since: datetime, *, everyone: bool
+) -> set[str]:
     """Ids of the runs of these sites that were over by then, and all that they ever saved was
     removed by then.
 
     None that a store had anything of: what comes back from there, no row of it says.
     """
-    sql, values = _over(connection, sites, since)
-    sql += (
-        " AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE checkpoint.run_id = run.run_id"
-        " AND (removed IS NULL OR checkpoint.created_at >= ?))"
-        " AND NOT EXISTS (SELECT 1 FROM mirrored WHERE mirrored.run_id = run.run_id)"
-    )
-    return {run_id for (run_id,) in connection.rows(sql, [*values, to_text(since)])}
-
-
-def _over(connection: Connection, sites: Sequence[str], since: datetime) -> tuple[str, list[str]]:
-    """The runs that were over before ``since``, as a beginning of SQL with its values."""
-    states = [state.value for state in RunState if state.is_final]
     sql = (
-        f"SELECT {selected(connection.url.kind, RunRow, ('run_id',))} FROM run "  # noqa: S608 - our names, and marks
+        f" AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE {same_run(connection, 'checkpoint')}"  # noqa: S608 - our names
+        " AND (removed IS NULL OR checkpoint.created_at >= ?))"
+        f" AND NOT EXISTS (SELECT 1 FROM mirrored WHERE {same_run(connection, 'mirrored')})"
+    )
+    return _over(connection, sites, since, sql, [to_text(since)], everyone=everyone)
+
+
+def _over(
+    connection: Connection,
+    sites: Sequence[str],
+    since: datetime,
+    further: str,
+    values: list[str],
+    *,
+    everyone: bool,
+) -> set[str]:
+    """Ids of the runs that were over before ``since`` and for which ``further``, SQL with its
+    values, holds."""
+    states = [state.value for state in RunState if state.is_final]
+    run_id = selected(connection.url.kind, RunRow, ("run_id",), "run", everyone=everyone)
+    sql = (
+        f"SELECT {run_id} FROM run "  # noqa: S608 - our names, and marks
         f"WHERE site IN ({', '.join('?' * len(sites))}) "
         f"AND state IN ({', '.join('?' * len(states))}) "
-        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run_id = run.run_id "
-        "AND (attempt.state <> ? OR ended_at IS NULL OR ended_at >= ?))"
+        f"AND NOT EXISTS (SELECT 1 FROM attempt WHERE {same_run(connection, 'attempt')} "
+        f"AND (attempt.state <> ? OR ended_at IS NULL OR ended_at >= ?)){further}"
     )
-    return sql, [*sites, *states, AttemptState.ENDED.value, to_text(since)]
+    wanted = [*sites, *states, AttemptState.ENDED.value, to_text(since), *values]
+    with connection.transaction(write=False, everyone=everyone):
+        found = connection.rows(sql, wanted)
+    return {run_id for (run_id,) in found if run_id is not None}
 
 
 def _fits(filters: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.queries import same_run
 from hpcflow.ledger.rows import JSON, TIME, AttemptRow, RunRow
 from hpcflow.model.state import Cause, RunState
 
@@ -74,9 +75,9 @@ def ends(
     """
     states = [state.value for state in RunState]
     wanted = [Cause(cause).value for cause in causes]
-    what = _selected(connection.url.kind)
+    what, of_run = _selected(connection.url.kind), same_run(connection, "attempt")
     sql = (
-        f"SELECT {what} FROM run JOIN attempt ON attempt.run_id = run.run_id "  # noqa: S608 - our names, and marks
+        f"SELECT {what} FROM run JOIN attempt ON {of_run} "  # noqa: S608 - our names, and marks
         f"WHERE run.state IN ({_marks(states)}) AND run.journal_at >= ? "
         f"AND attempt.cause IN ({_marks(wanted)}) "
         "AND attempt.ended_at >= ? AND attempt.ended_at <= ? "
@@ -84,15 +85,16 @@ def ends(
     )
     first, last = to_text(since), to_text(until)
     values = [*states, first, *wanted, first, last]
-    rows = connection.rows(sql, values)
+    with connection.transaction(write=False, everyone=True):
+        rows = connection.rows(sql, values)
     return decode_sound(_EndRow, _COLUMNS, rows, _end, connection.left_out)
 
 
 def _selected(connection_kind: str) -> str:
     return ", ".join(
-        selected(connection_kind, RunRow, (_OF_RUN[name],), "run")
+        selected(connection_kind, RunRow, (_OF_RUN[name],), "run", everyone=True)
         if name in _OF_RUN
-        else selected(connection_kind, AttemptRow, (name,), "attempt")
+        else selected(connection_kind, AttemptRow, (name,), "attempt", everyone=True)
         for name in _COLUMNS
     )
 

@@ -59,16 +59,17 @@ def acquire(
     """
     moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
     far = to_text(now + timedelta(seconds=2 * ttl_s))
-    is_taken = _write(
-        ledger,
-        "INSERT INTO lease (name, holder, host, pid, fence, acquired_at, renewed_at, expires_at) "
+    key = "name" if ledger.url.kind == "sqlite" else "name, owner"
+    sql = (
+        "INSERT INTO lease (name, holder, host, pid, fence, acquired_at, renewed_at, expires_at) "  # noqa: S608 - our names
         "VALUES (?, ?, ?, ?, 1, ?, ?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
+        f"ON CONFLICT ({key}) DO UPDATE SET holder = excluded.holder, host = excluded.host, "
         "pid = excluded.pid, fence = (lease.fence & ?) + 1, acquired_at = excluded.acquired_at, "
         "renewed_at = excluded.renewed_at, expires_at = excluded.expires_at "
-        "WHERE lease.expires_at <= ? OR lease.expires_at > ? OR lease.holder = ?",
-        [name, holder, host, pid, moment, moment, end, _MAX_FENCE, moment, far, holder],
+        "WHERE lease.expires_at <= ? OR lease.expires_at > ? OR lease.holder = ?"
     )
+    values = [name, holder, host, pid, moment, moment, end, _MAX_FENCE, moment, far, holder]
+    is_taken = _write(ledger, sql, values)
     if not is_taken:
         return None
     lease = look(ledger, name)

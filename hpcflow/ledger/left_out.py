@@ -33,7 +33,7 @@ class LeftOutRuns:
         if self._warn is None or not new:
             return
         named = list(new.items())[:_MAX_NAMED]
-        owners = queries.owners(connection, [run_id for run_id, _ in named])
+        owners = queries.owners(connection, [run_id for run_id, _ in named], everyone=True)
         for run_id, why in named:
             self._warn(
                 f"run {run_id[:80]} of user {str(owners.get(run_id, '?'))[:80]} is left out: a row "

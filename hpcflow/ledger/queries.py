@@ -1,4 +1,7 @@
-"""What the ledger is asked: runs, one run, what is under way. Reads only."""
+"""What the ledger is asked: runs, one run, what is under way. Reads only.
+
+In a shared ledger they see the rows of one's own role, unless ``everyone`` is set.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import to_text
@@ -66,8 +70,7 @@ _MOST_TOLD: Final = 10
 _LIVE: Final = tuple(
     each.value for each in AttemptState if each not in (AttemptState.ENDED, AttemptState.WITHDRAWN)
 )
-#: Of whose attempts rows are read at all: one of somebody else may be of a newer hpcflow, or
-#: damaged, and is theirs to mend. Attempt by attempt, for there are far more runs than live ones.
+#: Attempt by attempt, for there are far more runs than live ones.
 _OF_USER: Final = (
     "EXISTS (SELECT 1 FROM run WHERE run.run_id = attempt.run_id AND run.user_name = ?)"
 )
@@ -81,6 +84,7 @@ def runs(
     project: str | None,
     user: str | None,
     tag: str | None,
+    everyone: bool,
 ) -> list[RunView]:
     """Runs, newest first."""
     where: list[str] = []
@@ -97,33 +101,48 @@ def runs(
         find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
         where.append(f"{find} > 0")
         values.append(f'"{tag}"')
-    sql = f"SELECT {selected(connection.url.kind, RunRow, _RUN)} FROM run"  # noqa: S608 - our names, and marks
+    what = selected(connection.url.kind, RunRow, _RUN, everyone=everyone)
+    sql = f"SELECT {what} FROM run"  # noqa: S608 - our names, and marks
     if where:
         sql += f" WHERE {' AND '.join(where)}"
     sql += " ORDER BY created_at DESC, run_id"
     if limit is not None:
         sql += " LIMIT ?"
         values.append(limit)
-    found = connection.rows(sql, values)
+    with connection.transaction(write=False, everyone=everyone):
+        found = connection.rows(sql, values)
     return decode_sound(RunRow, _RUN, found, _run_view, connection.left_out)
 
 
 def run(connection: Connection, run_id: str) -> RunDetail:
-    """One run with everything that belongs to it."""
+    """One run with everything that belongs to it; one's own, or else one of another role."""
+    detail = _detail(connection, run_id)
+    if detail is None and not connection.is_sqlite:
+        detail = _detail(connection, run_id, everyone=True)
+    if detail is None:
+        raise NotFoundError(
+            f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
+        )
+    return detail
+
+
+def _detail(connection: Connection, run_id: str, *, everyone: bool = False) -> RunDetail | None:
     names = (*_RUN, "resources", "command", "image")
-    with connection.transaction(write=False):
-        found = _select(connection, "run", names, "run_id = ?", [run_id])
-        tried = _select(connection, "attempt", _ATTEMPT, "run_id = ? ORDER BY attempt", [run_id])
-        saved = _select(
-            connection,
+    with connection.transaction(write=False, everyone=everyone):
+        of_run, values = "run_id = ?", [run_id]
+        if everyone:  # several roles may have a run of this name
+            ((owner,),) = connection.rows("SELECT min(owner) FROM run WHERE run_id = ?", [run_id])
+            of_run, values = f"{of_run} AND owner = ?", [run_id, owner]
+        select = partial(_select, connection, values=values, everyone=everyone)
+        found = select("run", names, of_run)
+        tried = select("attempt", _ATTEMPT, f"{of_run} ORDER BY attempt")
+        saved = select(
             "checkpoint",
             _CHECKPOINT,
-            "run_id = ? AND removed IS NULL ORDER BY train_step, created_at, path",
-            [run_id],
+            f"{of_run} AND removed IS NULL ORDER BY train_step, created_at, path",
         )
-        in_store = "run_id = ? AND state = 'mirrored'"
-        sent = _select(connection, "mirrored", ("path", "at"), in_store, [run_id])
-        behind = _select(connection, "mirror_lag", _LAG, "run_id = ?", [run_id])
+        sent = select("mirrored", ("path", "at"), f"{of_run} AND state = 'mirrored'")
+        behind = select("mirror_lag", _LAG, of_run)
     details = decode_all(
         RunRow,
         names,
@@ -131,9 +150,7 @@ def run(connection: Connection, run_id: str) -> RunDetail:
         lambda *values: RunDetail(_run_view(*values[:-3]), *values[-3:]),
     )
     if not details:
-        raise NotFoundError(
-            f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
-        )
+        return None
     (detail,) = details
     detail.attempts.extend(decode_all(AttemptRow, _ATTEMPT, tried, _attempt_view))
     there = dict(decode_all(MirroredRow, ("path", "at"), sent, lambda path, at: (path, at)))
@@ -176,12 +193,17 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
     return [RunningRow(*by_id[said[0]], *said[1:]) for said in rows if said[0] in by_id]
 
 
-def owners(connection: Connection, run_ids: Iterable[str]) -> dict[str, str]:
+def owners(
+    connection: Connection, run_ids: Iterable[str], *, everyone: bool = False
+) -> dict[str, str]:
     """Run id -> user, of those of these runs that the ledger has."""
     found: dict[str, str] = {}
     names = ("run_id", "user_name")
     for is_one, ids in among(run_ids):
-        found.update(_select(connection, "run", names, f"run_id {is_one}", ids))
+        with connection.transaction(write=False, everyone=everyone):
+            found.update(
+                _select(connection, "run", names, f"run_id {is_one}", ids, everyone=everyone)
+            )
     return found
 
 
@@ -221,6 +243,12 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     where += " OR (journal_at IS NULL AND created_at > ?)"
     where += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
     return set(_ids(connection, where, [*moving, fresh, fresh, PURGED_RULE]))
+
+
+def same_run(connection: Connection, table: str) -> str:
+    """SQL for "a row of ``table`` belongs to this row of ``run``"."""
+    same = f"{table}.run_id = run.run_id"
+    return same if connection.is_sqlite else f"{same} AND {table}.owner = run.owner"
 
 
 def among(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
@@ -445,8 +473,10 @@ def _select(
     names: tuple[str, ...],
     where: str,
     values: Sequence[object],
+    *,
+    everyone: bool = False,
 ) -> list[Any]:
-    what = selected(connection.url.kind, _TABLES[table], names)
+    what = selected(connection.url.kind, _TABLES[table], names, everyone=everyone)
     sql = f"SELECT {what} FROM {table} WHERE {where}"  # noqa: S608 - our names, and marks
     return connection.rows(sql, values)
 

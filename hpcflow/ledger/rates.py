@@ -9,6 +9,7 @@ from typing import Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.queries import same_run
 from hpcflow.ledger.rows import TIME
 from hpcflow.model.state import Cause, RunState
 
@@ -51,15 +52,16 @@ def observed(
     """
     states = [state.value for state in RunState]
     marks = ", ".join("?" * len(states))
+    what = selected(connection.url.kind, _Attempt, _COLUMNS, "attempt", everyone=True)
     # The index of the runs by state and last record finds those of which there is anything new.
     sql = (
-        f"SELECT {selected(connection.url.kind, _Attempt, _COLUMNS, 'attempt')} "  # noqa: S608 - our names, and marks
-        "FROM run JOIN attempt ON attempt.run_id = run.run_id "
+        f"SELECT {what} FROM run JOIN attempt ON {same_run(connection, 'attempt')} "  # noqa: S608 - our names, and marks
         f"WHERE run.state IN ({marks}) AND run.journal_at >= ? AND run.site = ? "
         "AND attempt.partition = ? AND attempt.started_at IS NOT NULL "
         f"ORDER BY attempt.started_at DESC LIMIT {_MOST}"
     )
-    rows = connection.rows(sql, [*states, to_text(since), site, partition])
+    with connection.transaction(write=False, everyone=True):
+        rows = connection.rows(sql, [*states, to_text(since), site, partition])
     running_s, ends = 0.0, 0
     for attempt in decode_sound(_Attempt, _COLUMNS, rows, _Attempt, connection.left_out):
         begin, end = max(attempt.started_at, since), min(attempt.ended_at or now, now)

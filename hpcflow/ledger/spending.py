@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from hpcflow.ledger.codec import decode_sound, selected
@@ -30,14 +31,16 @@ _RUN: Final = (
 )
 
 
-def of_runs_with(connection: Connection, filters: Mapping[str, str]) -> list[SpendingRow]:
+def of_runs_with(
+    connection: Connection, filters: Mapping[str, str], *, everyone: bool
+) -> list[SpendingRow]:
     """All attempts of the runs with these values.
 
     Args:
         filters: column of a run -> its value.
     """
     where = " AND ".join(f"{name} = ?" for name in filters) or "1 = 1"
-    return _found(connection, where, list(filters.values()))
+    return _found(connection, where, list(filters.values()), everyone=everyone)
 
 
 def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]:
@@ -67,16 +70,19 @@ def under_way(connection: Connection, user: str) -> list[SpendingRow]:
     return _found(connection, _UNDER_WAY, [user, *_OVER])
 
 
-def _found(connection: Connection, where: str, values: Sequence[str]) -> list[SpendingRow]:
-    kind, runs = connection.url.kind, f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
-    with connection.transaction(write=False):
+def _found(
+    connection: Connection, where: str, values: Sequence[str], *, everyone: bool = False
+) -> list[SpendingRow]:
+    chosen = partial(selected, connection.url.kind, everyone=everyone)
+    runs = f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
+    with connection.transaction(write=False, everyone=everyone):
         attempts = connection.rows(
-            f"SELECT {selected(kind, AttemptRow, _ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608 - ours
+            f"SELECT {chosen(AttemptRow, _ATTEMPT)} FROM attempt WHERE run_id IN ({runs}) "  # noqa: S608 - ours
             "ORDER BY run_id, attempt",
             list(values),
         )
         found = connection.rows(
-            f"SELECT {selected(kind, RunRow, _RUN)} FROM run WHERE {where}",  # noqa: S608 - our names, and marks
+            f"SELECT {chosen(RunRow, _RUN)} FROM run WHERE {where}",  # noqa: S608 - our names, and marks
             list(values),
         )
     left_out = connection.left_out

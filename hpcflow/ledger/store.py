@@ -68,8 +68,9 @@ class Ledger:
     A connection that broke is opened again by the next call, and so is one to a file that was
     deleted or replaced since: what is written there, nobody would ever read.
 
-    A row that is damaged is left out where many are read: in a database that several share it may
-    be anybody's.
+    In a shared database a role changes its own rows only, and methods read only these. Those with
+    ``everyone`` can also read the rows of other roles; :meth:`ends` and :meth:`observed` always do.
+    A row that is damaged is left out where many are read.
     """
 
     def __init__(self, url: DatabaseUrl, warn: Callable[[str], object] | None = None) -> None:
@@ -121,15 +122,22 @@ class Ledger:
         project: str | None = None,
         user: str | None = None,
         tag: str | None = None,
+        everyone: bool = False,
     ) -> list[RunView]:
         """The runs that fit, newest first."""
         with self._reading() as connection:
             return queries.runs(
-                connection, limit=limit, states=states, project=project, user=user, tag=tag
+                connection,
+                limit=limit,
+                states=states,
+                project=project,
+                user=user,
+                tag=tag,
+                everyone=everyone,
             )
 
     def run(self, run_id: str) -> RunDetail:
-        """One run.
+        """One run: one's own, or else one of another role.
 
         Raises:
             NotFoundError: the ledger does not know it.
@@ -211,7 +219,12 @@ class Ledger:
             return queries.due_bills(connection, now, user, limit)
 
     def bills(
-        self, *, since: datetime, until: datetime, filters: Mapping[str, str]
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        filters: Mapping[str, str],
+        everyone: bool = False,
     ) -> list[BilledRow]:
         """All attempts that were jobs and ended between two times, with their bills.
 
@@ -219,7 +232,7 @@ class Ledger:
             filters: column of a run -> the value that it must have.
         """
         with self._reading() as connection:
-            return cost_report.bills(connection, since, until, filters)
+            return cost_report.bills(connection, since, until, filters, everyone=everyone)
 
     def used(
         self,
@@ -227,50 +240,59 @@ class Ledger:
         run_id: str | None = None,
         since: datetime | None = None,
         filters: Mapping[str, str] | None = None,
+        everyone: bool = False,
     ) -> list[UsedRow]:
-        """What attempts had and used that have begun: of one run, or of all users since a time.
+        """What attempts had and used that have begun: of one run, or since a time.
 
         Args:
             filters: column of a run -> the value that it must have.
         """
         with self._reading() as connection:
-            return used(connection, run_id=run_id, since=since, filters=filters)
+            return used(connection, run_id=run_id, since=since, filters=filters, everyone=everyone)
 
     def jobs(self, *, user: str) -> list[JobRow]:
         """All attempts of a user that are, or were, jobs."""
         with self._reading() as connection:
             return cost_report.jobs(connection, user)
 
-    def sites(self, *, filters: Mapping[str, str]) -> list[str]:
+    def sites(self, *, filters: Mapping[str, str], everyone: bool = False) -> list[str]:
         """The sites of all runs that fit, by what the runs call them; filters as for bills."""
-        return cost_report.sites(self.connection(), filters)
+        return cost_report.sites(self.connection(), filters, everyone=everyone)
 
-    def storing(self, sites: Sequence[str], *, filters: Mapping[str, str]) -> list[StoringRow]:
+    def storing(
+        self, sites: Sequence[str], *, filters: Mapping[str, str], everyone: bool = False
+    ) -> list[StoringRow]:
         """The runs of these sites, and where their checkpoints are kept; filters as for bills."""
         if not sites:
             return []
         with self._reading() as connection:
-            return cost_report.storing(connection, sites, filters)
+            return cost_report.storing(connection, sites, filters, everyone=everyone)
 
-    def left(self, sites: Sequence[str], since: datetime) -> tuple[set[str], set[str]]:
+    def left(
+        self, sites: Sequence[str], since: datetime, *, everyone: bool = False
+    ) -> tuple[set[str], set[str]]:
         """Ids of the runs of these sites that neither had a checkpoint since, nor can have
         fetched one: in a store; on scratch."""
         if not sites:
             return set(), set()
         with self._reading() as connection:
             return (
-                cost_report.left_stores(connection, sites, since),
-                cost_report.left_scratch(connection, sites, since),
+                cost_report.left_stores(connection, sites, since, everyone=everyone),
+                cost_report.left_scratch(connection, sites, since, everyone=everyone),
             )
 
     def spending(
-        self, *, filters: Mapping[str, str] | None = None, run_ids: Sequence[str] | None = None
+        self,
+        *,
+        filters: Mapping[str, str] | None = None,
+        run_ids: Sequence[str] | None = None,
+        everyone: bool = False,
     ) -> list[SpendingRow]:
         """All attempts of the runs with these values of columns, or with these ids."""
         with self._reading() as connection:
             if run_ids is not None:
                 return spending.of_runs(connection, run_ids)
-            return spending.of_runs_with(connection, filters or {})
+            return spending.of_runs_with(connection, filters or {}, everyone=everyone)
 
     def sites_unsettled(self, *, user: str) -> list[str]:
         """The sites of those of a user's runs of which more may come, or a bill."""
@@ -335,11 +357,14 @@ class Ledger:
             found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
             return found
 
-    def mirrored(self, run_ids: Sequence[str]) -> list[MirroredRow]:
+    def mirrored(self, run_ids: Sequence[str], *, everyone: bool = False) -> list[MirroredRow]:
         """What was said of the checkpoints of these runs and their object stores."""
-        with self._reading() as connection:
-            found: list[MirroredRow] = _load(connection, "mirrored", run_ids)
-            return found
+        with (
+            self._reading() as connection,
+            connection.transaction(write=False, everyone=everyone),
+        ):
+            found: list[MirroredRow] = _load(connection, "mirrored", run_ids, everyone=everyone)
+        return found
 
     def damaged(self, why: str) -> LedgerError:
         """The error for rows that cannot be what was written: where they are, and what to do."""
@@ -464,7 +489,9 @@ def _attempts(changes: Sequence[Change], *, are_progress: bool) -> list[AttemptR
     ]
 
 
-def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[Any]:
+def _load(
+    connection: Connection, table: str, run_ids: Sequence[str], *, everyone: bool = False
+) -> list[Any]:
     """The rows of these runs, in the order of their keys.
 
     Raises:
@@ -473,7 +500,7 @@ def _load(connection: Connection, table: str, run_ids: Sequence[str]) -> list[An
     row_type = ROWS[table]
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
-    what = selected(connection.url.kind, row_type, names)
+    what = selected(connection.url.kind, row_type, names, everyone=everyone)
     rows: list[Any] = []
     for is_one, ids in queries.among(run_ids):
         sql = f"SELECT {what} FROM {table} WHERE run_id {is_one} ORDER BY {key}"  # noqa: S608 - our names, and marks

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.errors import LedgerError, LedgerVersionError
 from hpcflow.ledger.connection import (
     BUSY_TIMEOUT_S,
-    TABLES,
+    RELATIONS,
+    VERSION_TABLE,
     Connection,
     connect_postgres,
     damaged,
     how_to_rebuild,
-    lock_and_refuse_borrowed,
 )
 from hpcflow.ledger.url import DatabaseUrl
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 #: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
-HEAD: Final = "0005"
-VERSION_TABLE: Final = "hpcflow_version"
+HEAD: Final = "0006"
 
 #: Any number, the same in all versions of hpcflow: a process that has this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
@@ -122,7 +121,7 @@ def make_engine(url: DatabaseUrl) -> Engine:
 
 
 def _connect_postgres(url: DatabaseUrl) -> Any:
-    raw = connect_postgres(url, url.dsn)
+    raw = connect_postgres(url, url.dsn, RELATIONS)
     raw.autocommit = False
     return raw
 
@@ -134,8 +133,6 @@ def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | Non
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-        raw = connection.connection.driver_connection
-        lock_and_refuse_borrowed(url, raw, [*TABLES, VERSION_TABLE])
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from hpcflow.clock import to_text
@@ -57,6 +58,7 @@ def used(
     run_id: str | None = None,
     since: datetime | None = None,
     filters: Mapping[str, str] | None = None,
+    everyone: bool = False,
 ) -> list[UsedRow]:
     """Attempts that were jobs and have begun, by run and number.
 
@@ -76,13 +78,14 @@ def used(
     for name, value in (filters or {}).items():
         of_run += f" AND {name} = ?"
         run_values.append(value)
-    kind, left_out = connection.url.kind, connection.left_out
-    names = selected(kind, AttemptRow, _OF_ATTEMPT)
+    chosen = partial(selected, connection.url.kind, everyone=everyone)
+    left_out = connection.left_out
+    names = chosen(AttemptRow, _OF_ATTEMPT)
     of_attempt = f"SELECT {names} FROM attempt WHERE {where} "  # noqa: S608 - our names, and marks
-    with connection.transaction(write=False):
+    with connection.transaction(write=False, everyone=everyone):
         found = connection.rows(f"{of_attempt} ORDER BY run_id, attempt", values)
         runs = connection.rows(
-            f"SELECT {selected(kind, RunRow, _OF_RUN)} FROM run WHERE {of_run}",  # noqa: S608 - as above
+            f"SELECT {chosen(RunRow, _OF_RUN)} FROM run WHERE {of_run}",  # noqa: S608 - as above
             run_values,
         )
     sound = decode_sound(RunRow, _OF_RUN, runs, lambda *said: said, left_out)

@@ -36,7 +36,7 @@ from hpcflow.launch.submission import (
     read_claim,
     settle,
 )
-from hpcflow.ledger.rows import AttemptRow, DueBill
+from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Accounted, Intended, JournalRecord, Observed, Submitted
 from hpcflow.model.requests import is_cancelled
@@ -53,7 +53,6 @@ from hpcflow.observe.answers import (
     records_of,
 )
 from hpcflow.observe.billing import bill_of_attempt
-from hpcflow.observe.by_files import ByFiles
 from hpcflow.observe.judge import is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
@@ -88,7 +87,6 @@ def observe(
     clock: Clock,
     home: Home,
     warnings: list[str],
-    by_files: ByFiles | None = None,
 ) -> list[RunDir]:
     """Journal what the schedulers say about ``live``; the runs about which anything was new.
 
@@ -102,9 +100,6 @@ def observe(
         queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
-        by_files: nothing is journaled about an attempt of which the files say something else than
-            ``live`` and ``bills``, which other users may have written. None where no other user
-            writes them.
     """
     by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
@@ -127,7 +122,6 @@ def observe(
                 home,
                 Silence(home, site),
                 warnings,
-                by_files,
             )
             return watch.look(
                 by_site.get(site, []),
@@ -191,7 +185,6 @@ class _Watch:
         home: Home,
         silence: Silence,
         warnings: list[str],
-        by_files: ByFiles | None,
     ) -> None:
         self._scheduler = scheduler
         self._find_site = find_site
@@ -199,7 +192,6 @@ class _Watch:
         self._home = home
         self._accounting = Accounting(scheduler, clock, silence, warnings)
         self._warnings = warnings
-        self._by_files = by_files
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
 
@@ -329,8 +321,6 @@ class _Watch:
     def _bill_of(
         self, due: DueBill, run_dir: RunDir, said: list[JournalRecord], told: list[JobInfo]
     ) -> Accounted | None:
-        if self._differs(run_dir, due.attempt, site=due.site, partition=due.partition):
-            return None
         return bill_of_attempt(due, run_dir, said, told, self._find_site(), self._clock.now())
 
     def _adopt(
@@ -386,8 +376,6 @@ class _Watch:
         run_dir = RunDir(Path(run.run_dir))
         is_news = False
         with self._apart(run_dir):
-            if self._differs(run_dir, attempt, site=run.site):
-                return False
             now_is = self._follow(run_dir, attempt, job)
             # Without accounting, only the job's own last word may end what the queue has forgotten.
             is_told = job is not None or self._accounting.answered
@@ -399,10 +387,6 @@ class _Watch:
                 tell_to_leave(run_dir, record)
                 journal.append(run_dir, record)
         return is_news
-
-    def _differs(self, run_dir: RunDir, said: AttemptView | AttemptRow, **of_run: str) -> bool:
-        """Whether the files of a run say something else of an attempt than the ledger."""
-        return self._by_files is not None and not self._by_files.agree(run_dir, said, **of_run)
 
     def _follow(
         self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None

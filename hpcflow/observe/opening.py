@@ -54,7 +54,7 @@ def set_budget(
     if folder.read(scope).terms is None:
         if ledger is None:
             raise LedgerError("the ledger does not answer, so earlier spending is not known")
-        rows = ledger.spending(filters={COLUMNS[scope.kind]: scope.name})
+        rows = _spent(ledger, scope, by=change.by)
         # A bill that is journaled from now on is in no sum.
         change = replace(change, at=clock.now(), opening=_opening(rows, clock.now()))
         lines = [
@@ -71,6 +71,17 @@ def set_budget(
             change = replace(change, terms=terms_from(budget.terms))
         folder.append(scope, [change.to_line(), *lines])
         return folder.read(scope)
+
+
+def _spent(ledger: Ledger, scope: Scope, *, by: str) -> list[SpendingRow]:
+    """The attempts that count against a budget. Those of one's own runs follow from one's own rows:
+    in a shared ledger, rows of other users can name them."""
+    filters = {COLUMNS[scope.kind]: scope.name}
+    is_shared = scope.kind == "project"
+    rows = ledger.spending(filters=filters, everyone=is_shared)
+    if rows or is_shared or scope == Scope("user", by):
+        return rows
+    return ledger.spending(filters=filters, everyone=True)
 
 
 def _opening(rows: Iterable[SpendingRow], now: datetime) -> Opening:

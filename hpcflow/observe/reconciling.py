@@ -33,8 +33,6 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.model.from_store import is_own_word, own_bills
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
 from hpcflow.observe.adopting import adopted, standby_of
-from hpcflow.observe.by_files import ByFiles
-from hpcflow.projection import rebuild
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home
@@ -75,14 +73,8 @@ def reconcile(
         LedgerError: the database does not answer.
     """
     different = {each.path: each for each in folders}.values()
-    by_files = None if ledger.url.is_own else ByFiles(ledger)
-    looks = [
-        _Look(ledger, each, home, user, find_site, clock, _by_files=by_files) for each in different
-    ]
-    problems = [problem for look in looks if (problem := look.problem(scope)) is not None]
-    if by_files is not None:
-        rebuild(ledger, by_files.differing)
-    return problems
+    looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
+    return [problem for look in looks if (problem := look.problem(scope)) is not None]
 
 
 @dataclass
@@ -98,7 +90,6 @@ class _Look:
     _sites: dict[str, bool] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
     _unread: list[StorageError] = field(default_factory=list)
-    _by_files: ByFiles | None = None
 
     def problem(self, scope: Scope | None) -> str | None:
         """Do it; what went wrong."""
@@ -196,7 +187,7 @@ class _Look:
                 amounts = _by_times(entry, row) if is_to_come else entry.amounts
                 self._settle(budget, entry, row, amounts, is_final=False)
         elif is_committed and row is not None and not row.is_over:
-            if row.started_at is not None and entry.began_at is None and self._agrees(row):
+            if row.started_at is not None and entry.began_at is None:
                 self._say(budget, "began", entry, began_at=row.started_at)
         elif (
             is_committed
@@ -208,8 +199,6 @@ class _Look:
     def _settle(
         self, budget: Budget, entry: Entry, row: SpendingRow, amounts: Amounts, *, is_final: bool
     ) -> None:
-        if not self._agrees(row) and not self._is_gone(row):
-            return
         now = self._clock.now()
         ended_at = row.ended_at or now
         if not self._is_own(row):
@@ -219,18 +208,6 @@ class _Look:
             amounts, is_final = entry.amounts, False
             ended_at = min(max(ended_at, entry.at), now)
         self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
-
-    def _agrees(self, row: SpendingRow) -> bool:
-        """Whether the files of a run say the same as its row. One's own ledger is not compared."""
-        if self._by_files is None:
-            return True
-        for run_dir in linked(self._home, [row.run_id]):
-            if str(run_dir.path) != row.run_dir or is_gone(run_dir):
-                continue
-            of_run = {"project": row.project, "user_name": row.user, "parent_sweep": row.sweep}
-            with suppress(StorageError):
-                return self._by_files.agree(run_dir, row, site=row.site, gpus=row.gpus, **of_run)
-        return False
 
     def _is_own(self, row: SpendingRow) -> bool:
         """Whether what an attempt took follows from what Slurm told this user, by its journal."""
@@ -242,9 +219,6 @@ class _Look:
                 billed = {each.attempt for each in own_bills(records)}
                 return row.attempt in billed or is_own_word(records, row.attempt)
         return False
-
-    def _is_gone(self, row: SpendingRow) -> bool:
-        return all(map(is_gone, linked(self._home, [row.run_id])))
 
     def _is_void(self, entry: Entry) -> bool:
         """Whether there certainly is no job of an attempt, nor is anybody sending it."""
@@ -290,7 +264,7 @@ class _Look:
             ):
                 continue  # settled long ago, and the ledger has not heard of its end
             found = adopted(row, attempt, self._home, self._find_site, self._clock)
-            if found is None or not self._agrees(row):
+            if found is None:
                 return
             self._lines[budget.scope].append(found)
 

@@ -15,7 +15,7 @@ from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ownership import temporary_folder
-from hpcflow.projection import catch_up, catch_up_home, rebuild, say_purged
+from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.runs import is_gone
@@ -155,9 +155,7 @@ def _refresh_live(
     if live or standbys or resting or due:
         # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
         from hpcflow.observe.attempts import observe
-        from hpcflow.observe.by_files import ByFiles
 
-        by_files = None if ledger.url.is_own else ByFiles(ledger)
         changed = observe(
             live,
             standbys,
@@ -169,9 +167,6 @@ def _refresh_live(
             clock=clock,
             home=home,
             warnings=warnings,
-            by_files=by_files,
         )
-        if by_files is not None:
-            rebuild(ledger, by_files.differing)
         catch_up(ledger, changed)
     return warnings

@@ -11,7 +11,6 @@ from __future__ import annotations
 from hpcflow.projection.checking import check, unlinked
 from hpcflow.projection.gone import end_purged, forget_unsent, record_damaged, say_purged
 from hpcflow.projection.passes import Summary, catch_up, catch_up_home, rebuild
-from hpcflow.projection.reading import read_known
 
 __all__ = [
     "Summary",
@@ -20,7 +19,6 @@ __all__ = [
     "check",
     "end_purged",
     "forget_unsent",
-    "read_known",
     "rebuild",
     "record_damaged",
     "say_purged",

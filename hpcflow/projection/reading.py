@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from hpcflow.clock import from_text
 from hpcflow.errors import StorageError, shell_word
@@ -68,8 +66,6 @@ class RunReader:
         *,
         limits: Mapping[str, int] | None = None,
         is_lenient: bool = False,
-        reports: Mapping[int, dict[str, Any]] = MappingProxyType({}),
-        progress_of: Container[int | None] | None = None,
     ) -> None:
         """Begin.
 
@@ -78,9 +74,6 @@ class RunReader:
             limits: read every file up to this byte only, the others not at all.
             is_lenient: leave out files that cannot be read, apart from the journal, which says what
                 becomes of the run, and counts without them.
-            reports: what is known of the events of attempts. It counts where they cannot be read
-                now, and for an attempt that is over and whose events a purge has taken.
-            progress_of: the attempts whose progress is read; None for all.
         """
         self.lines = 0
         self.skipped_lines = 0
@@ -90,8 +83,6 @@ class RunReader:
         self._known = known
         self._limits = limits
         self._is_lenient = is_lenient
-        self._reports = reports
-        self._progress_of = progress_of
         self._fold = RunFold(run_dir.path.name)
         self._sources: dict[str, SourceRow] = {}
         self._moved: set[str] = set()
@@ -122,27 +113,15 @@ class RunReader:
         return self._change()
 
     def _read_events(self, number: int) -> None:
-        name, attempt = events_of(number), self._fold.attempts[number]
-        fold = partial(fold_events, self._fold, number)
-        if self._progress_of is None or number in self._progress_of:
-            is_read = self._read_leniently(name, fold)
-        else:
-            is_read = self._read_leniently(name, lambda lines: fold(_without_progress(lines)))
-        if number not in self._reports:
-            return
-        is_lost = not attempt.report and _has_run(attempt.journal)
-        if not is_read or (is_lost and size_of(f"{self._run_dir.path}/{name}") is None):
-            attempt.report = self._reports[number]
+        self._read_leniently(events_of(number), partial(fold_events, self._fold, number))
 
-    def _read_leniently(self, name: str, fold: Callable[[list[bytes]], int]) -> bool:
+    def _read_leniently(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         try:
             self._read_file(name, fold)
         except StorageError as error:
             if not self._is_lenient:
                 raise
             self.problems.append(error.message)
-            return False
-        return True
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         path = f"{self._run_dir.path}/{name}"
@@ -233,17 +212,6 @@ class RunReader:
         return run_row(read_run(run_dir))
 
 
-def _without_progress(lines: list[bytes]) -> list[bytes]:
-    return [line for line in lines if _PROGRESS not in line or line.count(b'"event"') != 1]
-
-
-def _has_run(journal: Mapping[str, Any]) -> bool:
-    """Whether an attempt is over and its journal alone says from when to when it ran."""
-    observed, ended = journal.get("observed", {}), journal.get("ended")
-    is_over = ended is not None and ("ended_at" in ended or "ended_at" in observed)
-    return is_over and "started_at" in observed
-
-
 def _best_by(run_dir: RunDir) -> BestBy | None:
     """How to tell which checkpoint is the best; None where the config does not say it.
 
@@ -255,27 +223,3 @@ def _best_by(run_dir: RunDir) -> BestBy | None:
         return BestBy(str(said["metric"]), said["mode"] == "max")
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def read_known(
-    run_dir: RunDir, known: Known, *, progress_of: Container[int | None] | None = None
-) -> Known:
-    """What the ledger would have of a run if it were read now.
-
-    Events that cannot be read, or that a purge has taken, hold nothing up: of these it has what
-    ``known`` has.
-
-    Args:
-        progress_of: the attempts whose progress is read, which takes long; None for all.
-
-    Raises:
-        StorageError: the journal or ``run.json`` cannot be read.
-    """
-    reports = {row.attempt: row.report for row in known.attempts}
-    read = partial(RunReader, run_dir, None, is_lenient=True, progress_of=progress_of)
-    try:
-        change = read(reports=reports).read()
-    except MISFITS:  # hpcflow never wrote these reports
-        change = read().read()
-    assert change is not None  # a run that is read from its start is always new
-    return Known(change.run, change.attempts, change.sources)

@@ -15,7 +15,6 @@ from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import BeginLifted
 from hpcflow.model.state import AttemptState
 from hpcflow.projection import catch_up
-from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.storage import journal
@@ -61,7 +60,7 @@ def lift_begin_times(around: Surroundings, own: OwnRuns, troubles: Troubles) -> 
             continue
         with troubles.of(each.run.run_id, each.run.site):
             attempt = to_be_lifted(each, around.clock.now())
-            if attempt is not None and is_confirmed(around.ledger, each, run_dir):
+            if attempt is not None:
                 by_site[each.run.site].append((attempt, run_dir))
     lifted = Lifted()
     for site, waiting in by_site.items():

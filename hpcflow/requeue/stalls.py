@@ -42,7 +42,6 @@ from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.observe.own_word import time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up
-from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.patience import Act, Verdict
 from hpcflow.requeue.surroundings import OustedError, Surroundings
 from hpcflow.requeue.suspects import (
@@ -260,9 +259,6 @@ class _Look:
     def _one(self, suspect: Suspect) -> None:
         if is_cancelled(journal.read(suspect.run_dir)) or has_news(suspect):
             return  # somebody has cancelled it; it has moved since the ledger was read
-        attempt, ledger = suspect.row.attempt, self._around.ledger
-        if not is_confirmed(ledger, suspect.known, suspect.run_dir, reports_of=attempt):
-            return
         job_id = self._running_job(suspect)
         if job_id is None:
             return

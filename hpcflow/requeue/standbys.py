@@ -22,7 +22,6 @@ from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind, nobody_sends
-from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.facts import facts_of
 from hpcflow.requeue.newest import with_progress_on_scratch
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
@@ -151,7 +150,7 @@ class _Round:
         sent = None
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             self._around.require_lease()
-            if is_behind(known, run_dir) or not is_confirmed(around.ledger, known, run_dir):
+            if is_behind(known, run_dir):
                 return
             self._tries += 1
             # Without room in a budget for another attempt beside this one there is no standby, and
@@ -186,7 +185,7 @@ class _Round:
         is_free = nobody_sends(known, around.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             around.require_lease()
-            if is_behind(known, run_dir) or not is_confirmed(around.ledger, known, run_dir):
+            if is_behind(known, run_dir):
                 return
             last = submission.last_attempt(journal.read(run_dir))
             if not last.has_standby:

@@ -37,7 +37,6 @@ from hpcflow.projection.reading import MISFITS
 from hpcflow.requeue.begin import lift_begin_times
 from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.budgets_now import BudgetsNow
-from hpcflow.requeue.confirm import is_confirmed
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
 from hpcflow.requeue.facts import facts_of
@@ -254,7 +253,7 @@ class _Round:
             # writes.
             around.require_lease()
             self._changed.append(run_dir)
-            if is_behind(known, run_dir) or not is_confirmed(around.ledger, known, run_dir):
+            if is_behind(known, run_dir):
                 return
             write_down = partial(self._write_down, run_dir, facts, known)
             if decision.action is Action.CANCEL:

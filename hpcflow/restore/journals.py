@@ -15,7 +15,6 @@ from hpcflow.clock import from_text
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Known
-from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import (
     CancelRequested,
     Decided,
@@ -104,26 +103,6 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
     if decided is not None and (latest is None or decided.at > latest):
         lost.append(decided)
     return sorted(lost, key=lambda record: record.at)
-
-
-def only_in_shared_ledger(records: Sequence[JournalRecord], known: Known) -> list[JournalRecord]:
-    """Return those of :func:`only_in_ledger` that do no harm if another user wrote them.
-
-    An attempt keeps its number, and Slurm is asked by the job's name how it ended. A cancelled run
-    is held: its user has to cancel it again.
-    """
-    numbers, why = attempts_of(records), "the shared ledger says that it was cancelled"
-    lost: list[JournalRecord] = []
-    for each in only_in_ledger(records, known):
-        if isinstance(each, CancelRequested):
-            lost.append(Held(at=each.at, by=each.by, why=why))
-        elif isinstance(each, Held) or (
-            isinstance(each, Intended)
-            and each.attempt not in numbers
-            and parse_job_name(each.job_name) == (known.run.run_id, each.attempt)
-        ):
-            lost.append(each)
-    return lost
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:

@@ -111,7 +111,6 @@ def restore(
     cluster: str | None,
     trust: Trust = NO_TRUST,
     known: Known | None = None,
-    is_shared: bool = False,
     which: Which = NEWEST,
     says_so: bool = False,
     progress: Progress = Progress(),
@@ -123,7 +122,6 @@ def restore(
         cluster: the name of this one, where it has any.
         trust: who may replace folders that lead to the place.
         known: what the ledger knows of the run: the mirror may be some minutes behind.
-        is_shared: whether other users write in the ledger.
         says_so: put it into the journal also where nothing was missing, or could be fetched: so
             the daemon goes on without.
 
@@ -135,9 +133,7 @@ def restore(
     """
     make_place(place.run_dir.path, trust)
     with staging(place.run_dir, settings.user) as staged:
-        work = _Restoring(
-            remote, place, staged, settings, clock, cluster, known, is_shared, progress
-        )
+        work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
         outcome = work.do(which, says_so=says_so)
         link_run(settings.home, place.run_dir.path)
         if work.is_known:  # the same, as this version writes it
@@ -177,12 +173,11 @@ class _Restoring:
         clock: Clock,
         cluster: str | None,
         known: Known | None,
-        is_shared: bool,
         progress: Progress,
     ) -> None:
         self._remote, self._place, self._staged = remote, place, staged
         self._settings, self._clock, self._cluster = settings, clock, cluster
-        self._known, self._is_shared, self._progress = known, is_shared, progress
+        self._known, self._progress = known, progress
         self._run_dir = place.run_dir
         self.is_known = self._is_frozen_here = False
         self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
@@ -357,8 +352,6 @@ class _Restoring:
         """Return what the ledger has read of the journal, and ``records`` do not say."""
         if self._known is None or not self._is_less_than(self._known):
             return []
-        if self._is_shared:
-            return journals.only_in_shared_ledger(records, self._known)
         return journals.only_in_ledger(records, self._known)
 
     def _held_unless_known(

@@ -18,12 +18,11 @@ from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
-from hpcflow.projection import read_known
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, is_purged, linked
+from hpcflow.storage.runs import is_purged, linked
 from hpcflow.storage.sweeps import (
     SweepDir,
     append,
@@ -173,18 +172,7 @@ class Round:
     def look(self) -> None:
         """What the ledger knows of the runs that may be under way."""
         ids = [run_id for trial in self.progress.open for run_id in trial.all_runs]
-        ledger = self.around.ledger
-        self.known = ledger.known(ids) if ids else {}
-        if ledger.url.is_own:
-            return
-        # Other users can write into a shared ledger that a run is over. It counts only if its
-        # files say it, too.
-        over = [run_id for run_id, known in self.known.items() if is_over(known)]
-        for run_dir in linked(self.around.settings.home, over):
-            with suppress(StorageError):
-                if not is_gone(run_dir):
-                    run_id = run_dir.path.name
-                    self.known[run_id] = read_known(run_dir, self.known[run_id])
+        self.known = self.around.ledger.known(ids) if ids else {}
 
     def tell(
         self,

@@ -61,7 +61,13 @@ def _time(ledger: Ledger, since: datetime, until: datetime) -> tuple[float, floa
     site = Site.model_validate(_SITE)
     began = time.perf_counter()
     found = keeping(
-        ledger, ("project",), since=since, until=until, filters={}, find_site=lambda _: site
+        ledger,
+        ("project",),
+        since=since,
+        until=until,
+        filters={},
+        everyone=True,
+        find_site=lambda _: site,
     )
     return time.perf_counter() - began, float(found.report.total.gb_months)
 

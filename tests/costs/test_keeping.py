@@ -57,6 +57,7 @@ def kept(desk: Watched, **filters: str) -> Keeping:
             since=now - 10 * MONTH,
             until=now,
             filters=filters,
+            everyone=True,
             find_site=lambda _: desk.site,
         )
 
@@ -114,6 +115,7 @@ def test_files_of_runs_that_kept_nothing_since_are_not_read(desk: Watched) -> No
             since=now - timedelta(days=1),
             until=now,
             filters={},
+            everyone=True,
             find_site=lambda _: desk.site,
         )
     assert lately.facts.lost_runs == set()
@@ -125,5 +127,13 @@ def test_a_site_that_cannot_be_read_is_said(desk: Watched) -> None:
 
     with open_ledger(desk.settings.ledger_url) as ledger:
         now = desk.clock.now()
-        found = keeping(ledger, ("run",), since=now - MONTH, until=now, filters={}, find_site=find)
+        found = keeping(
+            ledger,
+            ("run",),
+            since=now - MONTH,
+            until=now,
+            filters={},
+            everyone=True,
+            find_site=find,
+        )
     assert found.problems == {"devcluster": "there is no site devcluster"}

@@ -10,8 +10,9 @@ import pytest
 
 from hpcflow.cli.main import main
 from hpcflow.errors import LedgerError
+from hpcflow.ledger.connection import VERSION_TABLE
 from hpcflow.ledger.store import open_ledger
-from hpcflow.ledger.upgrade import VERSION_TABLE, upgrade
+from hpcflow.ledger.upgrade import upgrade
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, catch_up_home, check, rebuild

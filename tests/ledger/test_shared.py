@@ -1,4 +1,4 @@
-"""A ledger that several share: what one of them writes there hides nothing from the others."""
+"""Damaged rows, in a ledger with runs of several users: none hides the others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import pytest
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.codec import columns
-from hpcflow.ledger.lease import look as look_at_lease
+from hpcflow.ledger.connection import VERSION_TABLE
 from hpcflow.ledger.rows import ROWS
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.ledger.upgrade import VERSION_TABLE
 from hpcflow.model.state import Cause, RunState
 from hpcflow.projection import catch_up, catch_up_home, check, rebuild, record_damaged
 from hpcflow.storage.layout import Home, RunDir
 from tests.ledger import lines as say
-from tests.ledger.databases import Databases
 from tests.projection.files import everything, grow, new_run
 
 EVE = "eves-20260301-abcdefgh"
@@ -208,97 +206,6 @@ def test_a_run_of_another_user_in_my_home_stays_theirs(ledger_url: str, tmp_path
         summary = catch_up_home(ledger, Home(tmp_path / "home"), user="eve")
         assert summary.changed == []
         assert ledger.owners([run_dir.path.name]) == {run_dir.path.name: "ada"}
-
-
-@pytest.mark.postgres
-def test_a_text_of_gigabytes_costs_no_memory(
-    databases: Databases, shared: Ledger, run_dirs: list[RunDir], warnings: list[str]
-) -> None:
-    connection = shared.connection()
-    if connection.is_sqlite:
-        pytest.skip("nobody else writes into a file of one's own")
-    look(shared)
-    _write(shared, "run", "tags = CAST(to_json(repeat('x', 100000000)) AS json)", EVE)
-    _write(shared, "run", "name = repeat('x', 100000000)", EVE)
-    before = reset_peak_kb()
-    assert EVE not in look(shared)
-    assert peak_kb() - before < 60_000
-    assert len(warnings) == 1
-    del databases, run_dirs
-
-
-#: What grows by how many characters: in one row, or in each of many.
-HUGE: dict[str, str] = {
-    "a site": "UPDATE run SET site = repeat('x', 100000000) WHERE run_id = 'eve'",
-    "a run directory": "UPDATE run SET run_dir = repeat('x', 100000000) WHERE run_id = 'eve'",
-    "a rule of an attempt of mine": "UPDATE attempt SET rule = repeat('x', 100000000)",
-    "paths": (
-        "INSERT INTO source SELECT run_id, repeat('x', 200000) || number, 1, false, 0 "
-        "FROM run, generate_series(1, 300) AS number"
-    ),
-    "ids": (
-        "INSERT INTO run SELECT (json_populate_record("
-        "run, json_build_object('run_id', repeat('x', 150000) || number))).* "
-        "FROM run, generate_series(1, 800) AS number WHERE run_id = 'eve'"
-    ),
-    "reports": (
-        "UPDATE attempt SET cause = 'preempted', started_at = now(), ended_at = now(), "
-        "report = CAST('{\"x\": \"' || repeat('x', 16000000) || '\"}' AS json)"
-    ),
-    "who acts": (
-        "INSERT INTO lease VALUES "
-        "('daemon', repeat('x', 100000000), 'there', 7, 1, now(), now(), now())"
-    ),
-}
-
-
-@pytest.mark.postgres
-@pytest.mark.parametrize("what", HUGE)
-def test_no_huge_value_of_another_user_costs_memory(
-    shared: Ledger, run_dirs: list[RunDir], what: str
-) -> None:
-    connection = shared.connection()
-    if connection.is_sqlite:
-        pytest.skip("nobody else writes into a file of one's own")
-    ids = [run_dir.path.name for run_dir in run_dirs]
-    connection.execute("UPDATE run SET user_name = 'ada', state = 'waiting'")
-    _ask_all(shared, ids)
-    connection.execute(HUGE[what].replace("'eve'", f"'{EVE}'"))
-    before = reset_peak_kb()
-    _ask_all(shared, ids)
-    assert peak_kb() - before < 60_000
-
-
-def reset_peak_kb() -> int:
-    """Begin to measure the most memory that is taken, which other tests may have taken before."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return peak_kb()
-
-
-def peak_kb() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0])
-
-
-def _ask_all(ledger: Ledger, ids: list[str]) -> None:
-    look(ledger)
-    ledger.run_ids()
-    ledger.run_ids(user="ada")
-    ledger.unsettled(_LATE)
-    ledger.undecided(_LATE, user="ada")
-    ledger.purged(user="ada", since=_EARLY)
-    ledger.due("x", _LATE, user="ada")
-    ledger.alive_due("x", user="ada")
-    ledger.waiting_for("x", user="ada")
-    ledger.kept_out(user="ada")
-    ledger.resting_at(user="ada", since=_EARLY)
-    ledger.at_work(user="ada", limit=10)
-    ledger.how_far(ids)
-    ledger.sites(filters={})
-    ledger.sites_unsettled(user="ada")
-    ledger.left(["devcluster"], _EARLY)
-    ledger.trial_runs("x", "x", user="ada")
-    look_at_lease(ledger, "daemon")
 
 
 @pytest.mark.postgres

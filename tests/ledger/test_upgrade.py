@@ -18,13 +18,12 @@ from sqlmodel import SQLModel
 
 from hpcflow.errors import InputError, LedgerError, LedgerVersionError
 from hpcflow.ledger import migrations, tables
-from hpcflow.ledger.connection import Connection
+from hpcflow.ledger.connection import VERSION_TABLE, Connection
 from hpcflow.ledger.rows import ROWS
 from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.upgrade import (
     ADVISORY_LOCK,
     HEAD,
-    VERSION_TABLE,
     make_engine,
     upgrade,
     version,
@@ -44,9 +43,19 @@ def test_the_newest_migration_is_the_one_that_the_code_expects() -> None:
 
 
 def test_migrations_and_tables_agree(ledger_url: str) -> None:
+    """In Postgres each table also has the column ``owner``, which is a part of each foreign key."""
     engine = make_engine(parse_url(ledger_url))
+    is_sqlite = ledger_url.startswith("sqlite")
+
+    def is_compared(_: object, name: str | None, kind: str, *__: object) -> bool:
+        return is_sqlite or (kind != "foreign_key_constraint" and name != "owner")
+
     with engine.connect() as connection:
-        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        options = {
+            "version_table": VERSION_TABLE,
+            "compare_type": True,
+            "include_object": is_compared,
+        }
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, SQLModel.metadata) == []
     engine.dispose()

@@ -10,8 +10,6 @@ import optuna
 import pytest
 
 from hpcflow.errors import StorageError
-from hpcflow.ledger.store import open_ledger
-from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.model.journal import Held, Released
 from hpcflow.model.sweep_records import Asked, GoOn, Halted, Read, StopRequested, Told
 from hpcflow.sites.loader import load_site
@@ -490,27 +488,3 @@ def test_beside_one_that_a_newer_hpcflow_started_no_other_of_its_name_is(desk: S
     desk.sweep_dir.sweep_json.write_text(text.replace('"format": 1', '"format": 99'))
     with pytest.raises(StorageError, match="newer hpcflow"):
         desk.begin()
-
-
-@pytest.mark.parametrize(
-    "values", ["state = 'completed'", "state = 'cancelled'", "next_action = 'stop: no_progress'"]
-)
-def test_a_trial_is_not_over_for_a_row_of_another_user(
-    desk: Searched, monkeypatch: pytest.MonkeyPatch, values: str
-) -> None:
-    """In a shared ledger, for which a file stands here."""
-    monkeypatch.setattr(DatabaseUrl, "is_own", property(lambda _: False))
-    desk.begin("parallel: 2\nbudget: {trials: 2}\nretries: 2\n")
-    desk.round()
-    desk.reports(0, 10, 0.5)
-    desk.round()
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        sql = f"UPDATE run SET {values} WHERE run_id = ?"
-        ledger.connection().execute(sql, [desk.trial(0).current_runs[0]])
-    for _ in range(3):
-        desk.round()
-    assert desk.states() == ["running", "running"]
-    assert len(desk.jobs()) == 2
-    desk.completes(0, 0.9)
-    desk.round()
-    assert desk.states() == ["complete", "running"]

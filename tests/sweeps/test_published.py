@@ -20,6 +20,7 @@ import pytest
 
 from hpcflow.model.sweep_records import Retried
 from hpcflow.settings import Settings, load_settings
+from hpcflow.sweeps.published.place import schema_of
 from hpcflow.sweeps.published.publish import shown_study_url, study_url
 from tests.cluster_fixture import small_disk
 from tests.sweeps import publish_driver
@@ -33,6 +34,9 @@ BUSY_S = 60.0  # it takes 3; far more is a wait without end
 def sweep(tmp_path: Path) -> Searched:
     """A sweep with a SQLite ledger, and nothing asked."""
     return Searched(tmp_path, f"sqlite:///{tmp_path}/ledger.sqlite")
+
+
+SCHEMA = schema_of(load_settings({"HOME": "/nowhere"}))
 
 
 def settings_with(ledger: str) -> Settings:
@@ -180,14 +184,14 @@ def test_sweeps_of_one_ledger_share_a_file(sweep: Searched, tmp_path: Path) -> N
         (
             "postgresql://ada:s%40fe@db:5433/group?sslmode=require&password=other",
             "postgresql+psycopg://ada:s%40fe@db:5433/group?sslmode=require&password=other"
-            "&options=-csearch_path%3Dhpcflow_studies",
+            f"&options=-csearch_path%3D{SCHEMA}",
             "postgresql+psycopg://ada@db:5433/group?sslmode=require"
-            "&options=-csearch_path%3Dhpcflow_studies",
+            f"&options=-csearch_path%3D{SCHEMA}",
         ),
         (
             "postgresql:///group?options=-cgeqo%3Doff",
-            "postgresql+psycopg:///group?options=-cgeqo%3Doff%20-csearch_path%3Dhpcflow_studies",
-            "postgresql+psycopg:///group?options=-csearch_path%3Dhpcflow_studies",
+            f"postgresql+psycopg:///group?options=-cgeqo%3Doff%20-csearch_path%3D{SCHEMA}",
+            f"postgresql+psycopg:///group?options=-csearch_path%3D{SCHEMA}",
         ),
     ],
 )

@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from hpcflow.sweeps.published import database
-from hpcflow.sweeps.published.place import SCHEMA
+from hpcflow.settings import load_settings
+from hpcflow.sweeps.published.place import schema_of
 from hpcflow.testing.cluster import Postgres
 from hpcflow.testing.cluster.packages import require_postgres
 from tests.sweeps import publish_driver
@@ -26,6 +26,8 @@ from tests.sweeps.publishing import Searched
 from tests.sweeps.test_published import TREE, warning_of
 
 pytestmark = pytest.mark.postgres
+
+SCHEMA = schema_of(load_settings({"HOME": "/nowhere"}))
 
 
 @pytest.fixture
@@ -122,19 +124,6 @@ def test_a_role_without_permission_is_told_what_a_dba_has_to_type(
     sweep.require_same()
 
 
-def test_one_who_comes_after_another_one_is_told_so_too(
-    url: str, guest: str, tmp_path: Path, postgres_server: Postgres
-) -> None:
-    first, second = Searched(tmp_path, url), Searched(tmp_path, guest, name="other")
-    for sweep in (first, second):
-        sweep.grows(3)
-    assert first.publish() is None
-    _let_a_dba_type(warning_of(second), url, postgres_server)
-    assert second.publish() is None
-    first.require_same()
-    second.require_same()
-
-
 def _let_a_dba_type(said: str, url: str, server: Postgres) -> None:
     assert "se{c}ret" not in said
     typed = shlex.split(said.rpartition("let a DBA type: ")[2])
@@ -180,36 +169,6 @@ def test_nothing_of_another_role_is_executed_as_this_one(
         assert f"the operator '=' of '{role}'" in warning
         assert "→ ask the owner of the database" in warning
         assert other.execute("SELECT * FROM public.taken").fetchall() == []
-
-
-def test_nor_is_a_trigger_that_is_made_after_the_first_look(
-    url: str, guest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = Searched(tmp_path, url)
-    assert sweep.publish() is None
-    with stranger(url, guest) as (other, role):
-        other.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}".encode())
-
-        def written(*args: Any) -> int:
-            other.execute(f"SET ROLE {role}".encode())
-            other.execute(
-                f"CREATE OR REPLACE FUNCTION {SCHEMA}.mine() RETURNS trigger LANGUAGE plpgsql AS "
-                "$$ BEGIN INSERT INTO public.taken VALUES (user); RETURN NEW; END $$".encode()
-            )
-            other.execute(
-                f"CREATE OR REPLACE TRIGGER mine BEFORE INSERT ON {SCHEMA}.trials FOR EACH ROW "
-                f"EXECUTE FUNCTION {SCHEMA}.mine()".encode()
-            )
-            other.execute("RESET ROLE")
-            return write_some(*args)
-
-        write_some = database._write_some
-        monkeypatch.setattr(database, "_write_some", written)
-        sweep.asks()
-        warning = sweep.publish()
-        assert other.execute("SELECT * FROM public.taken").fetchall() == []
-        assert warning is not None
-        assert f"the trigger 'mine' of '{role}'" in warning
 
 
 def test_a_wrong_password_is_a_warning_that_does_not_show_it(url: str, tmp_path: Path) -> None:

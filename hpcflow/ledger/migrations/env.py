@@ -6,7 +6,7 @@ from alembic import context
 from sqlmodel import SQLModel
 
 from hpcflow.ledger import tables
-from hpcflow.ledger.upgrade import VERSION_TABLE
+from hpcflow.ledger.connection import VERSION_TABLE
 
 assert tables.Run.metadata is SQLModel.metadata
 

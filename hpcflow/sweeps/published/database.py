@@ -19,17 +19,15 @@ from optuna.exceptions import OptunaError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.study import StudyDirection
-from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from hpcflow.ledger.connection import connect_postgres, lock_and_refuse_borrowed
+from hpcflow.ledger.connection import connect_postgres
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 from hpcflow.sweeps.published.faults import sqlstate_of
 from hpcflow.sweeps.published.marks import mark_of
-from hpcflow.sweeps.published.place import SCHEMA
 from hpcflow.sweeps.published.rows import lock, write_study, write_trials, written
 from hpcflow.sweeps.state import SweepProgress
 from hpcflow.sweeps.study import quiet
@@ -61,6 +59,7 @@ _TABLES: Final = (*models.BaseModel.metadata.tables, "alembic_version")
 def bring_up_to_date(
     database: DatabaseUrl,
     url: str,
+    schema: str,
     sweep_id: str,
     progress: SweepProgress,
     *,
@@ -70,13 +69,14 @@ def bring_up_to_date(
 
     Args:
         url: of ``database``, for Optuna.
+        schema: in Postgres, the one of the studies.
         wholly: leave none.
 
     Raises:
         Exception: whatever Optuna, SQLAlchemy and the file system raise.
     """
     enough = math.inf if wholly else time.monotonic() + _ENOUGH_S
-    with quiet(), _opened(database, url) as storage:
+    with quiet(), _opened(database, url, schema) as storage:
         study_id = _study(storage, sweep_id, progress)
         while True:
             left = _write_some(storage, study_id, progress)
@@ -110,19 +110,14 @@ def _write_some(storage: RDBStorage, study_id: int, progress: SweepProgress) -> 
 
 
 @contextmanager
-def _opened(database: DatabaseUrl, url: str) -> Iterator[RDBStorage]:
+def _opened(database: DatabaseUrl, url: str, schema: str) -> Iterator[RDBStorage]:
     if database.kind == "sqlite":
         _make_file(database.path)
         with _pool(lambda: _connect_sqlite(database.path)) as pool:
             yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
     else:
         with _pool(lambda: _connect_postgres(database, url)) as pool:
-            event.listen(
-                pool,
-                "checkout",
-                lambda raw, *_: lock_and_refuse_borrowed(database, raw, _TABLES),
-            )
-            yield _postgres_storage(pool, database, url)
+            yield _postgres_storage(pool, database, url, schema)
 
 
 @contextmanager
@@ -157,7 +152,7 @@ def _connect_sqlite(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
 
 
-def _postgres_storage(pool: QueuePool, database: DatabaseUrl, url: str) -> RDBStorage:
+def _postgres_storage(pool: QueuePool, database: DatabaseUrl, url: str, schema: str) -> RDBStorage:
     def made() -> RDBStorage:
         return RDBStorage("postgresql+psycopg://", engine_kwargs={"pool": pool})
 
@@ -165,22 +160,22 @@ def _postgres_storage(pool: QueuePool, database: DatabaseUrl, url: str) -> RDBSt
         return made()
     except (SQLAlchemyError, OptunaError) as error:
         if sqlstate_of(error) == _NO_SCHEMA:
-            _make_schema(database, url)
+            _make_schema(database, url, schema)
         elif not any(word in str(error) for word in _MADE_MEANWHILE):
             raise
     return made()
 
 
-def _make_schema(database: DatabaseUrl, url: str) -> None:
+def _make_schema(database: DatabaseUrl, url: str, schema: str) -> None:
     import psycopg
 
     with closing(_connect_postgres(database, url)) as raw, suppress(psycopg.errors.UniqueViolation):
-        raw.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        raw.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         raw.commit()
 
 
 def _connect_postgres(database: DatabaseUrl, url: str) -> Any:
-    raw = connect_postgres(database, url.replace("+psycopg", "", 1), **_ALIVE)
+    raw = connect_postgres(database, url.replace("+psycopg", "", 1), _TABLES, **_ALIVE)
     try:
         for setting in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
             raw.execute(f"SET {setting} TO {round(_TIMEOUTS_S[setting] * 1000)}")

@@ -7,7 +7,7 @@ from typing import Final
 from hpcflow.errors import LedgerError, listed, shell_word
 from hpcflow.ledger.url import DatabaseUrl, redact
 from hpcflow.settings import Settings
-from hpcflow.sweeps.published.place import SCHEMA, database_of, shown_study_url
+from hpcflow.sweeps.published.place import database_of, schema_of, shown_study_url
 
 _REFUSED: Final = "42501"
 _HELD: Final = ("locked", "lock timeout", "statement timeout")
@@ -79,16 +79,12 @@ def _of_file(database: DatabaseUrl, error: BaseException, said: str) -> tuple[st
 
 
 def _grants(settings: Settings, database: DatabaseUrl) -> str:
-    """Everything that this user needs; harmless where it is there already."""
+    """Make the schema of this user's studies; harmless where it is there already."""
     login, at, _ = redact(database.dsn).removeprefix("postgresql://").rpartition("@")
     role = '"' + (login if at else settings.user).replace('"', '""') + '"'
     name = database.dsn.partition("?")[0].rpartition("/")[2]
-    sql = (
-        f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}; "
-        f"GRANT USAGE, CREATE ON SCHEMA {SCHEMA} TO {role}; "
-        f"GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}; "
-        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {role}"
-    )
+    schema = schema_of(settings)
+    sql = f"CREATE SCHEMA IF NOT EXISTS {schema}; ALTER SCHEMA {schema} OWNER TO {role}"
     return f"psql {shell_word(name)} -c {shell_word(sql)}"
 
 

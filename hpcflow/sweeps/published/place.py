@@ -1,32 +1,38 @@
 """Where the studies of all sweeps lie: beside the ledger, as a URL for Optuna and its dashboard.
 
-For a ledger in a file that is ``studies.sqlite`` in the same folder; in Postgres a schema of its
-own in the same database. Imports neither Optuna nor a database driver.
+For a ledger in a file that is ``studies.sqlite`` in the same folder; in Postgres a schema of the
+user's own in the same database, for Optuna's tables do not say who wrote a row. Imports neither
+Optuna nor a database driver.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from hpcflow.ledger.url import DatabaseUrl, parse_url, redact
 from hpcflow.settings import Settings
 
-SCHEMA: Final = "hpcflow_studies"
 FILE: Final = "studies.sqlite"
-_SEARCH_PATH: Final = f"-csearch_path={SCHEMA}"
 #: What may follow the database in a URL that is shown; anything else can be a password.
 _HARMLESS: Final = ("host", "port", "sslmode")
 
 
+def schema_of(settings: Settings) -> str:
+    """The schema of the user's studies in Postgres, as an identifier in SQL."""
+    name = f"hpcflow_studies_{settings.user}"
+    return name if re.fullmatch("[a-z0-9_]+", name) else '"{}"'.format(name.replace('"', '""'))
+
+
 def study_url(settings: Settings) -> str:
     """What ``optuna.load_study(storage=…)`` takes. It may hold a password: never print it."""
-    return _url(database_of(settings), is_shown=False)
+    return _url(database_of(settings), schema_of(settings), is_shown=False)
 
 
 def shown_study_url(settings: Settings) -> str:
     """The same for people: without password, which belongs into ``~/.pgpass`` or ``PGPASSWORD``."""
-    return _url(database_of(settings), is_shown=True)
+    return _url(database_of(settings), schema_of(settings), is_shown=True)
 
 
 def database_of(settings: Settings) -> DatabaseUrl:
@@ -47,7 +53,7 @@ def url_of_file(path: str) -> str:
     return f"sqlite:///{text}".replace("{", "{{").replace("}", "}}")
 
 
-def _url(database: DatabaseUrl, *, is_shown: bool) -> str:
+def _url(database: DatabaseUrl, schema: str, *, is_shown: bool) -> str:
     if database.kind == "sqlite":
         return url_of_file(str(database.path))
     place, _, query = database.sqlalchemy.partition("?")
@@ -57,6 +63,6 @@ def _url(database: DatabaseUrl, *, is_shown: bool) -> str:
     if is_shown:
         place, theirs = redact(place), []
         rest = [(name, value) for name, value in rest if name in _HARMLESS]
-    options = " ".join([*theirs, _SEARCH_PATH])
+    options = " ".join([*theirs, f"-csearch_path={schema}"])
     url = f"{place}?{urlencode([*rest, ('options', options)], quote_via=quote)}"
     return url.replace("{", "%7B").replace("}", "%7D")

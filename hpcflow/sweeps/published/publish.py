@@ -11,7 +11,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.published.faults import warning_for
 from hpcflow.sweeps.published.marks import is_published, remember
-from hpcflow.sweeps.published.place import database_of, shown_study_url, study_url
+from hpcflow.sweeps.published.place import database_of, schema_of, shown_study_url, study_url
 from hpcflow.sweeps.state import SweepProgress
 
 __all__ = ["publish", "shown_study_url", "study_url"]
@@ -42,7 +42,8 @@ def publish(
         # They import Optuna and SQLAlchemy, which takes longer than a round without news may.
         from hpcflow.sweeps.published.database import bring_up_to_date
 
-        left = bring_up_to_date(database, study_url(settings), sweep_id, progress, wholly=wholly)
+        url, schema = study_url(settings), schema_of(settings)
+        left = bring_up_to_date(database, url, schema, sweep_id, progress, wholly=wholly)
         if left:
             done, most = len(progress.trials) - left, len(progress.trials)
             return f"the study in {database} has {done} of {most} trials; more with the next round"

@@ -1,0 +1,385 @@
+"""Two roles in one Postgres: each changes its own rows alone, whatever the other one writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from hpcflow.errors import LedgerError
+from hpcflow.ledger.codec import columns
+from hpcflow.ledger.connection import RELATIONS, VERSION_TABLE
+from hpcflow.ledger.lease import Lease, acquire, look
+from hpcflow.ledger.rows import ROWS
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.ledger.upgrade import upgrade
+from hpcflow.ledger.url import parse_url
+from hpcflow.model.state import Cause
+from hpcflow.projection import catch_up, check, rebuild
+from hpcflow.storage.layout import RunDir
+from hpcflow.testing.cluster import Postgres
+from tests.ledger import lines as say
+from tests.ledger.roles import SharedServer
+from tests.projection.files import everything, grow, new_run
+
+pytestmark = pytest.mark.postgres
+
+_EARLY, _LATE = (datetime(year, 1, 1, tzinfo=timezone.utc) for year in (2020, 2040))
+_NOW: Final = datetime(2026, 3, 1, tzinfo=timezone.utc)
+_TABLES: Final = [name for name in RELATIONS if name not in ("mirror_lag", VERSION_TABLE)]
+
+
+@pytest.fixture(scope="module")
+def server(postgres_server: Postgres) -> Iterator[SharedServer]:
+    server = SharedServer(postgres_server)
+    yield server
+    server.drop()
+
+
+@pytest.fixture
+def database(server: SharedServer) -> str:
+    return server.database()
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def ada(server: SharedServer, database: str, warnings: list[str]) -> Iterator[Ledger]:
+    """The ledger as the role ada sees it."""
+    with open_ledger(server.url(database, server.ada), warnings.append) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def eve(server: SharedServer, database: str) -> Iterator[Ledger]:
+    """The ledger as the role eve sees it."""
+    with open_ledger(server.url(database, server.eve)) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, ada: Ledger) -> RunDir:
+    """A run of ada's that was preempted once and runs again."""
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1), say.submitted(1))
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 5), say.intended(2, 6), say.submitted(2, 6))
+    for number in (1, 2):
+        events = run_dir.attempt(number).events
+        grow(events, say.started(number, 2), say.progress(5, 3, loss=0.5), say.checkpoint(5, 4))
+    catch_up(ada, [run_dir])
+    acquire(ada, "daemon", holder="ada", host="h", pid=1, ttl_s=60, now=_NOW)
+    return run_dir
+
+
+def _copy(table: str, count: int = 1, **values: str) -> str:
+    """Eve copies the rows of a table; they become hers. Values are SQL."""
+    names = columns(Lease if table == "lease" else ROWS[table])
+    said = dict.fromkeys(names) | values
+    return (
+        f"INSERT INTO {table} ({', '.join(said)}) "
+        f"SELECT {', '.join(value or name for name, value in said.items())} "
+        f"FROM {table}, generate_series(1, {count}) AS number"
+    )
+
+
+#: What eve tries with the rows of ada.
+ATTACKS: Final[dict[str, list[str]]] = {
+    "update": [f"UPDATE {table} SET owner = owner" for table in _TABLES],
+    "delete": [f"DELETE FROM {table}" for table in _TABLES],
+    "copies": [_copy(table) for table in _TABLES],
+    "copies that say something else": [
+        _copy("run", state="'cancelled'", next_action="'cancel'", site="'x'", run_dir="'/etc'"),
+        _copy("attempt", state="'ended'", cause="'completed'", job_id="'7'", journal="'{}'::json"),
+        _copy("checkpoint", train_step="10", removed="'person'"),
+        _copy("lease", holder="'eve'", expires_at="'2040-01-01'"),
+    ],
+    "a run that ada's rows would belong to": [_copy("run"), "DELETE FROM run"],
+    "numbers out of range": [
+        _copy(
+            "run", metrics="'{\"loss\": 1e999}'::json", tags="'7'::json", created_at="'infinity'"
+        ),
+        _copy("attempt", cost_usd="'NaN'", report="'{\"usage\": 1e999}'::json", job_id="'12_[--]'"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_nothing_that_eve_writes_changes_what_ada_acts_on(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir, kind: str
+) -> None:
+    run_id = run_dir.path.name
+    before = _acted_on(ada, run_dir)
+    server.as_eve(database, *ATTACKS[kind])
+    assert _acted_on(ada, run_dir) == before
+    rebuild(ada, [run_dir])
+    assert check(ada, [run_dir]) == []
+    assert ada.run(run_id).run.user == "ada"
+
+
+def _acted_on(ledger: Ledger, run_dir: RunDir) -> Any:
+    """What commands and the daemon act by."""
+    ids, user = [run_dir.path.name], "ada"
+    known = ledger.known(ids)
+    return [
+        everything(ledger, [run_dir]),
+        known,
+        ledger.live_attempts(user=user),
+        ledger.running(user=user),
+        ledger.undecided(_LATE, user=user),
+        ledger.alive_due("cancel", user=user),
+        ledger.due("cancel", _LATE, user=user),
+        ledger.due_bills(_LATE, user=user, limit=10),
+        ledger.spending(run_ids=ids),
+        ledger.spending(filters={"user_name": user}),
+        ledger.spending_unsettled(user=user),
+        ledger.spending_under_way(user=user),
+        ledger.checkpoints(ids),
+        ledger.mirrored(ids),
+        ledger.how_far(ids),
+        ledger.bytes_read(ids),
+        ledger.owners(ids),
+        ledger.run_ids(),
+        ledger.unsettled(_LATE),
+        ledger.jobs(user=user),
+        ledger.sites_unsettled(user=user),
+        ledger.at_work(user=user, limit=10),
+        ledger.used(run_id=ids[0]),
+        ledger.runs(),
+        look(ledger, "daemon"),
+    ]
+
+
+@pytest.mark.usefixtures("run_dir")
+def test_eve_writes_no_row_that_says_it_is_adas(server: SharedServer, database: str) -> None:
+    for table in ("run", "attempt", "checkpoint", "source", "lease"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            server.as_eve(database, _copy(table, owner=f"'{server.ada}'"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE run CASCADE",
+        "ALTER TABLE run DISABLE ROW LEVEL SECURITY",
+        "DROP POLICY own ON run",
+        "CREATE TRIGGER mine BEFORE INSERT ON run FOR EACH ROW "
+        "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "CREATE TABLE public.theirs (run_id text, owner name, "
+        "FOREIGN KEY (run_id, owner) REFERENCES run)",
+        f"UPDATE {VERSION_TABLE} SET version_num = '9999'",
+        "SET row_security = off; DELETE FROM run",
+    ],
+)
+@pytest.mark.usefixtures("run_dir")
+def test_eve_changes_no_table(server: SharedServer, database: str, statement: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        server.as_eve(database, statement)
+
+
+def test_each_has_a_run_of_the_same_id(ada: Ledger, eve: Ledger, run_dir: RunDir) -> None:
+    run_id = run_dir.path.name
+    catch_up(eve, [run_dir])
+    grow(run_dir.journal, say.ended(2, Cause.COMPLETED, 30))
+    catch_up(eve, [run_dir])
+    assert ada.run(run_id).run.state.value == "running"
+    assert eve.run(run_id).run.state.value == "completed"
+    catch_up(ada, [run_dir])
+    assert ada.run(run_id).run.state.value == "completed"
+    eve.connection().execute("DELETE FROM run")
+    assert ada.run(run_id).run.state.value == "completed"
+
+
+@pytest.mark.usefixtures("run_dir")
+def test_each_acts_as_a_daemon_of_their_own(ada: Ledger, eve: Ledger) -> None:
+    lease = acquire(eve, "daemon", holder="eve", host="h", pid=2, ttl_s=60, now=_NOW)
+    assert lease is not None
+    assert lease.fence == 1
+    found = look(ada, "daemon")
+    assert found is not None
+    assert found.holder == "ada"
+
+
+#: What reads the rows of all, as ids of runs.
+EVERYONE: Final[dict[str, Callable[[Ledger], set[str]]]] = {
+    "runs": lambda ledger: {each.run_id for each in ledger.runs(everyone=True)},
+    "bills": lambda ledger: {
+        each.run_id for each in ledger.bills(since=_EARLY, until=_LATE, filters={}, everyone=True)
+    },
+    "spending": lambda ledger: {each.run_id for each in ledger.spending(filters={}, everyone=True)},
+    "used": lambda ledger: {each.run_id for each in ledger.used(since=_EARLY, everyone=True)},
+    "storing": lambda ledger: {
+        each.run_id for each in ledger.storing(["devcluster"], filters={}, everyone=True)
+    },
+    "ends": lambda ledger: {
+        each.run_id for each in ledger.ends(list(Cause), since=_EARLY, until=_LATE)
+    },
+}
+
+
+@pytest.mark.parametrize("what", EVERYONE)
+def test_lists_and_reports_show_the_runs_of_all(
+    ada: Ledger, eve: Ledger, run_dir: RunDir, what: str
+) -> None:
+    run_id = run_dir.path.name
+    assert EVERYONE[what](eve) == {run_id}
+    assert eve.run(run_id).run.user == "ada"
+    assert [each.attempt for each in eve.run(run_id).attempts] == [1, 2]
+    assert eve.runs() == []
+    assert eve.sites(filters={}) == []
+    assert eve.sites(filters={}, everyone=True) == ["devcluster"]
+    partition = ada.known([run_id])[run_id].attempts[0].partition or "gpu"
+    seen = {
+        ledger.observed(
+            frozenset(Cause), site="devcluster", partition=partition, since=_EARLY, now=_LATE
+        )
+        for ledger in (ada, eve)
+    }
+    assert len(seen) == 1
+
+
+#: A large value in a row of eve's, or many of them.
+HUGE: Final[dict[str, list[str]]] = {
+    "a site": [_copy("run"), "UPDATE run SET site = repeat('x', 100000000)"],
+    "a name": [_copy("run"), "UPDATE run SET name = repeat('x', 100000000)"],
+    "tags": [_copy("run"), "UPDATE run SET tags = to_json(repeat('x', 100000000))"],
+    "a run directory": [_copy("run"), "UPDATE run SET run_dir = repeat('x', 100000000)"],
+    "reports": [
+        _copy("run", run_id="'eve'"),
+        _copy("attempt", run_id="'eve'", cause="'preempted'", ended_at="now()"),
+        "UPDATE attempt SET report = CAST('{\"x\": \"' || repeat('x', 16000000) || '\"}' AS json)",
+    ],
+    "ids": [_copy("run", 450, run_id="'eve' || number || repeat('x', 150000)")],
+}
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_no_huge_value_of_eve_costs_memory(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir, what: str
+) -> None:
+    _ask_all(ada)
+    server.as_eve(database, *HUGE[what])
+    before = _reset_peak_kb()
+    listed = _ask_all(ada)
+    assert _peak_kb() - before < 60_000
+    assert run_dir.path.name in listed
+
+
+def _ask_all(ledger: Ledger) -> list[str]:
+    """Ask for everything that is of all users; the ids that are listed."""
+    for ask in EVERYONE.values():
+        ask(ledger)
+    ledger.sites(filters={}, everyone=True)
+    ledger.left(["devcluster"], _EARLY, everyone=True)
+    ledger.observed(frozenset(Cause), site="devcluster", partition="gpu", since=_EARLY, now=_LATE)
+    return [each.run_id for each in ledger.runs(everyone=True)]
+
+
+def _reset_peak_kb() -> int:
+    """Begin to measure the most memory that is taken, which other tests may have taken before."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _peak_kb()
+
+
+def _peak_kb() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+def test_damaged_rows_of_eve_are_left_out_with_one_warning(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir, warnings: list[str]
+) -> None:
+    server.as_eve(database, _copy("run", run_id="'eve'", tags="'7'::json", user_name="'eve'"))
+    for _ in range(2):
+        assert _ask_all(ada) == [run_dir.path.name]
+    (warning,) = warnings
+    assert "run eve of user eve is left out" in warning
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        ("GRANT TRIGGER ON run TO {eve}", "the right TRIGGER on the table 'run'"),
+        ("GRANT TRUNCATE ON lease TO {eve}", "the right TRUNCATE"),
+        ("GRANT REFERENCES (run_id) ON attempt TO {eve}", "the right REFERENCES"),
+        ("GRANT ALL ON source TO PUBLIC", "'PUBLIC' the right"),
+        ("ALTER TABLE checkpoint OWNER TO {eve}", "the table 'checkpoint' of 'eve_"),
+        (f"ALTER TABLE {VERSION_TABLE} OWNER TO {{eve}}", f"the table '{VERSION_TABLE}' of 'eve_"),
+        ("ALTER SCHEMA public OWNER TO {eve}", "the schema 'public' of 'eve_"),
+    ],
+)
+def test_a_database_in_which_eve_could_change_rows_of_ada_is_refused(
+    server: SharedServer, database: str, harm: str, told: str
+) -> None:
+    server.administer(harm.format(eve=server.eve), database)
+    with pytest.raises(LedgerError, match=told.replace("(", r"\(")) as caught:
+        open_ledger(server.url(database, server.ada))
+    assert "ask the owner of the database" in (caught.value.next_action or "")
+    assert not caught.value.retryable
+
+
+def test_a_superuser_is_refused_where_others_may_write(
+    server: SharedServer, database: str, postgres_server: Postgres
+) -> None:
+    url = postgres_server.url(database)
+    with pytest.raises(LedgerError, match="your role ignores row-level security"):
+        open_ledger(url)
+    server.as_ada(database, f"REVOKE ALL ON {', '.join(_TABLES)} FROM {server.eve}")
+    open_ledger(url).close()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_an_upgrade_keeps_the_rows_that_no_other_role_could_have_written(
+    server: SharedServer, database: str, is_shared: bool
+) -> None:
+    """Nobody can tell which of the others are true."""
+    url = server.url(database, server.ada)
+    _go_back_to_0005(server, database)
+    names = "name, user_name, project, site, framework, run_dir, partition, nodes, gpus"
+    server.as_ada(
+        database,
+        f"INSERT INTO run (run_id, {names}, created_at, resources, command, params, data, tags, "
+        "state, attempts, metrics, is_estimate, journal, bytes_read) VALUES ('r', 'r', 'ada', 'p', "
+        "'devcluster', '', '/r', '', 1, 0, now(), '{}', '[]', '{}', '{}', '[]', 'completed', 0, "
+        "'{}', false, '{}', 0)",
+    )
+    if is_shared:
+        server.as_ada(database, f"GRANT INSERT ON run TO {server.eve}")
+    upgrade(parse_url(url))
+    with open_ledger(url) as ledger:
+        assert [each.run_id for each in ledger.runs()] == ([] if is_shared else ["r"])
+
+
+def _go_back_to_0005(server: SharedServer, database: str) -> None:
+    """The tables as they were before rows had owners."""
+    server.as_ada(
+        database,
+        f"REVOKE ALL ON {', '.join(RELATIONS)} FROM {server.eve}",
+        "DROP VIEW mirror_lag",
+        *(f"DROP POLICY own ON {table}" for table in _TABLES),
+        *(f"DROP POLICY everyone ON {table}" for table in _TABLES),
+        *(
+            f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY"
+            for table in _TABLES
+        ),
+        *(f"ALTER TABLE {table} DROP COLUMN owner CASCADE" for table in _TABLES),
+        "ALTER TABLE run ADD PRIMARY KEY (run_id)",
+        "ALTER TABLE lease ADD PRIMARY KEY (name)",
+        "ALTER TABLE attempt ADD PRIMARY KEY (run_id, attempt)",
+        *(
+            f"ALTER TABLE {table} ADD PRIMARY KEY (run_id, path)"
+            for table in ("checkpoint", "mirrored", "source")
+        ),
+        *(
+            f"ALTER TABLE {table} ADD FOREIGN KEY (run_id) REFERENCES run ON DELETE CASCADE"
+            for table in ("attempt", "checkpoint", "mirrored", "source")
+        ),
+        "CREATE VIEW mirror_lag AS SELECT run_id FROM run",
+        f"UPDATE {VERSION_TABLE} SET version_num = '0005'",
+    )
