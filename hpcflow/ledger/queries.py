@@ -392,7 +392,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
-    # Bills due in the future come last: others can put any number of them into a shared ledger.
+    # Bills due in the future come last: a clock that was ahead has set them.
     order = "bill_due_at > ?, bill_due_at DESC"
     # `|| ''` keeps SQLite from the index on run_id, by which it would read all attempts.
     newest = (

@@ -126,7 +126,7 @@ class RunReader:
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         path = f"{self._run_dir.path}/{name}"
         source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
-        if source.offset_bytes < 0:  # another user has written it into a shared ledger
+        if source.offset_bytes < 0:  # hpcflow never wrote this row
             raise RunChangedError
         end = size_of(path)
         if self._limits is not None:

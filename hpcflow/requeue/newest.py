@@ -22,7 +22,7 @@ def with_progress_on_scratch(
     """The facts; if ``rule`` finds no progress in them, with the newest complete checkpoint on
     scratch, as that of the attempt that made it.
 
-    Its event can be lost: purged, torn, or changed in a shared ledger by another user.
+    Its event can be lost: purged or torn.
 
     Raises:
         StorageError: what is on scratch cannot be found out.

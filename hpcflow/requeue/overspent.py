@@ -29,7 +29,6 @@ from hpcflow.launch.standby import discard
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.journal import Overspent
 from hpcflow.model.requests import is_cancelled
-from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
@@ -138,7 +137,7 @@ class _Round:
             if last.number != row.attempt or not last.is_live or is_cancelled(records):
                 return False
             run = read_run(run_dir)
-            if run.site != row.site or not _counts_against(scope, run):
+            if run.site != row.site:
                 return False
             if last.has_standby:  # it would go on
                 discard(
@@ -160,14 +159,6 @@ class _Round:
             except OSError as error:
                 raise storage_error("write", notice, error) from error
         return True
-
-
-def _counts_against(scope: Scope, run: Run) -> bool:
-    """Whether it is so by the run's own file: in a shared ledger others write rows, too."""
-    of_run = scopes_of(
-        project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
-    )
-    return scope in of_run
 
 
 def _wants_notice(budget: Budget) -> bool:

@@ -1,10 +1,8 @@
 """Which rows of a ledger are about runs of this home; what is done to a run, is done to these only.
 
-A ledger can be common to many, and whose a run is stands in its row because its own ``run.json``
-says so: anybody can write a name there. A process that went where such a row leads would read,
-write and send, as themselves, what somebody else has put there. So the links in
-``HPCFLOW_HOME/runs`` say which runs are ours and where they are; a row that says otherwise is not
-acted upon.
+A ledger can be common to several homes, and a row can be older than a move of its run. So the links
+in ``HPCFLOW_HOME/runs`` say which runs are ours and where they are. hpcflow does not act on a row
+that says otherwise.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ class OwnRuns:
             return link is not None
         if run_id in self._told:
             return False
-        # Not where: the writer of the row could choose that.
         self._said[run_id] = (
             f"{run_id}: the ledger has it in another place than {self._home.runs / run_id} leads "
             "to, so nothing is done about it; if the link is right: hpcflow ledger rebuild"

@@ -143,7 +143,7 @@ class Round:
             self.sweep_dir.sweep_id, self.sweep.spec.name, user=self.around.settings.user
         )
         known = {run_id for trial in self.progress.trials for run_id in trial.all_runs}
-        # Other users can write rows into a shared ledger, but not into the files of a run.
+        # A run that came from a store can say that it is a trial of any sweep.
         lost = [run_id for run_id in made if run_id not in known and self._is_trial(run_id)]
         if not lost:
             return

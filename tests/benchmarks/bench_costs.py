@@ -37,6 +37,7 @@ from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
 from tests.benchmarks.timing import Row, in_turn, quiet, time_process, wall
+from tests.ledger.roles import SharedServer
 from tests.storage.runs import make_run
 
 _RUNS: Final = 20_000
@@ -64,11 +65,13 @@ def _reports(root: Path) -> list[Row]:
     run_dirs = [_make(root, home, number, _ATTEMPTS, is_billed=True) for number in range(_RUNS)]
     server = Postgres(root / "postgres").start()
     try:
-        urls = {"SQLite": f"sqlite:///{home.ledger}", "Postgres": server.url()}
+        shared = SharedServer(server)  # row-level security binds no superuser
+        on_server = shared.url(shared.database(), shared.ada)
+        urls = {"SQLite": f"sqlite:///{home.ledger}", "Postgres": on_server}
         for url in urls.values():
             with open_ledger(url) as ledger:
                 rebuild(ledger, run_dirs)
-        _settle(server.url())
+        _settle(on_server)
         asked = {
             "report": ["--by", "project", "--by", "user"],
             "report --by run": ["--by", "run"],

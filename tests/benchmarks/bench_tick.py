@@ -36,6 +36,7 @@ from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
 from tests.benchmarks.timing import Row
+from tests.ledger.roles import SharedServer
 from tests.storage.runs import make_run
 
 _RUNS: Final = 10_000
@@ -86,7 +87,8 @@ def rows() -> list[Row]:
 def _postgres(folder: Path) -> Iterator[str]:
     server = Postgres(folder).start()
     try:
-        yield server.url()
+        shared = SharedServer(server)  # row-level security binds no superuser
+        yield shared.url(shared.database(), shared.ada)
     finally:
         server.stop()
 

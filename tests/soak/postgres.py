@@ -1,8 +1,8 @@
-"""A Postgres that several people share: rows of theirs, and what they wrote into ours.
+"""A Postgres that several users share: another role writes whatever it can.
 
-Whoever may write there may say anything; the files are the truth. So nothing that a row says is
-executed, obeyed by a terminal, or opened; no command falls over it; and ``ledger rebuild`` makes it
-good, or says that another database is needed, and there makes it good. The rest is in ``typed``.
+It copies rows of the owner's runs, and changes its copies. Nothing that such a row says is
+executed, obeyed by a terminal, or opened; no command fails because of it; the owner's runs are
+listed as they are. The rest is in ``typed``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final
 import psycopg
 
 from hpcflow.testing.cluster import Postgres, packages
+from tests.ledger.roles import SharedServer
 from tests.soak.damage import ESCAPES
 from tests.soak.findings import Findings
 from tests.soak.outside import Outside
@@ -58,79 +59,64 @@ def run(folder: Path, findings: Findings, numbers: Sequence[int]) -> None:
     packages.require_postgres()
     server = Postgres(f"/var/tmp/hpcflow-soak-{os.getpid()}-postgres").start()
     try:
-        _administer(server, "CREATE DATABASE work")
-        url = server.url("work")
-        project = Project(folder, {"HPCFLOW_LEDGER": url})
+        shared = SharedServer(server)
+        work = shared.database()
+        project = Project(folder, {"HPCFLOW_LEDGER": shared.url(work, shared.ada)})
         outside = Outside(folder / "outside")
         warm_up(project)
-        _administer(server, "CREATE DATABASE first TEMPLATE work")
+        shared.administer(f"CREATE DATABASE first TEMPLATE {work} OWNER {shared.ada}")
         for number in numbers:
             this = Try(project, outside, findings.dice(number), findings)
-            with _connect(url) as connection:
+            with psycopg.connect(shared.url(work, shared.eve), autocommit=True) as connection:
+                connection.execute("SET hpcflow.everyone = 'on'")
                 for _ in range(this.dice.choice((1, 1, 2, 3))):
                     _attack(this, connection)
             for command in this.dice.sample(_COMMANDS, _COMMANDS_A_TRY):
                 this.type(command)
             this.exactly_once()
-            _rebuild(this)
+            this.type("ledger rebuild")
+            this.listed()
             project.reset()
-            _administer(server, "DROP DATABASE work WITH (FORCE)")
-            _administer(server, "CREATE DATABASE work TEMPLATE first")
+            shared.administer(f"DROP DATABASE {work} WITH (FORCE)")
+            shared.administer(f"CREATE DATABASE {work} TEMPLATE first OWNER {shared.ada}")
             findings.progress(len(numbers))
     finally:
         server.stop()
         shutil.rmtree(server.folder)
 
 
-def _rebuild(this: Try) -> None:
-    """The owner's runs are listed as they are, in this database or in another one."""
-    rebuilt = this.type("ledger rebuild")
-    if rebuilt.code == 0:
-        this.listed()
-        return
-    if "is damaged" not in rebuilt.text or "HPCFLOW_LEDGER" not in rebuilt.text:
-        this.found("ledger rebuild fails and does not say what to do", rebuilt.text[-800:])
-    elsewhere = {"HPCFLOW_LEDGER": f"sqlite:///{this.project.folder}/other.sqlite"}
-    for args in (["ledger", "rebuild"], ["ls", "--all", "--json"]):
-        ended = this.project.say(*args, environ=elsewhere)
-        if ended.code != 0 or (args[0] == "ls" and this.project.runs["held"] not in ended.text):
-            this.found("an empty ledger is not rebuilt from the files", ended.text[-800:])
-
-
 def _attack(this: Try, connection: psycopg.Connection[Any]) -> None:
-    """Something is written by somebody else: into a row, or a row of theirs."""
+    """The other role copies rows of a table, and changes its copies."""
     table = this.dice.choice(_TABLES)
-    columns = connection.execute(
-        "SELECT column_name, data_type FROM information_schema.columns "
-        "WHERE table_name = %s AND table_schema = current_schema() ORDER BY ordinal_position",
-        [table],
-    ).fetchall()
-    if not columns:
-        return
-    foreign = table == "run" and this.dice.random() < 0.4
-    if foreign:
-        run_id = this.dice.choice(
-            ("grace-20260101-abcdefgh", *ESCAPES, "../../x", "x" * 5000, "a b")
-        )
-        names = ", ".join(f'"{name}"' for name, _ in columns if name != "run_id")
-        _execute(
-            this, connection,
-            f"INSERT INTO run (run_id, {names}) SELECT %s, {names} FROM run LIMIT 1", [run_id],
-        )  # fmt: skip
+    columns = _columns(connection, table)
+    run_id = this.dice.choice((None, "grace-20260101-abcdefgh", *ESCAPES, "../../x", "x" * 5000))
+    for each in dict.fromkeys(("run", table)):
+        names = ", ".join(f'"{name}"' for name, _ in _columns(connection, each))
+        sql = f"INSERT INTO {each} ({names}) SELECT {names} FROM {each} ON CONFLICT DO NOTHING"
+        _execute(this, connection, sql, [])
+    if table == "run" and run_id is not None:
+        one = "SELECT ctid FROM run WHERE owner = current_user LIMIT 1"
+        _execute(this, connection, f"UPDATE run SET run_id = %s WHERE ctid IN ({one})", [run_id])
     for _ in range(this.dice.choice((1, 1, 2, 4))):
         name, kind = this.dice.choice(columns)
         value = this.dice.choice(_HOSTILE[_KINDS[kind]])
         if name == "run_dir":
             value = this.dice.choice((str(this.outside.folder), "/", "/dev", value))
-        where = "run_id = %s" if foreign else "TRUE"
-        one = f"SELECT ctid FROM {table} WHERE {where} ORDER BY random() LIMIT 1"
-        if this.dice.random() < 0.3 and not foreign:
-            one = f"SELECT ctid FROM {table}"
-        _execute(
-            this, connection,
-            f'UPDATE {table} SET "{name}" = CAST(%s AS {kind}) WHERE ctid IN ({one})',
-            [value, run_id] if foreign else [value],
-        )  # fmt: skip
+        one = f"SELECT ctid FROM {table} WHERE owner = current_user"
+        if this.dice.random() < 0.7:
+            one += " ORDER BY random() LIMIT 1"
+        sql = f'UPDATE {table} SET "{name}" = CAST(%s AS {kind}) WHERE ctid IN ({one})'
+        _execute(this, connection, sql, [value])
+
+
+def _columns(connection: psycopg.Connection[Any], table: str) -> list[tuple[str, str]]:
+    """Names and types."""
+    return connection.execute(
+        "SELECT column_name, data_type FROM information_schema.columns "
+        "WHERE table_name = %s AND table_schema = current_schema() AND column_name <> 'owner' "
+        "ORDER BY ordinal_position",
+        [table],
+    ).fetchall()
 
 
 def _execute(
@@ -142,12 +128,3 @@ def _execute(
         this.story.append(f"not written: {str(error).splitlines()[0]}")
     else:
         this.story.append(f"another wrote {sql} {[value[:60] for value in values]}")
-
-
-def _connect(url: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(url.replace("postgresql+psycopg", "postgresql"), autocommit=True)
-
-
-def _administer(server: Postgres, sql: str) -> None:
-    with _connect(server.url()) as connection:
-        connection.execute(sql.encode())
