@@ -17,6 +17,7 @@ from hpcflow.ledger.url import DatabaseUrl
 #: And what row-level security does not keep another role from: all that the owner of a table may
 #: do, to create triggers and foreign keys, to empty a table; and everything, where this role is not
 #: bound by it and reads the rows of others as its own.
+#: The right to create any of it would let another role do so while this user is connected.
 #: All must be of a superuser, of the database's owner, or of this user. Postgres does not tell who
 #: made a trigger, so none may have a condition.
 _FOUND: Final = """
@@ -61,6 +62,9 @@ SELECT what, name, COALESCE(rolname, 'PUBLIC') FROM (
     UNION ALL
     SELECT 'the schema', nspname, nspowner FROM pg_namespace
     WHERE oid IN (SELECT oid FROM ours)
+    UNION ALL
+    SELECT privilege_type, nspname, grantee FROM pg_namespace, aclexplode(nspacl)
+    WHERE oid IN (SELECT oid FROM ours) AND privilege_type = 'CREATE'
     UNION ALL
     SELECT privilege_type, relname, grantee FROM granted
     WHERE privilege_type IN ('REFERENCES', 'TRIGGER', 'TRUNCATE')
@@ -109,6 +113,9 @@ def _refusal(url: DatabaseUrl, what: str, name: str, role: str) -> LedgerError:
     elif what == "the table":
         why = f"has the table {name!r} of {role!r}, who can change every row in it"
         todo = f"{ask} take it over with ALTER TABLE … OWNER TO, or to name another database"
+    elif what == "CREATE":
+        why = f"lets {role!r} create functions and operators in the schema {name!r}"
+        todo = f"{ask} REVOKE CREATE ON SCHEMA {name} FROM {role}"
     elif what.isupper():
         why = f"gives {role!r} the right {what} on the table {name!r}"
         to_whom = "PUBLIC" if role == "PUBLIC" else "that role"

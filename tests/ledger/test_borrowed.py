@@ -84,7 +84,8 @@ class Shared:
         for rights in ("CREATE ON SCHEMA public", on_tables):
             self.administer(f"GRANT {rights} TO {role}")
         self._server.as_eve(self.name, *statements)
-        self.administer(f"REVOKE {on_tables} FROM {role}")
+        for rights in ("CREATE ON SCHEMA public", on_tables):
+            self.administer(f"REVOKE {rights} FROM {role}")
 
     def eve_makes_schema(self) -> None:
         name = self._server.ada

@@ -183,6 +183,16 @@ def test_eve_changes_no_table(server: SharedServer, database: str, statement: st
         server.as_eve(database, statement)
 
 
+def test_a_role_that_sees_all_rows_by_default_acts_by_its_own(
+    server: SharedServer, database: str, run_dir: RunDir
+) -> None:
+    server.administer(f"ALTER ROLE {server.eve} SET hpcflow.everyone = 'on'")
+    with open_ledger(server.url(database, server.eve)) as ledger:
+        assert ledger.run_ids() == set()
+        assert [each.run_id for each in ledger.runs(everyone=True)] == [run_dir.path.name]
+    server.administer(f"ALTER ROLE {server.eve} RESET hpcflow.everyone")
+
+
 def test_each_has_a_run_of_the_same_id(ada: Ledger, eve: Ledger, run_dir: RunDir) -> None:
     run_id = run_dir.path.name
     catch_up(eve, [run_dir])
@@ -312,6 +322,8 @@ def test_damaged_rows_of_eve_are_left_out_with_one_warning(
         ("ALTER TABLE checkpoint OWNER TO {eve}", "the table 'checkpoint' of 'eve_"),
         (f"ALTER TABLE {VERSION_TABLE} OWNER TO {{eve}}", f"the table '{VERSION_TABLE}' of 'eve_"),
         ("ALTER SCHEMA public OWNER TO {eve}", "the schema 'public' of 'eve_"),
+        ("GRANT CREATE ON SCHEMA public TO {eve}", "create functions and operators"),
+        ("GRANT CREATE ON SCHEMA public TO PUBLIC", "lets 'PUBLIC' create"),
     ],
 )
 def test_a_database_in_which_eve_could_change_rows_of_ada_is_refused(
