@@ -77,7 +77,7 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
         until=min(when.until, when.now),
         filters=wanted,
         everyone=is_of_everyone(session, wanted),
-        find_site=session.site,
+        find_site=session.site_in_report,
     )
     if found.problems:
         names = ", ".join(site_text(name) for name in found.problems)

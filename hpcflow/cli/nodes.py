@@ -154,7 +154,7 @@ def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> _L
 def _site(session: Session, name: str) -> Site | None:
     """The site that a run names; None where that is somebody else's file, or gone."""
     try:
-        return session.site(name)
+        return session.site_in_report(name)
     except HpcflowError:
         return None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import HpcflowError, LedgerError, StorageError, Where
+from hpcflow.errors import HpcflowError, LedgerError, SiteError, StorageError, Where
 from hpcflow.ledger.url import parse_url
 from hpcflow.ownership import temporary_folder
 from hpcflow.settings import Settings, load_settings
@@ -62,6 +62,20 @@ class Session:
         from hpcflow.launch.connecting import resolve_site
 
         return resolve_site(self.settings, name, named_in=named_in)
+
+    def site_in_report(self, name: str) -> Site:
+        """The site that a report names. In a shared ledger others can name any file: hpcflow reads
+        one only if runs of this user name it, too.
+
+        Raises:
+            SiteError: there is no such site, or its file is wrong.
+            LedgerError: the database failed.
+        """
+        from hpcflow.sites.loader import is_site_file
+
+        if is_site_file(name) and name not in self.ledger.sites(filters={}):
+            raise SiteError(f"runs of other users name the site file {name}, which is not read")
+        return self.site(name)
 
     def plan(self, config: Path, site: str | None, overrides: Sequence[str]) -> Plan:
         """All that would be sent for ``config``."""

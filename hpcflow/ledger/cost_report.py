@@ -11,7 +11,7 @@ from typing import Any, Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import same_run
+from hpcflow.ledger.queries import believed, same_run
 from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
 from hpcflow.model.state import AttemptState, RunState
 
@@ -34,10 +34,11 @@ def bills(
     of_attempts = (
         f"SELECT {chosen(AttemptRow, _BILLED)} FROM attempt "  # noqa: S608 - our names
         "WHERE state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?"
+        f"{believed(connection, 'attempt', everyone=everyone)}"
     )
     of_runs = (
         f"SELECT {chosen(RunRow, _BELONGS)} FROM run "  # noqa: S608 - our names
-        f"WHERE 1 = 1{_fits(filters)}"
+        f"WHERE 1 = 1{_fits(filters)}{believed(connection, 'run', everyone=everyone)}"
     )
     times = [AttemptState.ENDED.value, to_text(since), to_text(until)]
     with connection.transaction(write=False, everyone=everyone):
@@ -115,7 +116,8 @@ def storing(
     """
     marks = ", ".join("?" * len(sites))
     what = selected(connection.url.kind, RunRow, _STORING, everyone=everyone)
-    sql = f"SELECT {what} FROM run WHERE site IN ({marks}){_fits(filters)} ORDER BY run_id"  # noqa: S608 - our names, and marks
+    where = f"site IN ({marks}){_fits(filters)}{believed(connection, 'run', everyone=everyone)}"
+    sql = f"SELECT {what} FROM run WHERE {where} ORDER BY run_id"  # noqa: S608 - our names, and marks
     with connection.transaction(write=False, everyone=everyone):
         found = connection.rows(sql, [*sites, *filters.values()])
     return decode_sound(RunRow, _STORING, found, StoringRow, connection.left_out)

@@ -54,6 +54,8 @@ def set_budget(
     if folder.read(scope).terms is None:
         if ledger is None:
             raise LedgerError("the ledger does not answer, so earlier spending is not known")
+        filters = {COLUMNS[scope.kind]: scope.name}
+        mine = {(row.run_id, row.attempt): row for row in ledger.spending(filters=filters)}
         rows = _spent(ledger, scope, by=change.by)
         # A bill that is journaled from now on is in no sum.
         change = replace(change, at=clock.now(), opening=_opening(rows, clock.now()))
@@ -61,7 +63,13 @@ def set_budget(
             line
             for row in rows
             if not row.is_billed_for_good
-            for line in _opening_lines(row, home, find_site, clock)
+            for line in _opening_lines(
+                row,
+                home,
+                find_site,
+                clock,
+                is_mine=mine.get((row.run_id, row.attempt)) == row,
+            )
         ]
     with folder.lock(clock):
         budget = folder.read(scope)
@@ -102,16 +110,17 @@ def _sum(counted: Sequence[Amounts]) -> Opening:
 
 
 def _opening_lines(
-    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
+    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock, *, is_mine: bool
 ) -> list[str]:
-    """What is put down of an attempt without a last bill, and of the standby behind it."""
+    """What is put down of an attempt without a last bill, and of the standby behind it. Nothing is
+    opened that a row of another user names: their files are closed."""
     if row.billed_by is not None:
         line = entry_line(
             "settled", clock.now(), row.user, row.run_id, row.attempt, amounts=billed_amounts(row),
             ended_at=row.ended_at, is_final=False,
         )  # fmt: skip
         return [line]
-    if row.is_over and row.bill_due_at is None:
+    if not is_mine or (row.is_over and row.bill_due_at is None):
         return []
     standby = None if row.is_over else standby_of(row)
     numbers = [each for each in (row.attempt, standby) if each is not None]

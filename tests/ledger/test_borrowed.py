@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Final
 
@@ -13,8 +12,10 @@ from hpcflow.ledger.lease import acquire
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.upgrade import HEAD, upgrade
 from hpcflow.ledger.url import parse_url
-from hpcflow.testing.cluster import Postgres
 from tests.ledger.roles import SharedServer
+from tests.ledger.shared import server
+
+__all__ = ["server"]
 
 pytestmark = pytest.mark.postgres
 
@@ -92,13 +93,6 @@ class Shared:
         self.administer(f"CREATE SCHEMA {name} AUTHORIZATION {self._server.eve}")
         self.administer(f"GRANT USAGE ON SCHEMA {name} TO PUBLIC")
         self.eve(f"CREATE VIEW {name}.hpcflow_version AS SELECT '{HEAD}'::text AS version_num")
-
-
-@pytest.fixture(scope="module")
-def server(postgres_server: Postgres) -> Iterator[SharedServer]:
-    server = SharedServer(postgres_server)
-    yield server
-    server.drop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +11,8 @@ import psycopg
 import pytest
 
 from hpcflow.errors import LedgerError
-from hpcflow.ledger.codec import columns
 from hpcflow.ledger.connection import RELATIONS, VERSION_TABLE
-from hpcflow.ledger.lease import Lease, acquire, look
-from hpcflow.ledger.rows import ROWS
+from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.upgrade import upgrade
 from hpcflow.ledger.url import parse_url
@@ -24,88 +22,36 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import Postgres
 from tests.ledger import lines as say
 from tests.ledger.roles import SharedServer
-from tests.projection.files import everything, grow, new_run
+from tests.ledger.shared import NOW, ada, copied, database, eve, run_dir, server, warnings
+from tests.projection.files import everything, grow
+
+__all__ = ["ada", "database", "eve", "run_dir", "server", "warnings"]
 
 pytestmark = pytest.mark.postgres
 
 _EARLY, _LATE = (datetime(year, 1, 1, tzinfo=timezone.utc) for year in (2020, 2040))
-_NOW: Final = datetime(2026, 3, 1, tzinfo=timezone.utc)
 _TABLES: Final = [name for name in RELATIONS if name not in ("mirror_lag", VERSION_TABLE)]
-
-
-@pytest.fixture(scope="module")
-def server(postgres_server: Postgres) -> Iterator[SharedServer]:
-    server = SharedServer(postgres_server)
-    yield server
-    server.drop()
-
-
-@pytest.fixture
-def database(server: SharedServer) -> str:
-    return server.database()
-
-
-@pytest.fixture
-def warnings() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def ada(server: SharedServer, database: str, warnings: list[str]) -> Iterator[Ledger]:
-    """The ledger as the role ada sees it."""
-    with open_ledger(server.url(database, server.ada), warnings.append) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def eve(server: SharedServer, database: str) -> Iterator[Ledger]:
-    """The ledger as the role eve sees it."""
-    with open_ledger(server.url(database, server.eve)) as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def run_dir(tmp_path: Path, ada: Ledger) -> RunDir:
-    """A run of ada's that was preempted once and runs again."""
-    run_dir = new_run(tmp_path)
-    grow(run_dir.journal, say.intended(1), say.submitted(1))
-    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 5), say.intended(2, 6), say.submitted(2, 6))
-    for number in (1, 2):
-        events = run_dir.attempt(number).events
-        grow(events, say.started(number, 2), say.progress(5, 3, loss=0.5), say.checkpoint(5, 4))
-    catch_up(ada, [run_dir])
-    acquire(ada, "daemon", holder="ada", host="h", pid=1, ttl_s=60, now=_NOW)
-    return run_dir
-
-
-def _copy(table: str, count: int = 1, **values: str) -> str:
-    """Eve copies the rows of a table; they become hers. Values are SQL."""
-    names = columns(Lease if table == "lease" else ROWS[table])
-    said = dict.fromkeys(names) | values
-    return (
-        f"INSERT INTO {table} ({', '.join(said)}) "
-        f"SELECT {', '.join(value or name for name, value in said.items())} "
-        f"FROM {table}, generate_series(1, {count}) AS number"
-    )
 
 
 #: What eve tries with the rows of ada.
 ATTACKS: Final[dict[str, list[str]]] = {
     "update": [f"UPDATE {table} SET owner = owner" for table in _TABLES],
     "delete": [f"DELETE FROM {table}" for table in _TABLES],
-    "copies": [_copy(table) for table in _TABLES],
+    "copies": [copied(table) for table in _TABLES],
     "copies that say something else": [
-        _copy("run", state="'cancelled'", next_action="'cancel'", site="'x'", run_dir="'/etc'"),
-        _copy("attempt", state="'ended'", cause="'completed'", job_id="'7'", journal="'{}'::json"),
-        _copy("checkpoint", train_step="10", removed="'person'"),
-        _copy("lease", holder="'eve'", expires_at="'2040-01-01'"),
+        copied("run", state="'cancelled'", next_action="'cancel'", site="'x'", run_dir="'/etc'"),
+        copied("attempt", state="'ended'", cause="'completed'", job_id="'7'", journal="'{}'::json"),
+        copied("checkpoint", train_step="10", removed="'person'"),
+        copied("lease", holder="'eve'", expires_at="'2040-01-01'"),
     ],
-    "a run that ada's rows would belong to": [_copy("run"), "DELETE FROM run"],
+    "a run that ada's rows would belong to": [copied("run"), "DELETE FROM run"],
     "numbers out of range": [
-        _copy(
+        copied(
             "run", metrics="'{\"loss\": 1e999}'::json", tags="'7'::json", created_at="'infinity'"
         ),
-        _copy("attempt", cost_usd="'NaN'", report="'{\"usage\": 1e999}'::json", job_id="'12_[--]'"),
+        copied(
+            "attempt", cost_usd="'NaN'", report="'{\"usage\": 1e999}'::json", job_id="'12_[--]'"
+        ),
     ],
 }
 
@@ -160,7 +106,7 @@ def _acted_on(ledger: Ledger, run_dir: RunDir) -> Any:
 def test_eve_writes_no_row_that_says_it_is_adas(server: SharedServer, database: str) -> None:
     for table in ("run", "attempt", "checkpoint", "source", "lease"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            server.as_eve(database, _copy(table, owner=f"'{server.ada}'"))
+            server.as_eve(database, copied(table, owner=f"'{server.ada}'"))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +154,7 @@ def test_each_has_a_run_of_the_same_id(ada: Ledger, eve: Ledger, run_dir: RunDir
 
 @pytest.mark.usefixtures("run_dir")
 def test_each_acts_as_a_daemon_of_their_own(ada: Ledger, eve: Ledger) -> None:
-    lease = acquire(eve, "daemon", holder="eve", host="h", pid=2, ttl_s=60, now=_NOW)
+    lease = acquire(eve, "daemon", holder="eve", host="h", pid=2, ttl_s=60, now=NOW)
     assert lease is not None
     assert lease.fence == 1
     found = look(ada, "daemon")
@@ -254,18 +200,31 @@ def test_lists_and_reports_show_the_runs_of_all(
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("what", EVERYONE)
+def test_no_list_shows_what_eve_says_of_a_run_of_adas(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir, what: str
+) -> None:
+    before = EVERYONE[what](ada)
+    views = ada.runs(everyone=True)
+    spent = ada.spending(filters={}, everyone=True)
+    server.as_eve(database, copied("run", state="'failed'", project="'other'"), copied("attempt"))
+    assert EVERYONE[what](ada) == before == {run_dir.path.name}
+    assert ada.runs(everyone=True) == views
+    assert ada.spending(filters={}, everyone=True) == spent
+
+
 #: A large value in a row of eve's, or many of them.
 HUGE: Final[dict[str, list[str]]] = {
-    "a site": [_copy("run"), "UPDATE run SET site = repeat('x', 100000000)"],
-    "a name": [_copy("run"), "UPDATE run SET name = repeat('x', 100000000)"],
-    "tags": [_copy("run"), "UPDATE run SET tags = to_json(repeat('x', 100000000))"],
-    "a run directory": [_copy("run"), "UPDATE run SET run_dir = repeat('x', 100000000)"],
+    "a site": [copied("run"), "UPDATE run SET site = repeat('x', 100000000)"],
+    "a name": [copied("run"), "UPDATE run SET name = repeat('x', 100000000)"],
+    "tags": [copied("run"), "UPDATE run SET tags = to_json(repeat('x', 100000000))"],
+    "a run directory": [copied("run"), "UPDATE run SET run_dir = repeat('x', 100000000)"],
     "reports": [
-        _copy("run", run_id="'eve'"),
-        _copy("attempt", run_id="'eve'", cause="'preempted'", ended_at="now()"),
+        copied("run", run_id="'eve'"),
+        copied("attempt", run_id="'eve'", cause="'preempted'", ended_at="now()"),
         "UPDATE attempt SET report = CAST('{\"x\": \"' || repeat('x', 16000000) || '\"}' AS json)",
     ],
-    "ids": [_copy("run", 450, run_id="'eve' || number || repeat('x', 150000)")],
+    "ids": [copied("run", 450, run_id="'eve' || number || repeat('x', 150000)")],
 }
 
 
@@ -305,7 +264,7 @@ def _peak_kb() -> int:
 def test_damaged_rows_of_eve_are_left_out_with_one_warning(
     server: SharedServer, database: str, ada: Ledger, run_dir: RunDir, warnings: list[str]
 ) -> None:
-    server.as_eve(database, _copy("run", run_id="'eve'", tags="'7'::json", user_name="'eve'"))
+    server.as_eve(database, copied("run", run_id="'eve'", tags="'7'::json", user_name="'eve'"))
     for _ in range(2):
         assert _ask_all(ada) == [run_dir.path.name]
     (warning,) = warnings
