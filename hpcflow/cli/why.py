@@ -113,21 +113,25 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     from hpcflow.outlook.unsent import Unsent, explain_unsent
     from hpcflow.storage import journal
     from hpcflow.storage.layout import RunDir
+    from hpcflow.storage.runs import is_gone
 
     run_id = detail.run.run_id
     if queued is not None:
         words = f"job {queued.job_id} does not wait any more, and has not been seen to run yet"
         return Unsent(words, None, (f"look again in a moment: hpcflow why {run_id}",))
+    run_dir = RunDir(Path(detail.run.run_dir))
     try:
-        records = journal.read(RunDir(Path(detail.run.run_dir)))
+        records, is_lost = journal.read(run_dir), journal.is_lost(run_dir)
     except StorageError:
-        records = []  # scratch was purged; the ledger still knows where it stands
+        records, is_lost = [], False  # scratch was purged; the ledger still knows where it stands
     jobs = [each for each in detail.attempts if each.job_id is not None]
     running = [each for each in jobs if each.started_at and not each.ended_at]
     last = running[-1] if running else jobs[-1] if jobs else None
     if detail.attempts and detail.attempts[-1].rule == PURGED_RULE:
         last = detail.attempts[-1]  # purged before its job id was read
-    return explain_unsent(detail.run, last, records, session.clock.now())
+    is_lost = is_lost and not is_gone(run_dir)
+    now = session.clock.now()
+    return explain_unsent(detail.run, last, records, now, is_journal_lost=is_lost)
 
 
 def _json(

@@ -66,7 +66,7 @@ def request_cancel(
         if is_gone(run_dir):
             keep_cancelled(settings.home, run_id)
         else:
-            journal.append(run_dir, request)
+            journal.append(run_dir, request, begins=True)
     except StorageError as error:
         what = "the run is not recorded as cancelled, and a daemon may send it again"
         raise _unwritten(what, error, run_id) from error

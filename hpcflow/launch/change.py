@@ -67,4 +67,4 @@ def freeze_anew(
     for name, data in frozen_files(run).items():
         write_durably(run_dir.path / name, data)
     record = Changed(at=clock.now(), by=settings.user, overrides=list(overrides))
-    journal.append(run_dir, record)
+    journal.append(run_dir, record, begins=True)

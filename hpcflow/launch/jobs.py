@@ -13,6 +13,7 @@ from hpcflow.model.journal import JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
+from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 
 #: sbatch gives up after about two minutes; a process that holds the lock longer is in trouble.
@@ -47,15 +48,20 @@ def require_cluster(site: Site, scheduler: Scheduler) -> None:
 
 
 def require_journal(
-    run_dir: RunDir, records: Sequence[JournalRecord], *, known_attempts: int = 0
+    run_dir: RunDir,
+    records: Sequence[JournalRecord],
+    *,
+    known_attempts: int = 0,
+    begins: bool = False,
 ) -> None:
     """Refuse to go on without the journal: nobody knows then what became of the jobs.
 
     Args:
         known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
+        begins: the user starts a run again whose journal is missing, and no trace of a job is left.
 
     Raises:
-        StorageError: the journal has no attempt, and there was one.
+        StorageError: the journal has no attempt, and there was one; or it is missing.
     """
     if last_attempt(list(records)).number == 0 and (known_attempts or _has_executed(run_dir)):
         raise StorageError(
@@ -64,6 +70,8 @@ def require_journal(
             f"{run_dir.path.name}; else start a new run: hpcflow run CONFIG. "
             f"What is left of this one is in {run_dir.path}",
         )
+    if not begins:
+        journal.require(run_dir)
 
 
 def _has_executed(run_dir: RunDir) -> bool:

@@ -68,7 +68,7 @@ def resume(
             return _launched(run, run_dir, found)
         records = journal.read(run_dir)
         last = submission.last_attempt(records)
-        require_journal(run_dir, records, known_attempts=known_attempts)
+        require_journal(run_dir, records, known_attempts=known_attempts, begins=True)
         if last.is_live:
             raise InputError(
                 f"run {run.run_id} is still pending or running in Slurm as job {last.job_id}",
@@ -141,4 +141,4 @@ def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
         run_dir.cancel.unlink(missing_ok=True)
     except OSError as error:
         raise storage_error("remove", run_dir.cancel, error) from error
-    journal.append(run_dir, Resumed(at=clock.now(), by=settings.user))
+    journal.append(run_dir, Resumed(at=clock.now(), by=settings.user), begins=True)

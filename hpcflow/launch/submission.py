@@ -183,10 +183,12 @@ def send(
 
     Raises:
         BudgetError: a hard budget has no room; nothing was intended.
+        StorageError: the journal is lost, or a file cannot be written.
         SubmissionRefused, SubmissionDelayed, SubmissionLost, SchedulerUnavailable: no job exists;
             journaled.
         SubmissionInDoubt: nobody could be asked; the intent stays open.
     """
+    journal.require(run_dir)
     attempt = run_dir.attempt(number)
     attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(attempt.script, script.encode())

@@ -15,6 +15,7 @@ from hpcflow.clock import from_text
 from hpcflow.ledger.fold import AttemptFold, RunFold, clean
 from hpcflow.ledger.rows import AttemptRow, RunRow
 from hpcflow.ledger.waste import waste_of
+from hpcflow.model import lost_journal
 from hpcflow.model.state import AttemptState, Cause, RunState, run_state_after
 
 if TYPE_CHECKING:
@@ -247,7 +248,10 @@ def _decided_state(
 
 
 def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, Any] | None:
-    """What the requeue daemon has said since the last attempt ended; None if nothing."""
+    """What the requeue daemon has said since the last attempt ended, or would say of a run whose
+    journal is lost; None if nothing."""
+    if journal.get("is_lost"):
+        return {"action": "stop", "rule": lost_journal.RULE}
     decided: dict[str, Any] | None = journal.get("decided")
     is_news = decided and decided["after"] == (executed[-1].attempt if executed else 0)
     return decided if is_news else None

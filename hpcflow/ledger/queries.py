@@ -27,6 +27,7 @@ from hpcflow.ledger.rows import (
     RunningRow,
     RunRow,
 )
+from hpcflow.model import lost_journal
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, MirrorLag, RunDetail, RunView
 
@@ -325,11 +326,13 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
         f"user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action LIKE ?) "
-        "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
+        "AND (next_action IS NULL OR next_action = ? "
+        "OR (next_action <> ? AND next_action NOT LIKE ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
+    lost = f"stop: {lost_journal.RULE}"  # the journal may be back
     moments = (to_text(now), to_text(now + _TOO_FAR))
-    values = [user, *states, PURGED_RULE, *moments, "resubmit:%", "held", "stop:%"]
+    values = [user, *states, PURGED_RULE, *moments, "resubmit:%", lost, "held", "stop:%"]
     return _ids(connection, where, values)
 
 

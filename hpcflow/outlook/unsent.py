@@ -11,6 +11,7 @@ from typing import Final
 
 from hpcflow.errors import shell_word
 from hpcflow.ledger.queries import PURGED_RULE
+from hpcflow.model import lost_journal
 from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import UNTRUSTED_EXIT_CODE, RunState
@@ -21,6 +22,7 @@ _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
 _FIND_CAUSE: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
 _FAILED: Final = "see why: hpcflow logs {run}; a daemon would send it again: hpcflow daemon status"
+_TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING, RunState.FAILED)
 _DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
 
 
@@ -40,15 +42,24 @@ class Unsent:
 
 
 def explain_unsent(
-    run: RunView, last: AttemptView | None, records: Sequence[JournalRecord], now: datetime
+    run: RunView,
+    last: AttemptView | None,
+    records: Sequence[JournalRecord],
+    now: datetime,
+    *,
+    is_journal_lost: bool = False,
 ) -> Unsent:
     """Why no job of it waits.
 
     Args:
         last: its last attempt.
         records: its journal; none where that is gone.
+        is_journal_lost: whether its run directory has no journal.
     """
     words, until, advice = _explained(run, last, records, now)
+    if is_journal_lost and run.state in _TO_BE_SENT and run.next_action != "held":
+        words = f"it was stopped ({lost_journal.RULE}): {lost_journal.WHY}"
+        advice = lost_journal.ADVICE
     return Unsent(
         words, until, (advice.replace("{run}", shell_word(run.run_id)),) if advice else ()
     )

@@ -86,6 +86,7 @@ class RunReader:
         self._fold = RunFold(run_dir.path.name)
         self._sources: dict[str, SourceRow] = {}
         self._moved: set[str] = set()
+        self._is_lost_anew = False
         self._changed_at = known.run.journal.get("changed_at") if known is not None else None
         if known is not None:
             self._fold.journal = known.run.journal
@@ -108,7 +109,7 @@ class RunReader:
         for number in sorted(self._fold.attempts):
             self._read_events(number)
         self._read_leniently(MIRROR, partial(fold_mirror, self._fold))
-        if self._known is not None and not self._moved:
+        if self._known is not None and not self._moved and not self._is_lost_anew:
             return None
         return self._change()
 
@@ -129,6 +130,8 @@ class RunReader:
         if source.offset_bytes < 0:  # hpcflow never wrote this row
             raise RunChangedError
         end = size_of(path)
+        if name == JOURNAL:
+            self._note_lost_journal(is_lost=end is None and not source.offset_bytes)
         if self._limits is not None:
             end = min(end or 0, self._limits.get(name, 0))
         elif end is None:
@@ -169,11 +172,22 @@ class RunReader:
                 source.skipped_lines + bad,
             )
 
+    def _note_lost_journal(self, *, is_lost: bool) -> None:
+        """A run is created with a journal: one of which none was ever read here has lost it."""
+        if is_lost == self._fold.journal.get("is_lost", False):
+            return
+        self._is_lost_anew = True
+        if is_lost:
+            self._fold.journal["is_lost"] = True
+        else:
+            del self._fold.journal["is_lost"]
+
     def _change(self) -> Change:
         known, fold = self._known, self._fold
         row = self._frozen_row() if known is None else copied(known.run)
         attempts = {old.attempt: old for old in known.attempts} if known else {}
-        is_progress = known is not None and JOURNAL not in self._moved and not fold.changed_attempts
+        is_of_journal = JOURNAL in self._moved or self._is_lost_anew
+        is_progress = known is not None and not is_of_journal and not fold.changed_attempts
         if is_progress:
             changed = fold.progressed_attempts
             derive_progress(row, [attempts[number] for number in sorted(attempts)])

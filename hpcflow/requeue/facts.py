@@ -23,6 +23,7 @@ def facts_of(
     known: Known,
     *,
     mem_max_mb: int | None = None,
+    is_journal_lost: bool = False,
     is_purged: bool = False,
     only_mirrored: int | None = None,
 ) -> Facts:
@@ -31,7 +32,7 @@ def facts_of(
     Args:
         known: its rows.
         mem_max_mb: memory of a node of its partition; None if nobody knows it.
-        is_purged, only_mirrored: as in :class:`Facts`.
+        is_journal_lost, is_purged, only_mirrored: as in :class:`Facts`.
     """
     journal = known.run.journal
     rows = sorted(known.attempts, key=lambda row: row.attempt)
@@ -58,6 +59,7 @@ def facts_of(
         put_off_at=_put_off_at(rows[-1]) if rows else None,
         delayed_until=_delayed_until(rows[-1] if rows else None, journal),
         mem_max_mb=mem_max_mb,
+        is_journal_lost=is_journal_lost,
         is_purged=is_purged,
         only_mirrored=only_mirrored,
     )

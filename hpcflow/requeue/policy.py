@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from hpcflow.clock import CONFIRMED_AFTER
+from hpcflow.model import lost_journal
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 
@@ -92,6 +93,7 @@ class Facts:
         put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
+        is_journal_lost: its run directory has no journal: what became of its jobs is unknown.
         is_purged: its run directory is gone, and it has a mirror. Of its policy nothing is known.
         over_budget: which hard budget has no room for the next attempt, if one has none.
         only_mirrored: the train step of its newest checkpoint, where that is gone from scratch, the
@@ -111,6 +113,7 @@ class Facts:
     put_off_at: datetime | None = None
     delayed_until: datetime | None = None
     mem_max_mb: int | None = None
+    is_journal_lost: bool = False
     is_purged: bool = False
     over_budget: str | None = None
     only_mirrored: int | None = None
@@ -257,6 +260,14 @@ def _held(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     return None
 
 
+def _lost_journal(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """It looks like a run that never had a job, and may be completed."""
+    if not facts.is_journal_lost:
+        return None
+    advice = lost_journal.ADVICE.format(run=facts.run_id)
+    return Decision(Action.STOP, lost_journal.RULE, f"{lost_journal.WHY}; {advice}")
+
+
 def _trial(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     """A sweep may have been stopped, or be over, since it made this run."""
     if not facts.is_trial or facts.last is not None:
@@ -382,6 +393,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _cancelled,
     _stopped,
     _held,
+    _lost_journal,
     _trial,
     _forgotten,
     _purged,

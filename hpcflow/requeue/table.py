@@ -87,6 +87,24 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         Action.WAIT,
         "trial",
     ),
+    Example(
+        "it looks as if nothing was sent yet, but its journal is missing",
+        _run(is_journal_lost=True),
+        Action.STOP,
+        "lost_journal",
+    ),
+    Example(
+        "a trial of a sweep, and its journal is missing",
+        _run(is_trial=True, is_journal_lost=True),
+        Action.STOP,
+        "lost_journal",
+    ),
+    Example(
+        "preempted, and its journal is missing",
+        _run(_ended(Cause.PREEMPTED), is_journal_lost=True),
+        Action.STOP,
+        "lost_journal",
+    ),
     Example("its job waits, runs, or may exist", _run(_open()), Action.NONE, "under_way"),
     Example(
         "cancelled, and its job is pending, running or in doubt",

@@ -28,6 +28,7 @@ from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
 from hpcflow.ledger.derive import CANCEL_DUE
 from hpcflow.ledger.rows import Known
+from hpcflow.model import lost_journal
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
 from hpcflow.model.run import Run
@@ -217,7 +218,11 @@ class _Round:
             return  # it is for a daemon over there
         partition = site.partitions.get(run.partition)
         try:
-            facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
+            facts = facts_of(
+                known,
+                mem_max_mb=partition.mem_per_node_mb if partition else None,
+                is_journal_lost=journal.is_lost(run_dir),
+            )
             now, policy = around.clock.now(), run.spec.retry
             facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
             decision = decide(facts, policy, now)
@@ -226,6 +231,8 @@ class _Round:
             return
         if decision.action is Action.NONE:
             return
+        if decision.rule == lost_journal.RULE:
+            journal.require(run_dir)  # raises: no journal is begun to say that it is lost
         if decision.action is Action.RESUBMIT:
             facts = replace(
                 facts, over_budget=self._budgets.no_room(run, run_dir, site, mem_mb=decision.mem_mb)

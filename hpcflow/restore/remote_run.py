@@ -123,8 +123,8 @@ class RemoteRun:
 
     @property
     def has_journal(self) -> bool:
-        """Whether the store has any of it."""
-        return JOURNAL in self.objects.small
+        """Whether the store has any line of it: an empty one may have been emptied."""
+        return JOURNAL in self.objects.small and self.entry(JOURNAL).size_bytes > 0
 
     @cached_property
     def journal(self) -> bytes:

@@ -176,7 +176,12 @@ def _copy(source: Path | str, target: Path) -> None:
 
 
 def append_line_durably(
-    path: Path, line: bytes | str, *, any_owner: bool = False, within: int | None = None
+    path: Path,
+    line: bytes | str,
+    *,
+    any_owner: bool = False,
+    within: int | None = None,
+    must_exist: bool = False,
 ) -> None:
     """Append one line to ``path``, created when missing; on the disk when this returns.
 
@@ -187,6 +192,7 @@ def append_line_durably(
         any_owner: whether another user may own the file, as in a shared folder.
         within: the open folder with the file, which must exist, under the last name of ``path``.
             The caller holds a lock of its own: any reader could hold that of a shared file forever.
+        must_exist: create no file.
 
     Raises:
         StorageError: it is a link, not a regular file, or could not be written. A part of the
@@ -194,10 +200,10 @@ def append_line_durably(
     """
     content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
     try:
-        is_new = within is None and not path.exists()
+        is_new = within is None and not must_exist and not path.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         if within is None:
-            descriptor = os.open(path, flags | os.O_CREAT, FILE_MODE)
+            descriptor = os.open(path, flags if must_exist else flags | os.O_CREAT, FILE_MODE)
         else:
             descriptor = os.open(path.name, flags, dir_fd=within)
         try:

@@ -1,4 +1,8 @@
-"""The journal of a run: append a record, read them all. What they mean is in model and ledger."""
+"""The journal of a run: append a record, read them all. What they mean is in model and ledger.
+
+A run is created with an empty journal. A run directory without one has lost it, and with it what
+became of the run's jobs: nothing is appended there before its user says how to go on.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hpcflow.errors import StorageError, shell_word
+from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.runtime.reading import read_lines
-from hpcflow.storage.files import append_line_durably, storage_error
+from hpcflow.storage.files import append_line_durably, size_of, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, require_no_link
 
@@ -21,24 +27,56 @@ class Journal(NamedTuple):
     skipped_lines: int
 
 
-def append(run_dir: RunDir, record: JournalRecord) -> None:
+def append(run_dir: RunDir, record: JournalRecord, *, begins: bool = False) -> None:
     """Add ``record``; it is on the disk when this returns.
 
+    Args:
+        begins: start a journal where the old one is lost, because the run's user requests it.
+
     Raises:
-        StorageError: it could not be written.
+        StorageError: it could not be written; or the journal is lost.
     """
-    append_all(run_dir, [record])
+    _append(run_dir, [record], begins=begins)
 
 
 def append_all(run_dir: RunDir, records: Sequence[JournalRecord]) -> None:
     """Add ``records``, which belong together, with one write: a crash leaves the first of them.
 
     Raises:
-        StorageError: they could not be written.
+        StorageError: they could not be written; or the journal is lost.
     """
     if records:
-        _require_run(run_dir)
-        append_line_durably(run_dir.journal, "".join(record.to_line() for record in records))
+        _append(run_dir, records, begins=False)
+
+
+def _append(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool) -> None:
+    _require_run(run_dir)
+    if not begins:
+        require(run_dir)
+    text = "".join(record.to_line() for record in records)
+    append_line_durably(run_dir.journal, text, must_exist=not begins)
+
+
+def is_lost(run_dir: RunDir) -> bool:
+    """Return whether a run directory has no journal.
+
+    Raises:
+        StorageError: that cannot be found out.
+    """
+    return size_of(run_dir.journal) is None
+
+
+def require(run_dir: RunDir) -> None:
+    """Refuse to continue without a journal: the state of the run's jobs is unknown.
+
+    Raises:
+        StorageError: the journal is lost.
+    """
+    if is_lost(run_dir):
+        raise StorageError(
+            f"cannot continue run {run_dir.path.name}: {lost_journal.WHY}",
+            next_action=lost_journal.ADVICE.format(run=shell_word(run_dir.path.name)),
+        )
 
 
 def read(run_dir: RunDir) -> list[JournalRecord]:

@@ -5,7 +5,8 @@
     <scratch>/hpcflow/<project>/<run_id>/      0700
       run.json                                 the frozen run, written once
       params.json                              its parameters, for the program
-      journal.jsonl                            what the login side intended, submitted, saw, decided
+      journal.jsonl                            what the login side intended, submitted, saw and
+                                               decided; empty at first, lost where it is missing
       submit.lock                              held while a job may be created
       adoption.json                            what of the program's own files is not to be adopted
       cancel                                   exists once somebody asked the run to stop for good

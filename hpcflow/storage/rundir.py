@@ -304,6 +304,7 @@ def _build(
     set_layout(target.checkpoints)  # before there is a file, for it changes none that exists
     for name, content in frozen_files(run).items():
         write_new(half / name, content)
+    write_new(target.journal, b"")  # a run without one has lost it
     add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime", undo)
     for name, data in code.items():
         path = target.code / _relative(name)

@@ -83,13 +83,13 @@ def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) ->
 
 
 def is_gone(run_dir: RunDir) -> bool:
-    """Whether neither ``run.json`` nor the journal of a run exists any more.
+    """Whether neither ``run.json`` nor any line of the journal of a run exists any more.
 
     The folder does not count: a program that works on in a deleted one makes parts of it again. One
     that cannot be looked at is not gone, nor is one that somebody put a link in the place of.
     """
     try:
-        is_there = size_of(run_dir.run_json) is not None or size_of(run_dir.journal) is not None
+        is_there = size_of(run_dir.run_json) is not None or bool(size_of(run_dir.journal))
     except StorageError:
         return False
     return not is_there and not run_dir.path.is_symlink()

@@ -57,7 +57,7 @@ def test_a_run_that_was_killed_before_its_first_intent_is_sent(desk: Desk) -> No
         desk.launch()
     run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
     run_dir = RunDir((desk.settings.home.runs / run_id).readlink())
-    run_dir.journal.unlink()
+    run_dir.journal.write_bytes(b"")
     assert run_dir.attempt(1).script.exists()
     launched = desk.resume(run_dir)
     assert (launched.attempt, desk.alive()) == (1, [launched.job_id])

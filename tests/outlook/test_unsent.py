@@ -27,8 +27,14 @@ def desk(tmp_path: Path) -> Watched:
 def why(desk: Watched, run_id: str) -> Unsent:
     seen = desk.seen(run_id)
     jobs = [each for each in seen.attempts if each.job_id]
-    records = journal.read(RunDir(Path(seen.run.run_dir)))
-    return explain_unsent(seen.run, jobs[-1] if jobs else None, records, desk.clock.now())
+    run_dir = RunDir(Path(seen.run.run_dir))
+    return explain_unsent(
+        seen.run,
+        jobs[-1] if jobs else None,
+        journal.read(run_dir),
+        desk.clock.now(),
+        is_journal_lost=journal.is_lost(run_dir),
+    )
 
 
 def failed(desk: Watched) -> Launched:
@@ -168,3 +174,25 @@ def test_a_submission_in_doubt_is_told_as_one(desk: Watched) -> None:
     (run_dir,) = list_runs(desk.settings.home)
     told = why(desk, run_dir.path.name)
     assert "killed before Slurm answered" in told.words
+
+
+@pytest.mark.parametrize("has_ledger", [True, False])
+def test_a_run_whose_journal_is_lost_waits_for_its_user(desk: Watched, *, has_ledger: bool) -> None:
+    launched = preempted(desk)
+    desk.look()
+    RunDir(launched.run_dir).journal.unlink()
+    if not has_ledger:
+        (desk.settings.home.path / "ledger.sqlite").unlink()
+    desk.look()
+    told = why(desk, launched.run_id)
+    assert told.words.startswith("it was stopped (lost_journal): its journal.jsonl is missing")
+    assert f"hpcflow restore {launched.run_id}" in told.to_try[0]
+    assert f"hpcflow resume {launched.run_id}" in told.to_try[0]
+
+
+def test_a_completed_run_whose_journal_is_lost_is_completed(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.end(launched.job_id, "COMPLETED")
+    desk.look()
+    RunDir(launched.run_dir).journal.unlink()
+    assert why(desk, launched.run_id).words == "it is completed"

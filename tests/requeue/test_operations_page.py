@@ -140,6 +140,9 @@ def test_the_page_has_every_rule_of_decisions_and_of_stalls() -> None:
     }
     # Of what is held nothing is decided: it does not come before decide() (`undecided`).
     decided -= {("wait", "held")}
+    # Without a journal no decision is written down: it is a problem of the run.
+    decided -= {("stop", "lost_journal")}
+    assert "`cannot continue run …: its journal.jsonl is missing" in PAGE
     stalls = _rules_of_stalls()
     assert {rule for _, rule in stalls} == {
         "floor", "rhythm", "longest", "start_up", "moved", "silent",

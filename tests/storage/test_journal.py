@@ -24,6 +24,7 @@ REFUSED = Refused(at=CREATED_AT, attempt=1, reason="Invalid account\n\0", retrya
 def run_dir(tmp_path: Path) -> RunDir:
     run_dir = RunDir(tmp_path)
     run_dir.run_json.touch()
+    run_dir.journal.touch(0o600)
     return run_dir
 
 
@@ -44,11 +45,13 @@ def test_records_come_back_as_they_were_appended(run_dir: RunDir) -> None:
 
 
 def test_a_journal_that_does_not_exist_is_empty(run_dir: RunDir) -> None:
+    run_dir.journal.unlink()
     assert journal.load(run_dir) == ([], 0)
 
 
 def test_where_a_run_was_deleted_no_journal_is_begun(run_dir: RunDir) -> None:
     run_dir.run_json.unlink()
+    run_dir.journal.unlink()
     with pytest.raises(StorageError, match=r"append to .*/journal.jsonl: No such file"):
         journal.append(run_dir, INTENDED)
     assert not run_dir.journal.exists()
@@ -99,6 +102,7 @@ def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
 
 
 def test_a_journal_that_cannot_be_read_is_an_error(run_dir: RunDir) -> None:
+    run_dir.journal.unlink()
     run_dir.journal.mkdir()
     with pytest.raises(StorageError, match="is not a regular file"):
         journal.read(run_dir)
