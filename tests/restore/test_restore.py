@@ -168,7 +168,7 @@ def test_lines_that_were_added_since_the_journal_was_purged_follow_those_of_the_
 ) -> None:
     run_dir = owner.mirrored(100)
     there = run_dir.journal.read_bytes()
-    run_dir.journal.unlink()
+    run_dir.journal.write_bytes(b"")
     owner.clock.advance(60)
     owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
     here = run_dir.journal.read_bytes()
