@@ -237,6 +237,10 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     echo(f"  {outcome.run_dir.path}")
     if is_move or outcome.is_unknown:
         _print_program(outcome)
+    elif outcome.held is not None:
+        echo(f"  the run is held: {safe(outcome.held)}")
+        next_action = f"if it shall continue: hpcflow resume {outcome.run_id}"
+        echo(f"  → {next_action}; if not: hpcflow cancel {outcome.run_id}", err=True)
 
 
 def _print_program(outcome: Outcome) -> None:
@@ -248,7 +252,8 @@ def _print_program(outcome: Outcome) -> None:
     run = read_run(outcome.run_dir)
     environment = run.spec.environment
     container = environment.container
-    echo("  the run is held, because its run.json comes from the store; it would execute:")
+    why = safe(outcome.held or "what it executes comes from the store")
+    echo(f"  the run is held: {why}; it would execute:")
     for what, value in (
         ("command", " ".join(map(shell_word, [*run.spec.program, *run.spec.args]))),
         ("and to resume", " ".join(map(shell_word, run.spec.resume_args))),
@@ -291,6 +296,7 @@ def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:
         "is_new": outcome.is_new,
         "is_from_elsewhere": is_move,
         "is_unknown": outcome.is_unknown,
+        "held": outcome.held,
         "checkpoints": sorted(outcome.checkpoints),
         "skipped": {str(step): why for step, why in outcome.skipped.items()},
         "files": outcome.files,

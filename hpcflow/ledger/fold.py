@@ -115,6 +115,9 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
         _fold_standby(journal, said["says"])
     elif kind == "held":
         journal["held_at"] = said["at"]
+        if said.get("why"):  # as in model/requests.py
+            journal.pop("cancel_requested_at", None)
+            journal.pop("decided", None)
         if "standby" in journal:  # it was given up first, and may be in the queue still
             journal["standby"] = {**journal["standby"], "is_given_up": True}
     elif kind == "decided":

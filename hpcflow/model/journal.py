@@ -267,7 +267,11 @@ class Held(_Record):
 
     record: Literal["held"] = "held"
     by: str
-    why: str | None = Field(None, description="Set by a restore: why a user must resume the run.")
+    why: str | None = Field(
+        None,
+        description="Set by a restore: why a user must resume the run. A request before it to "
+        "cancel the run, or a decision to stop it, has no effect any more.",
+    )
 
 
 class Released(_Record):

@@ -8,8 +8,15 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Released
 
 
 def is_cancelled(records: Iterable[JournalRecord]) -> bool:
-    """Return whether the last request cancels the run."""
-    requests = [each for each in records if isinstance(each, (CancelRequested, Resumed))]
+    """Return whether the last request cancels the run.
+
+    A restore holds a run, and says why, if only the store knows the request to cancel it.
+    """
+    requests = [
+        each
+        for each in records
+        if isinstance(each, (CancelRequested, Resumed)) or (isinstance(each, Held) and each.why)
+    ]
     return bool(requests) and isinstance(requests[-1], CancelRequested)
 
 

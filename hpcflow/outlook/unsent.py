@@ -91,7 +91,8 @@ def _waits(
         held = _last(records, lambda each: isinstance(each, Held))
         if isinstance(held, Held) and held.why is not None:
             look = "see what it would execute: hpcflow restore {run}; then: "
-            return f"it is held: {held.why}", None, f"{look}hpcflow resume {{run}}"
+            advice = f"{look}hpcflow resume {{run}}, or: hpcflow cancel {{run}}"
+            return f"it is held: {held.why}", None, advice
         by = f" by {held.by} on {held.at:{_TIME}}" if isinstance(held, Held) else ""
         return f"it is held{by}", None, "to continue: hpcflow release {run}"
     decided = _last(records, lambda each: isinstance(each, Decided))

@@ -100,8 +100,10 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
         if is_unknown_stop or latest is None or request.at > latest:
             lost.append(request)
     decided = parsed(journal["decided"]) if "decided" in journal else None
-    if decided is not None and (latest is None or decided.at > latest):
-        lost.append(decided)
+    if isinstance(decided, Decided):
+        is_unknown_stop = decided.action == "stop" and decided not in records
+        if is_unknown_stop or latest is None or decided.at > latest:
+            lost.append(decided)
     return sorted(lost, key=lambda record: record.at)
 
 

@@ -31,6 +31,7 @@ from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.restoring import keep_from_store
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runs import is_gone, link_of
 
@@ -144,6 +145,7 @@ class _Batch:
                     found.ahead.append(run_id)
                 else:
                     run_dirs.append(self._fetched(there))
+                    keep_from_store(self._settings.home, run_id)
                 if here is None and self._has_place(run):
                     link_run(self._settings.home, Path(run.run_dir))
                     found.linked.append(run_id)

@@ -30,6 +30,7 @@ from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
+from hpcflow.restore.own_requests import OwnRequests
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
@@ -42,7 +43,12 @@ from hpcflow.storage.files import write_durably
 from hpcflow.storage.frozen import matches_frozen, record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.restoring import forget_cancelled, is_cancelled
+from hpcflow.storage.restoring import (
+    forget_cancelled,
+    forget_from_store,
+    is_cancelled,
+    is_from_store,
+)
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
@@ -82,6 +88,7 @@ class Outcome:
         newest: train step of the newest checkpoint that is here now; None without one.
         is_unknown: what it executes was taken from the store, and is not what was frozen here, or a
             person has said ``hpcflow resume`` to: so it waits for a person.
+        held: why this restore holds the run; None if it does not.
     """
 
     run_id: str
@@ -95,6 +102,7 @@ class Outcome:
     refused: list[str] = field(default_factory=list)
     newest: int | None = None
     is_unknown: bool = False
+    held: str | None = None
 
     @property
     def is_nothing(self) -> bool:
@@ -138,6 +146,7 @@ def restore(
         link_run(settings.home, place.run_dir.path)
         if work.is_known:  # the same, as this version writes it
             record_frozen(settings.home, place.run_dir)
+        forget_from_store(settings.home, remote.run_id)
         staged.remove()
         return outcome
 
@@ -343,10 +352,8 @@ class _Restoring:
             ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
-        if not requests.is_stopped([*records, *new]):
-            why = "what it executes comes from a store"
-            new.append(Held(at=now, by=self._settings.user, why=why))
-        return new
+        said = [*records, *new]
+        return new + self._answer(said, here, why="what it executes comes from a store")
 
     def _lost(self, records: list[JournalRecord]) -> list[JournalRecord]:
         """Return what the ledger has read of the journal, and ``records`` do not say."""
@@ -364,23 +371,35 @@ class _Restoring:
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
         self.is_known, self._is_frozen_here = is_known and not is_here, is_known
-        if is_known:
-            if not is_told or not self._was_stopped(here) or requests.is_stopped(records):
-                return []
-            why = "it was stopped here, but the store says that it continues"
-        else:
+        why = ""
+        if not is_known:
             hold = requests.active_hold(records)
             is_ours = hold is not None and hold.why is not None
             self._outcome.is_unknown = not is_here or is_told or is_ours
-            if (is_here and not is_told) or requests.is_stopped(records):
-                return []
             why = "what it executes comes from the store, and no user of this home has seen it"
-        return [Held(at=self._clock.now(), by=self._settings.user, why=why)]
+        if not is_told and (is_known or is_here):
+            return []
+        return self._answer(records, here, why=why)
 
-    def _was_stopped(self, here: list[JournalRecord]) -> bool:
-        """Whether it was held or cancelled, by the journal here, or by what the ledger has read."""
-        known = self._known.run.journal if self._known is not None else {}
-        return requests.is_stopped(here) or not {"held_at", "cancel_requested_at"}.isdisjoint(known)
+    def _answer(
+        self, records: list[JournalRecord], here: list[JournalRecord], *, why: str
+    ) -> list[JournalRecord]:
+        """What follows from the requests that only the store knows; see :mod:`.own_requests`."""
+        home, run_id, name = self._settings.home, self._remote.run_id, self._run_dir.journal.name
+        known = None if is_from_store(home, run_id) else self._known
+        sources = known.sources if known is not None else []
+        there = len(self._remote.journal) if self._remote.has_journal else 0
+        own = OwnRequests(
+            here,
+            is_cancelled=is_cancelled(home, run_id) or self._run_dir.cancel.exists(),
+            known=known,
+            is_less=known is not None and self._is_less_than(known),
+            has_read_all=not self._is_shared
+            and any(each.path == name and each.offset_bytes >= there for each in sources),
+        )
+        answer = own.answer(records, at=self._clock.now(), by=self._settings.user, why=why)
+        self._outcome.held = next((each.why for each in answer if isinstance(each, Held)), None)
+        return answer
 
     def _is_less_than(self, known: Known) -> bool:
         """Whether the journal here is shorter than what the ledger has read of it."""

@@ -45,6 +45,7 @@
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held while it is restored; how that ended
       restoring/<run_id>.cancelled             cancelled while its directory was gone
+      restoring/<run_id>.from_store            mark: the ledger has read its journal from a store
       silent/<site>                            mark: its accounting did not answer a moment ago
       mirror/                                  why the last pass of the mirror could not send; the
                                                plain folders that it has sent to

@@ -221,6 +221,7 @@ def test_a_job_that_runs_on_is_still_the_runs_job(owner: Owner) -> None:
 def test_a_run_that_was_cancelled_stays_so(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     owner.cancel(run_dir)
+    owner.look()
     mirror(run_dir, owner.remote)
     purge(run_dir)
     owner.restore(run_dir)

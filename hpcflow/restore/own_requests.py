@@ -1,0 +1,130 @@
+"""Requests in the journal of a restored run that only the store knows: they hold the run. Pure.
+
+A user who can write to the store can append a cancel, a hold, a resume, a release or a decision to
+stop. What the user's ledger has read, and what is left of the journal on scratch, says which
+requests the user made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from hpcflow.ledger.fold import RunFold, fold_journal
+from hpcflow.ledger.rows import Known
+from hpcflow.model.journal import (
+    CancelRequested,
+    Decided,
+    Held,
+    JournalRecord,
+    Released,
+    Resumed,
+)
+from hpcflow.model.requests import is_cancelled, is_held, is_stopped
+
+_TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
+_MOST_CHARS: Final = 60
+
+
+@dataclass(frozen=True)
+class OwnRequests:
+    """What this home knows of a run's requests without the store.
+
+    Attributes:
+        here: what is left of the journal.
+        is_cancelled: the home, or the file ``cancel``, says that the run is cancelled.
+        known: what the ledger has read; None if it has read nothing, or from a store.
+        is_less: the ledger has read more of the journal than is here.
+        has_read_all: it has read at least as many bytes as the store has.
+    """
+
+    here: Sequence[JournalRecord]
+    is_cancelled: bool
+    known: Known | None
+    is_less: bool
+    has_read_all: bool
+
+    def answer(
+        self, records: Sequence[JournalRecord], *, at: datetime, by: str, why: str = ""
+    ) -> list[JournalRecord]:
+        """Return what the journal has to say after ``records``, so that no request has an effect
+        which only the store knows; nothing if the user has stopped the run.
+
+        Args:
+            why: why the run is held in any case, unless its user has stopped it.
+        """
+        unknown = self.unknown(records)
+        if self._is_own_stop(records, unknown):
+            return []
+        if not why and is_stopped(records) and self._has_resumed_since():
+            return [Resumed(at=at, by=by)]
+        if not why and self._was_stopped() and not is_stopped(records):
+            why = "it was stopped here, but the store says that it continues"
+        if unknown:
+            said = "only the store says: " + ", ".join(map(_words, unknown))
+            why = f"{why}; {said}" if why else said
+        return [Held(at=at, by=by, why=why)] if why else []
+
+    def unknown(self, records: Sequence[JournalRecord]) -> list[JournalRecord]:
+        """Return the requests in force after ``records`` that only the store knows."""
+        said, own, found = _in_force(records), self._in_force(), []
+
+        def is_unknown(key: str) -> bool:
+            return key in said and said[key] != own.get(key)
+
+        if is_unknown("cancel_requested_at"):
+            found.append(_last(records, CancelRequested))
+        if is_unknown("held_at"):
+            found.append(_last(records, Held))
+        if is_unknown("resumed_at") or said.get("counted_from", 1) > own.get("counted_from", 1):
+            found.append(_last(records, Resumed, Released))
+        if said.get("decided", {}).get("action") == "stop" and is_unknown("decided"):
+            found.append(_last(records, Decided))
+        return found
+
+    @property
+    def _of_ledger(self) -> Mapping[str, Any]:
+        return self.known.run.journal if self.known is not None else {}
+
+    def _in_force(self) -> Mapping[str, Any]:
+        return self._of_ledger if self.is_less else _in_force(self.here)
+
+    def _is_own_stop(
+        self, records: Sequence[JournalRecord], unknown: Sequence[JournalRecord]
+    ) -> bool:
+        kinds = {type(each) for each in unknown}
+        if is_cancelled(records):
+            return self.is_cancelled or CancelRequested not in kinds
+        return is_held(records) and Held not in kinds
+
+    def _was_stopped(self) -> bool:
+        said = self._of_ledger
+        return is_stopped(self.here) or "held_at" in said or "cancel_requested_at" in said
+
+    def _has_resumed_since(self) -> bool:
+        """Return whether the ledger has read all that an honest store can have, and the run was not
+        stopped then: its user has resumed it since it was last mirrored."""
+        decided = self._of_ledger.get("decided", {})
+        is_free = not self._was_stopped() and decided.get("action") != "stop"
+        return self.is_less and self.has_read_all and is_free
+
+
+def _in_force(records: Sequence[JournalRecord]) -> Mapping[str, Any]:
+    """Return the requests in force after ``records``, as the ledger keeps them."""
+    fold = RunFold("")
+    fold_journal(fold, [each.to_line().encode() for each in records])
+    return fold.journal
+
+
+def _last(records: Sequence[JournalRecord], *kinds: type[JournalRecord]) -> JournalRecord:
+    return next(each for each in reversed(records) if isinstance(each, kinds))
+
+
+def _words(record: JournalRecord) -> str:
+    if isinstance(record, Decided):
+        what, by = "stopped", f"the rule {record.rule}"
+    else:
+        what, by = record.record.replace("_", " "), str(getattr(record, "by", ""))
+    return f"{what} by {by[:_MOST_CHARS]} on {record.at:{_TIME}}"
