@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -30,14 +31,14 @@ from tests.restore.owner import Owner
 from tests.restore.test_foreign import take
 from tests.restore.test_forged import forge
 
+Request: TypeAlias = type[CancelRequested] | type[Held] | type[Resumed] | type[Released]
 REQUESTS = [CancelRequested, Held, Resumed, Released, "stop"]
 
 
-def request(kind: type[JournalRecord] | str, owner: Owner, *, days: int = 0) -> JournalRecord:
+def request(kind: Request | str, owner: Owner, *, days: int = 0) -> JournalRecord:
     at = owner.clock.now() + timedelta(days=days)
-    if kind == "stop":
+    if isinstance(kind, str):
         return Decided(at=at, after=1, action="stop", rule="budget", why="x")
-    assert not isinstance(kind, str)
     return kind(at=at, by="mallory")
 
 
@@ -66,7 +67,7 @@ def hold_of(run_dir: RunDir) -> str:
 @pytest.mark.parametrize("days", [-3650, 0, 3650])
 @pytest.mark.parametrize("has_ledger", [True, False], ids=["ledger", "no ledger"])
 def test_a_forged_request_holds_the_run_or_is_dropped(
-    owner: Owner, kind: type[JournalRecord] | str, days: int, *, has_ledger: bool
+    owner: Owner, kind: Request | str, days: int, *, has_ledger: bool
 ) -> None:
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, [request(kind, owner, days=days)])
@@ -86,9 +87,7 @@ def test_a_forged_request_holds_the_run_or_is_dropped(
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_what_is_left_on_scratch_knows_the_requests_too(
-    owner: Owner, kind: type[JournalRecord] | str
-) -> None:
+def test_what_is_left_on_scratch_knows_the_requests_too(owner: Owner, kind: Request | str) -> None:
     """run.json and the journal are there, and the ledger is lost."""
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, [request(kind, owner)])
