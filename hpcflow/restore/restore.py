@@ -394,8 +394,7 @@ class _Restoring:
             is_cancelled=is_cancelled(home, run_id) or self._run_dir.cancel.exists(),
             known=known,
             is_less=known is not None and self._is_less_than(known),
-            has_read_all=not self._is_shared
-            and any(each.path == name and each.offset_bytes >= there for each in sources),
+            has_read_all=any(each.path == name and each.offset_bytes >= there for each in sources),
         )
         answer = own.answer(records, at=self._clock.now(), by=self._settings.user, why=why)
         self._outcome.held = next((each.why for each in answer if isinstance(each, Held)), None)
