@@ -88,13 +88,60 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
         OSError: a directory cannot be read, or links form a loop.
     """
     owners = trust.users | {_ROOT, os.geteuid()}
-    groups = trust.groups
+    for part in _parts(path):
+        weak = _foreign(part, owners)
+        if weak is None and not part.is_link:
+            weak = _weakness(part.path, part.status, owners, trust.groups)
+        if weak is not None:
+            return weak
+    return None
+
+
+def redirection(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
+    """Return the first directory or link on ``path`` that another user has made.
+
+    It finds a part of what :func:`weak_point` finds, and never more: a path that was accepted for a
+    submission is not refused later. It asks no name service, and so can be used for every run.
+
+    Raises:
+        OSError: as for :func:`weak_point`.
+    """
+    owners = trust.users | {_ROOT, os.geteuid()}
+    found = (_foreign(part, owners) for part in _parts(path))
+    return next((weak for weak in found if weak is not None), None)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A component of a path, or of the target of a link on it.
+
+    Attributes:
+        is_open: whether users other than its owner can write to the directory that it is in.
+    """
+
+    path: str
+    status: os.stat_result
+    is_open: bool
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.status.st_mode)
+
+
+def _foreign(part: _Part, owners: frozenset[int]) -> WeakPoint | None:
+    """Return a directory of another user; or a link, where its owner could have made it."""
+    uid = part.status.st_uid
+    if uid in owners or (part.is_link and not part.is_open):
+        return None
+    return WeakPoint(Path(part.path), _user(uid), is_owner=True, is_own=False)
+
+
+def _parts(path: Path) -> Iterator[_Part]:
+    """Yield each component of ``path`` that exists, and those that its links lead to."""
     at, ahead, links = "/", list(reversed(path.parts[1:])), 0
     status = os.lstat(at)
-    while True:
-        weak = _weakness(at, status, owners, groups)
-        if weak is not None or not ahead:
-            return weak
+    yield _Part(at, status, is_open=False)
+    while ahead:
         name = ahead.pop()
         if name == "..":
             at = os.path.dirname(at)  # noqa: PTH120 - `at` holds no link
@@ -104,12 +151,12 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
         try:
             found = os.lstat(child)
         except (FileNotFoundError, NotADirectoryError):
-            return None
-        if not stat.S_ISLNK(found.st_mode):
+            return
+        part = _Part(child, found, is_open=bool(status.st_mode & 0o022))
+        yield part
+        if not part.is_link:
             at, status = child, found
             continue
-        if status.st_mode & 0o022 and found.st_uid not in owners:
-            return WeakPoint(Path(child), _user(found.st_uid), is_owner=True, is_own=False)
         links += 1
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), child)
@@ -145,9 +192,8 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 def _weakness(
     path: str, status: os.stat_result, owners: frozenset[int], groups: frozenset[int]
 ) -> WeakPoint | None:
+    """Return ``path`` if users other than its owner can write to it."""
     is_own = status.st_uid == os.geteuid()
-    if status.st_uid not in owners:
-        return WeakPoint(Path(path), _user(status.st_uid), is_owner=True, is_own=False)
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return None
     if status.st_mode & stat.S_IWOTH:

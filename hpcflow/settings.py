@@ -14,14 +14,15 @@ import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.scalars import shortened
-from hpcflow.ownership import weak_point
+from hpcflow.ownership import Trust, weak_point
 from hpcflow.storage.layout import Home
 
 if TYPE_CHECKING:
@@ -97,14 +98,25 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     ledger = parse_url(ledger_url)  # checked before anything is sent
     if ledger.kind == "sqlite":
         _require_private_ledger(ledger.path)
+    user = _user(environ)
     return Settings(
-        home=home,
-        user=_user(environ),
+        home=replace(
+            home, trust_of=partial(_trust_of, home=home, environ=environ, user=user, site=site)
+        ),
+        user=user,
         environ=environ,
         site=site,
         ledger_url=ledger_url,
         site_named_in=site_named_in,
     )
+
+
+def _trust_of(
+    run_id: str | None, *, home: Home, environ: Mapping[str, str], user: str, site: str | None
+) -> Trust:
+    from hpcflow.trusted import trust_of  # seldom needed, and it imports all of the sites
+
+    return trust_of(run_id, home=home, environ=environ, user=user, site=site)
 
 
 def _home(environ: Mapping[str, str]) -> Home:

@@ -114,11 +114,18 @@ def put(kind: str, path: Path) -> None:
     KINDS[kind](path)
 
 
-def held_run(home: Home, *, name: str, is_over: bool = True) -> RunDir:
+def held_run(
+    home: Home,
+    *,
+    name: str,
+    is_over: bool = True,
+    scratch: Path | None = None,
+    site: str = "local",
+) -> RunDir:
     """A run with an attempt, events, a mirror and two checkpoints; nothing is ever sent for it."""
-    run = make_run(home.path / "scratch", name=name, resources={"nodes": 1})
+    run = make_run(scratch or home.path / "scratch", name=name, resources={"nodes": 1})
     run = run.model_copy(
-        update={"site": "local", "partition": "local", "gpu_type": None, "user": getpass.getuser()}
+        update={"site": site, "partition": "local", "gpu_type": None, "user": getpass.getuser()}
     )
     run_dir = create_run(run, home)
     attempt = run_dir.attempt(1)

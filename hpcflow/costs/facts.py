@@ -79,10 +79,10 @@ def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
     except FileNotFoundError:
         history = History()
         if not is_readable(run_dir):
-            _add_known(facts, run, known)
+            add_known(facts, run, known)
             return
     except OSError:
-        _add_known(facts, run, known)
+        add_known(facts, run, known)
         return
     for kept in history.kept:
         facts.stored.append(Stored(run, kept.url, kept.size_bytes, kept.begin, kept.end))
@@ -107,7 +107,8 @@ def _restored(run_dir: RunDir) -> list[Restored]:
     return [each for each in map(parse_record_or_none, lines) if isinstance(each, Restored)]
 
 
-def _add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
+def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
+    """What the ledger says about stores, of a run whose records cannot be read."""
     facts.lost_runs.add(run.run_id)
     for row in known:
         if row.state == MIRRORED:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hpcflow.costs.facts import SCRATCH, Facts, add_scratch, add_store
+from hpcflow.costs.facts import SCRATCH, Facts, add_known, add_scratch, add_store
 from hpcflow.costs.storage import StorageReport, storage_report
 from hpcflow.errors import HpcflowError
 from hpcflow.ledger.rows import MirroredRow, StoringRow
@@ -38,10 +38,12 @@ def keeping(
     filters: Mapping[str, str],
     everyone: bool,
     find_site: Callable[[str], Site],
+    is_misplaced: Callable[[str], bool] = lambda _: False,
 ) -> Keeping:
     """What checkpoints cost between two times; nothing where no site prices them.
 
     Args:
+        is_misplaced: run id -> whether its files are not to be read.
         until: not after now.
         everyone: also of the runs of other users.
 
@@ -71,10 +73,14 @@ def keeping(
     for row in ledger.mirrored([run.run_id for run in in_stores], everyone=everyone):
         known.setdefault(row.run_id, []).append(row)
     for run in in_stores:
-        add_store(facts, run, known.get(run.run_id, ()))
+        add = add_known if is_misplaced(run.run_id) else add_store
+        add(facts, run, known.get(run.run_id, ()))
     for run in runs:
         if run.run_id not in left_scratch and sites[run.site].scratch.price is not None:
-            add_scratch(facts, run)
+            if is_misplaced(run.run_id):
+                facts.lost_runs.add(run.run_id)
+            else:
+                add_scratch(facts, run)
     found = storage_report(
         facts.stored,
         facts.fetched,

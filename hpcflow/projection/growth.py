@@ -33,17 +33,20 @@ def grown(
     """
     known = ledger.how_far(ids)
     found = []
+    warnings: dict[str, None] = {}
     for run_id in ids:
         # Texts, not paths: this is done ten thousand times in a round.
         try:
             folder = link_of(home, run_id)
         except InvalidRunLinkError as error:
-            warn(invalid_link_message(home, run_id, error))
+            warnings[invalid_link_message(home, run_id, error)] = None
             continue
         except OSError:
             continue  # it was thrown away meanwhile
         if run_id not in known or not _is_read(folder, known[run_id]):
             found.append(RunDir(Path(folder)))
+    for message in warnings:
+        warn(message)
     return found
 
 

@@ -155,7 +155,8 @@ class _Round:
         finally:
             self._report.problems.update(self._troubles.of_runs)
             self._report.restores = self._restores.begun
-            self._report.warnings += [*self._own.warnings(), *self._budgets.warnings()]
+            said = [*self._report.warnings, *self._own.warnings(), *self._budgets.warnings()]
+            self._report.warnings = list(dict.fromkeys(said))
         return self._report
 
     def _act(self) -> None:

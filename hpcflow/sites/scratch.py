@@ -6,6 +6,7 @@ import grp
 import pwd
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -83,6 +84,16 @@ def scratch_trust(
         users=ids("trusted_users", site.scratch.trusted_users, lambda n: pwd.getpwnam(n).pw_uid),
         groups=ids("trusted_groups", site.scratch.trusted_groups, lambda n: grp.getgrnam(n).gr_gid),
     )
+
+
+def trusted_users(site: Site, environ: Mapping[str, str], *, user: str) -> frozenset[int]:
+    """Return those of ``trusted_users`` that are known here, whatever account a run has."""
+    known, found = {**environ, "USER": user}, set()
+    for text in site.scratch.trusted_users:
+        with suppress(SiteError, KeyError):
+            name = fill_in(text, known, lambda name: _unset(site, name))
+            found.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    return frozenset(found)
 
 
 def fill_in(text: str, known: Mapping[str, str], unset: Callable[[str], SiteError]) -> str:

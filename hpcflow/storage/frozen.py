@@ -1,6 +1,7 @@
 """The checksum of each run's ``run.json``, kept in the home, where no other user can write.
 
-A second line has the run's mirror: what a store or the ledger says of it is untrusted, too.
+A second line has the run's mirror: what a store or the ledger says of it is untrusted, too. A third
+one has its site: on a path that another user made, ``run.json`` is not read.
 
 ``run.json`` says what a run executes. It lies on scratch and in the mirror. After a purge only the
 mirror has it, and other users may be able to write there. It is trusted only if it has the
@@ -15,11 +16,12 @@ import os
 from contextlib import suppress
 
 from hpcflow.model.run import Mirror
-from hpcflow.runtime.reading import JsonError, parse_object, read_file
+from hpcflow.runtime.reading import JsonError, parse_json, parse_object, read_file
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
 from hpcflow.storage.layout import Home, RunDir
 
 _MAX_BYTES = 64 << 10
+_KEPT = ("mirror", "site")
 
 
 def record_frozen(home: Home, run_dir: RunDir) -> None:
@@ -45,10 +47,11 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
     """Do the same in an existing folder. ``OSError`` passes through."""
     data = read_file(run_dir.run_json)
     try:
-        mirror = parse_object(data).get("mirror")
+        said = parse_object(data)
     except JsonError:
-        mirror = None
-    known = f"{hashlib.sha256(data).hexdigest()}\n{json.dumps(mirror)}\n"
+        said = {}
+    lines = (hashlib.sha256(data).hexdigest(), *(json.dumps(said.get(key)) for key in _KEPT))
+    known = "".join(f"{line}\n" for line in lines)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
     try:
@@ -64,21 +67,29 @@ def is_frozen_here(home: Home, run_id: str) -> bool:
 
 def matches_frozen(home: Home, run_id: str, data: bytes) -> bool:
     """Return whether ``data`` matches the recorded checksum of a run's ``run.json``."""
-    digest, _, _ = _read(home, run_id).partition(b"\n")
-    return digest == hashlib.sha256(data).hexdigest().encode()
+    return _line(home, run_id, 0) == hashlib.sha256(data).hexdigest().encode()
 
 
 def frozen_mirror(home: Home, run_id: str) -> Mirror | None:
     """Return the mirror of a run as it was frozen here; None if it had none or it is unknown."""
-    _, _, mirror = _read(home, run_id).partition(b"\n")
     try:
-        return Mirror.model_validate(parse_object(mirror))
+        return Mirror.model_validate(parse_object(_line(home, run_id, 1)))
     except ValueError:  # null; or a record of an older hpcflow
         return None
 
 
-def _read(home: Home, run_id: str) -> bytes:
+def frozen_site(home: Home, run_id: str) -> str | None:
+    """Return the site of a run as it was frozen here, a name or a path; None if it is unknown."""
     try:
-        return read_file(home.frozen / run_id, _MAX_BYTES)
+        site = parse_json(_line(home, run_id, 2))
+    except JsonError:
+        return None
+    return site if isinstance(site, str) else None
+
+
+def _line(home: Home, run_id: str, number: int) -> bytes:
+    try:
+        lines = read_file(home.frozen / run_id, _MAX_BYTES).split(b"\n")
     except OSError:
         return b""
+    return lines[number] if number < len(lines) else b""

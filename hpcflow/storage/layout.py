@@ -57,9 +57,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from hpcflow.ownership import NO_TRUST, Trust, WeakPoint
 
 
 @dataclass(frozen=True)
@@ -175,9 +178,22 @@ class RunDir:
 
 @dataclass(frozen=True)
 class Home:
-    """Paths of what hpcflow keeps for a user."""
+    """Paths of what hpcflow keeps for a user.
+
+    Attributes:
+        trust_of: whom the sites of this user trust on the paths to run directories; of a run, also
+            whom its own site file does.
+    """
 
     path: Path
+    trust_of: Callable[[str | None], Trust] = field(
+        default=lambda _: NO_TRUST, compare=False, repr=False
+    )
+
+    @cached_property
+    def routes(self) -> dict[str, tuple[float, WeakPoint | None]]:
+        """What hpcflow.storage.runs knows of the paths to run directories, and since when."""
+        return {}
 
     @property
     def config(self) -> Path:

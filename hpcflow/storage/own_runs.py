@@ -16,7 +16,7 @@ from typing import Final
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import link_of
+from hpcflow.storage.runs import MisplacedRunError, invalid_link_message, link_of
 
 #: How many lost links are told one by one.
 _TOLD: Final = 3
@@ -79,6 +79,9 @@ class OwnRuns:
             return None
         try:
             link = link_of(self._home, run_id)
+        except MisplacedRunError as error:
+            self._said[error.problem] = invalid_link_message(self._home, run_id, error)
+            return None
         except OSError:
             if _is_certainly_ours(run_id, Path(in_ledger)):
                 self._lost[run_id] = in_ledger

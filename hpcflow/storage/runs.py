@@ -1,7 +1,8 @@
 """Finding runs: the symbolic links in ``HPCFLOW_HOME/runs``. Nothing here opens a run directory.
 
 A link is followed only if its target can be a run directory: an absolute path that ends in its
-run id, below the folders of all projects and of one project. Any other link is skipped.
+run id, below the folders of all projects and of one project. Any other link is skipped. So is a run
+that is misplaced: another user has made a directory or a link on the path to its run directory.
 """
 
 from __future__ import annotations
@@ -11,19 +12,40 @@ import errno
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from time import monotonic
 
 from hpcflow.errors import NotFoundError, StorageError, shell_word
 from hpcflow.model.ids import is_run_id
+from hpcflow.ownership import NO_TRUST, WeakPoint, redirection
 from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 _LISTED = 8
+#: So long a path counts as it was found: commands take ten thousand links, of a few projects.
+_ROUTE_HOLDS_S = 1.0
 #: The slashes of the shortest path, ``/SCRATCH/PROJECT/RUN``.
 _LEAST_SLASHES = 3
 
 
 class InvalidRunLinkError(OSError):
     """The link of a run cannot lead to its run directory; the text names its target."""
+
+
+class MisplacedRunError(InvalidRunLinkError):
+    """Another user has made a directory or a link on the path to a run directory.
+
+    The texts are those of all runs of a project, so that one warning tells them.
+    """
+
+    def __init__(self, folder: str, weak: WeakPoint) -> None:
+        self.problem = f"{weak}, so hpcflow uses no run in {folder}"
+        name = weak.who.partition(" ")[2]
+        self.next_action = (
+            f"see what it is: ls -ld {shell_word(weak.folder)}; ask {weak.who} or your site to "
+            f"remove it; or if {weak.who} may run commands as you, trust it in the site file: "
+            f"scratch: {{trusted_users: [{name}]}}"
+        )
+        super().__init__(errno.EINVAL, self.problem, folder)
 
 
 def run_ids(home: Home) -> list[str]:
@@ -48,9 +70,12 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
 
     Raises:
         NotFoundError: this home has no such run.
+        StorageError: it is misplaced.
     """
     try:
         return RunDir(Path(link_of(home, run_id)))
+    except MisplacedRunError as error:
+        raise StorageError(f"{run_id}: {error.problem}", next_action=error.next_action) from None
     except InvalidRunLinkError as error:
         raise NotFoundError(
             f"no run {run_id}: {error.strerror}",
@@ -71,11 +96,45 @@ def link_of(home: Home, run_id: str) -> str:
     if parts[-1] != run_id or len(parts) <= _LEAST_SLASHES or link[0] != "/":
         reason = f"its link in {home.runs} leads to {link!r}, which is not its run directory"
         raise InvalidRunLinkError(errno.EINVAL, reason, str(home.runs / run_id))
+    folder = link[: -len(run_id) - 1]
+    weak = _route(home, folder)
+    if weak is not None and (trust := home.trust_of(run_id)) != NO_TRUST:
+        weak = redirection(Path(folder), trust)
+    if weak is not None:
+        raise MisplacedRunError(folder, weak)
     return link
 
 
+def is_misplaced(home: Home, run_id: str) -> bool:
+    """Whether another user has made a directory or a link on the path to the run directory."""
+    try:
+        link_of(home, run_id)
+    except MisplacedRunError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _route(home: Home, folder: str) -> WeakPoint | None:
+    """Return what another user has made on the path to ``folder``, as of a moment ago."""
+    known = home.routes.get(folder)
+    if known is not None and monotonic() - known[0] < _ROUTE_HOLDS_S:
+        return known[1]
+    try:
+        weak = redirection(Path(folder))
+        if weak is not None:  # only now: site files are slow to read
+            weak = redirection(Path(folder), home.trust_of(None))
+    except OSError:
+        weak = None  # it cannot be entered, as every use of it will tell
+    home.routes[folder] = (monotonic(), weak)
+    return weak
+
+
 def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) -> str:
-    """Return the warning about a link that is skipped."""
+    """Return the warning about a link that is skipped; of misplaced runs, one for all."""
+    if isinstance(error, MisplacedRunError):
+        return f"{error.problem}; {error.next_action}"
     return (
         f"{run_id}: skipped: {error.strerror}; remove the link: "
         f"rm {shell_word(f'{home.runs}/{run_id}')}"
@@ -139,14 +198,17 @@ def linked(
 ) -> list[RunDir]:
     """The run directories of these runs, without those that were thrown away meanwhile."""
     found = []
+    warnings: dict[str, None] = {}
     for run_id in ids:
         try:
             found.append(RunDir(Path(link_of(home, run_id))))
         except InvalidRunLinkError as error:  # noqa: PERF203 - a look at each
-            if warn is not None:
-                warn(invalid_link_message(home, run_id, error))
+            warnings[invalid_link_message(home, run_id, error)] = None
         except OSError:  # it was removed meanwhile
             continue
+    if warn is not None:
+        for message in warnings:
+            warn(message)
     return found
 
 

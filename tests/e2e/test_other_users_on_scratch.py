@@ -43,6 +43,32 @@ def test_a_folder_that_another_user_has_made_first_is_refused(
     assert not list(theirs.iterdir())
 
 
+def test_a_link_in_the_place_of_a_purged_folder_is_not_followed(
+    hpcflow: Hpcflow, shared: Path, grace: User
+) -> None:
+    ours = shared / "ada"
+    hpcflow.user.run(["mkdir", "-m", "755", str(ours)])
+    sent = hpcflow.json("run", hpcflow.digits, "--site", "devcluster", "--wait")
+    hpcflow.user.run(["mv", str(ours), str(shared / "old")])  # as a purge would take it away
+    grace.run(["ln", "-s", "old", str(ours)])
+    hpcflow.env["SCRATCH"] = str(shared / "new")
+    other = hpcflow.json("run", hpcflow.digits, "--site", "devcluster", "--wait")
+    for words in (("ls", "--all"), ("daemon", "--once"), ("ledger", "rebuild")):
+        told = hpcflow(*words, check=False)
+        said = " ".join(told.stderr.split())
+        assert said.count(f"{ours} belongs to user {grace.name}, so hpcflow uses no run in") <= 1
+        assert "Traceback" not in said
+    assert f"scratch: {{trusted_users: [{grace.name}]}}" in said
+    assert "completed" in hpcflow("show", other["run_id"]).stdout
+    for command in ("resume", "show", "logs"):
+        refused = hpcflow(command, sent["run_id"], check=False)
+        assert refused.returncode != 0
+        assert f"{ours} belongs to user {grace.name}" in " ".join(refused.stderr.split())
+    grace.run(["rm", str(ours)])
+    hpcflow.user.run(["mv", str(shared / "old"), str(ours)])
+    assert "completed" in hpcflow("show", sent["run_id"]).stdout
+
+
 def test_a_tree_that_was_put_there_while_the_job_waits_is_not_executed(
     hpcflow: Hpcflow, shared: Path, grace: User, cluster: Cluster
 ) -> None:
