@@ -121,9 +121,12 @@ def held_run(
     is_over: bool = True,
     scratch: Path | None = None,
     site: str = "local",
+    gpus: int = 0,
 ) -> RunDir:
     """A run with an attempt, events, a mirror and two checkpoints; nothing is ever sent for it."""
-    run = make_run(scratch or home.path / "scratch", name=name, resources={"nodes": 1})
+    run = make_run(
+        scratch or home.path / "scratch", name=name, resources={"nodes": 1, "gpus_per_node": gpus}
+    )
     run = run.model_copy(
         update={"site": site, "partition": "local", "gpu_type": None, "user": getpass.getuser()}
     )

@@ -79,7 +79,8 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     _warn_of(damaged)
     uses = [use for _, use in pairs]
     found = advise(uses, **_offer(session, rows), notice_s=_notice_s(run_dir))
-    idle = [use for use in uses if use.is_running and use.measured and use.measured.gpus_idle]
+    running = [use for use in uses if use.is_running and use.gpus]
+    idle = [use for use in running if use.measured and use.measured.gpus_idle]
     if as_json:
         print_json(_values(run_id, uses, found))
         return 0
@@ -89,7 +90,8 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     _print(run_id, uses)
     for use in idle:
         if use.measured is not None:
-            warn(idle_text(use.measured.gpus_idle, use.measured.gpus_idle_names))
+            count = min(use.measured.gpus_idle, use.gpus)
+            warn(idle_text(count, use.measured.gpus_idle_names))
     for each in found.advice:
         echo(f"  → {each.text}")
         if each.key is not None:
@@ -202,7 +204,7 @@ def _cells(use: Use) -> list[str]:
 def _gpu_cells(use: Use, seen: Measured | None) -> list[str]:
     if seen is None or not seen.gpus:
         return [f"?/{use.gpus}", "?", "?"]
-    used = str(seen.gpus - seen.gpus_unused) if seen.gpus >= use.gpus else "?"
+    used = str(min(seen.gpus - seen.gpus_unused, use.gpus)) if seen.gpus >= use.gpus else "?"
     return [
         f"{used}/{use.gpus}",
         "?" if seen.gpu_busy_mean is None else f"{seen.gpu_busy_mean:.0f}%",

@@ -62,7 +62,7 @@ def _warn_of_idle_gpus(session: Session, run_id: str) -> None:
     for row in last:
         seen = measured(row.report.get("usage"))
         if seen is not None and seen.gpus_idle:
-            text = idle_text(seen.gpus_idle, seen.gpus_idle_names)
+            text = idle_text(min(seen.gpus_idle, row.gpus), seen.gpus_idle_names)
             warn(f"{text}\n  → see: hpcflow efficiency {run_id}")
 
 

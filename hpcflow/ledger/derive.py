@@ -41,6 +41,8 @@ BILL_TRIES: Final = 9
 #: Of an amount, before its point and behind it: an exponent can stand for more than fit in memory,
 #: and sums are shown to eight places of 28 digits.
 _MOST_DIGITS: Final = 18
+#: Ten thousand GPUs for ten thousand years have fewer hours.
+_MOST_TIME: Final = 1e12
 
 #: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
 STANDBY_WANTED: Final = "standby: wanted"
@@ -358,7 +360,9 @@ def _total(amounts: list[str | None]) -> str | None:
 
 
 def _number(text: str | None) -> float | None:
-    return float(text) if text is not None else None
+    """Seconds or hours; None where nothing takes so many."""
+    number = float(text) if text is not None else None
+    return number if number is not None and 0 <= number <= _MOST_TIME else None
 
 
 def _has_progress(report: dict[str, Any]) -> bool:

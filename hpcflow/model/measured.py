@@ -14,6 +14,20 @@ from hpcflow.model.events import finite
 
 _MOST_NAMES: Final = 16
 _MOST_CHARS: Final = 200
+#: A host has 64 at most.
+_NAME_CHARS: Final = 80
+#: No attempt has so many seconds, and no cluster so many nodes, cores or GPUs.
+MOST_S: Final = 10 * 366 * 24 * 3600
+MOST_COUNT: Final = 1_000_000
+#: The end of a name -> the most that can be right. The rest are counts.
+_MOST: Final[dict[str, float]] = {
+    "seconds": MOST_S,
+    "time_limit_min": MOST_S / 60,
+    "cpu_s": 2**53,
+    "samples": 2**53,
+    "_mb": 1 << 30,
+    **dict.fromkeys(("busy_mean", "busy_p50", "busy_p95", "busy_least"), 100.0),
+}
 #: What the job has on every node, as the event names it -> as it is named here.
 _ASKED: Final = {
     "cpus": "cpus",
@@ -72,6 +86,10 @@ class Measured:
 
 
 _FIELDS: Final = {field.name: str(field.type) for field in fields(Measured)}
+_LIMITS: Final = {
+    name: next((most for end, most in _MOST.items() if name.endswith(end)), MOST_COUNT)
+    for name in _FIELDS
+}
 
 
 def measured(said: object) -> Measured | None:
@@ -87,28 +105,32 @@ def kept_of(said: object) -> dict[str, Any] | None:
     """What is kept of an event, as JSON values: what can be right, in a bounded size."""
     if not isinstance(said, Mapping):
         return None
-    if not _value("float", said.get("seconds")):
+    if not _value("seconds", said.get("seconds")):
         return None  # nobody knows of which time it speaks
     asked = said.get("asked")
     if isinstance(asked, Mapping):
         said = {**said, **{_ASKED[name]: asked[name] for name in _ASKED if name in asked}}
     kept: dict[str, Any] = {}
-    for name, kind in _FIELDS.items():
-        value = _value(kind, said.get(name))
+    for name in _FIELDS:
+        value = _value(name, said.get(name))
         if value is not None:
             kept[name] = value
+    for name in ("gpus_unused", "gpus_idle"):
+        if kept.get(name, 0) > kept.get("gpus", 0):
+            del kept[name]
     return kept
 
 
-def _value(kind: str, value: object) -> Any:
+def _value(name: str, value: object) -> Any:
+    kind = _FIELDS[name]
     if kind.startswith("tuple"):
         if not isinstance(value, (list, tuple)):
             return None
-        return [_text(each) for each in value[:_MOST_NAMES] if isinstance(each, str)]
+        return [_text(each)[:_NAME_CHARS] for each in value[:_MOST_NAMES] if isinstance(each, str)]
     if kind.startswith("str"):
         return _text(value) if isinstance(value, str) else None
     number = finite(value)
-    if number is None or not 0 <= number < 2**53:
+    if number is None or not 0 <= number <= _LIMITS[name]:
         return None
     return int(number) if kind.startswith("int") else number
 

@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.ledger.used import UsedRow
-from hpcflow.model.measured import Measured, measured
+from hpcflow.model.events import finite
+from hpcflow.model.measured import MOST_COUNT, MOST_S, Measured, measured
 from hpcflow.model.state import AttemptState
 
+#: More than a node can have processes.
+_MOST_WORKERS: Final = 100_000
 _RUNS: Final = frozenset(
     {AttemptState.RUNNING.value, AttemptState.COMPLETING.value, AttemptState.SUSPENDED.value}
 )
@@ -81,6 +84,8 @@ def use_of(row: UsedRow, now: datetime) -> Use:
     asked = row.resources
     nodes = (bill.get("nodes") or row.nodes) if is_accounted else row.nodes
     gpus = sum((bill.get("gpus") or {}).values()) if is_accounted else row.gpus
+    if not (0 < nodes <= MOST_COUNT and 0 <= gpus <= MOST_COUNT):
+        raise ValueError("no cluster has so many")
     tasks = asked.get("tasks_per_node") or max(1, gpus // nodes)
     # What the node was told is what the attempt had: the run may ask for something else by now.
     of_run = asked["cpus_per_task"] * tasks if asked.get("cpus_per_task") else None
@@ -103,13 +108,13 @@ def use_of(row: UsedRow, now: datetime) -> Use:
         mem_mb=mem_mb,
         time_limit_min=_first(seen and seen.time_limit_min, asked.get("time_limit_min")),
         measured=seen,
-        loader_workers=row.report.get("loader_workers"),
+        loader_workers=_count(row.report.get("loader_workers")),
         **_progress(row.report),
     )
 
 
 def _elapsed_s(row: UsedRow, now: datetime | None) -> float | None:
-    if row.elapsed_s is not None:
+    if row.elapsed_s is not None and 0 <= row.elapsed_s <= MOST_S:
         return row.elapsed_s
     end = row.ended_at or now
     if row.started_at is None or end is None:
@@ -127,16 +132,22 @@ def _progress(report: dict[str, Any]) -> dict[str, float | None]:
     if not trained_s:
         return {"trained_s": 0.0}
     steps = report.get("train_step", 0) - report.get("began_at", 0)
-    wait_s = report.get("data_wait_s")
+    wait_s = finite(report.get("data_wait_s"))
     return {
         "trained_s": trained_s,
         "steps_per_s": steps / trained_s if steps > 0 else None,
-        "data_wait": None if wait_s is None else min(1.0, wait_s / trained_s),
+        "data_wait": None if wait_s is None else min(1.0, max(0.0, wait_s / trained_s)),
     }
 
 
 def _share(of_all: int | None, nodes: int) -> int | None:
-    return of_all // nodes if of_all else None
+    return of_all // nodes if of_all and 0 < of_all < 2**53 else None
+
+
+def _count(value: object) -> int | None:
+    """Return a number of processes on a node; None for what is none."""
+    number = finite(value)
+    return int(number) if number is not None and 0 <= number <= _MOST_WORKERS else None
 
 
 def _first(*values: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 
@@ -75,6 +76,22 @@ def test_nonsense_beside_something_that_can_be_right_is_left_out() -> None:
     assert not {"cores_mean", "mem_peak_mb", "cpu_s", "cpus", "other"} & set(kept)
     assert len(json.dumps(kept)) < 4096
     assert "\0" not in kept["mem_peak_node"]
+
+
+@pytest.mark.parametrize("number", [1e308, -1e308, 10**400, -1, 2**53 - 1, 4e15, float("inf")])
+@pytest.mark.parametrize("name", [each.name for each in fields(Measured) if each.name != "seconds"])
+def test_a_number_that_cannot_be_right_is_left_out(name: str, number: float) -> None:
+    kept = kept_of({"seconds": 1800.0, name: number})
+    assert kept is not None
+    assert name not in kept or (name in ("cpu_s", "samples") and 0 <= number < 2**53)
+
+
+def test_percentages_and_parts_are_not_more_than_the_whole() -> None:
+    kept = kept_of({**SAID, "gpu_busy_mean": 100.0, "gpu_busy_p95": 101, "gpus_idle": 9})
+    assert kept is not None
+    assert kept["gpu_busy_mean"] == 100
+    assert not {"gpu_busy_p95", "gpus_idle"} & set(kept)
+    assert kept["gpus_unused"] == 1
 
 
 def test_all_that_was_measured_may_be_a_time() -> None:
