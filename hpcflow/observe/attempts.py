@@ -61,6 +61,7 @@ from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import tell_to_leave
+from hpcflow.observe.written import Written
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
@@ -239,10 +240,9 @@ class _Watch:
     ) -> list[_Unsettled]:
         """The open intents that nobody is submitting at this moment, each under its lock."""
         found = []
-        for run, attempt in pairs:
-            if attempt.state is not AttemptState.INTENDED:
-                continue
-            run_dir = RunDir(Path(run.run_dir))
+        opened = [run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED]
+        for path in dict.fromkeys(opened):  # only the last intent of a run can be without an answer
+            run_dir = RunDir(Path(path))
             if is_gone(run_dir):
                 continue
             with self._apart(run_dir):
@@ -301,21 +301,20 @@ class _Watch:
     ) -> bool:
         """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
-            said = journal.read(run_dir)
-            written: list[JournalRecord] = []
+            written = Written(run_dir)
             for due in bills:
                 jobs = told.get(due.attempt.job_id or "", [])
+                said = written.of(due.attempt.attempt)
                 with self._apart(run_dir):
                     bill = self._bill_of(due, run_dir, said, jobs)
                     if bill is not None:
                         # First: a process that is killed in between does both again. It holds up
                         # no bill.
                         self._settling.settle(run_dir, bill, said)
-                        written.append(bill)
-            if written:
+                        written.add([bill])
+            if written.has_news:
                 mark_unread(self._home, run_dir)
-                journal.append_all(run_dir, written)
-            return bool(written)
+            return written.write()
         return False
 
     def _bill_of(
@@ -357,7 +356,7 @@ class _Watch:
     def _journal(
         self, sent: list[tuple[LiveRun, AttemptView]], known: dict[str, list[JobInfo]]
     ) -> list[RunDir]:
-        changed = []
+        by_run: dict[str, list[tuple[AttemptView, JobInfo | None]]] = defaultdict(list)
         for run, attempt in sent:
             job = newest_answer(attempt, known)
             if job is not None and job.state is AttemptState.UNKNOWN:
@@ -365,33 +364,49 @@ class _Watch:
                     f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
                     "this version does not know; waiting"
                 )
-            if job is not None and job.restarts == 0 and is_as_known(attempt, job):
-                continue
-            if self._write(run, attempt, job):
-                changed.append(RunDir(Path(run.run_dir)))
-        return changed
+            if job is None or job.restarts != 0 or not is_as_known(attempt, job):
+                by_run[run.run_dir].append((attempt, job))
+        return [
+            run_dir
+            for path, some in by_run.items()
+            if self._write(run_dir := RunDir(Path(path)), some)
+        ]
 
-    def _write(self, run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
-        """Journal what is new about an attempt; whether anything was."""
-        run_dir = RunDir(Path(run.run_dir))
-        is_news = False
+    def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
+        """Journal what is new about attempts of one run; whether anything was."""
+        written, is_news = Written(run_dir), False
+        newest = max(attempt.attempt for attempt, _ in some)
+        for attempt, job in some:
+            with self._apart(run_dir):
+                is_older = attempt.attempt < newest
+                is_news |= self._add(written, attempt, job, is_older=is_older)
         with self._apart(run_dir):
-            now_is = self._follow(run_dir, attempt, job)
-            # Without accounting, only the job's own last word may end what the queue has forgotten.
-            is_told = job is not None or self._accounting.answered
-            records = []
-            if now_is is not None and (is_told or now_is.exit_code is not None):
-                records = self._records(run_dir, now_is, job)
-            is_news = bool(records) or now_is is not attempt
-            for record in records:
-                tell_to_leave(run_dir, record)
-                journal.append(run_dir, record)
+            is_news |= written.write()
         return is_news
 
+    def _add(
+        self, written: Written, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
+    ) -> bool:
+        """Add what is new about an attempt; whether others have written about it meanwhile."""
+        now_is = self._follow(written, attempt, job, is_older=is_older)
+        # Without accounting, only the job's own last word may end what the queue has forgotten.
+        is_told = job is not None or self._accounting.answered
+        if now_is is not None and (is_told or now_is.exit_code is not None):
+            records = self._records(written, now_is, job)
+            for record in records:
+                tell_to_leave(written.run_dir, record)
+            written.add(records)
+        return now_is is not attempt
+
     def _follow(
-        self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None
+        self, written: Written, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
     ) -> AttemptView | None:
-        """The attempt that the answer is about: ``attempt``, or what its job was restarted as."""
+        """The attempt that the answer is about: ``attempt``, or what its job was restarted as.
+
+        Args:
+            is_older: a later attempt of the run is looked at, too.
+        """
+        run_dir = written.run_dir
         # By these names only: a new job of the same run can be given the id of an old one.
         names = {each.job_name.strip() for each in (attempt, job) if each is not None}
         past = [
@@ -399,15 +414,20 @@ class _Watch:
             for each in self._past.get(attempt.job_id or "", ())
             if each.job_name.strip() in names
         ]
+        if is_older:  # only the last attempt of a run becomes another one
+            is_claimed = read_claim(run_dir, attempt.attempt + 1) == attempt.job_id
+            is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
+            return None if is_restarted else attempt
         if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
+            written.write()
             certain = self._accounting.answered
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
         return attempt
 
     def _records(
-        self, run_dir: RunDir, attempt: AttemptView, job: JobInfo | None
+        self, whole: Written, attempt: AttemptView, job: JobInfo | None
     ) -> list[JournalRecord]:
-        now = self._clock.now()
+        now, run_dir = self._clock.now(), whole.run_dir
         claim = read_claim(run_dir, attempt.attempt)
         if claim is not None and claim != attempt.job_id:
             # Two jobs were sent after all, and the other one has the attempt; ours left at once.
@@ -415,10 +435,9 @@ class _Watch:
         missed: list[Observed] = []
         last_word = None
         records: list[JournalRecord] = []
-        written: list[JournalRecord] = []
-        stall = None
+        is_asked, stall = False, None
         if job is None or is_end(job):
-            written = journal.read(run_dir)
+            written, is_asked = whole.of(attempt.attempt), whole.is_cancelled
             records = records_of(attempt, written)
             if job is not None and is_older(job, records):
                 job = None
@@ -430,7 +449,7 @@ class _Watch:
         return judge(
             attempt,
             job,
-            cancel_requested=is_cancelled(written),
+            cancel_requested=is_asked,
             first_notice=(
                 first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
             ),

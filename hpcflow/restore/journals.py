@@ -200,6 +200,12 @@ def attempts_of(records: Iterable[JournalRecord]) -> list[int]:
     return sorted({each.attempt for each in records if isinstance(each, Intended)})
 
 
+def numbers_in(records: Iterable[JournalRecord]) -> set[int]:
+    """The attempts that anything is said of."""
+    said = (each.says if isinstance(each, Standby) else each for each in records)
+    return {number for each in said if (number := _number(each)) is not None}
+
+
 def open_attempts(records: Sequence[JournalRecord]) -> list[int]:
     """The attempts of which a job may still start: the last one, and its standby."""
     last = last_attempt(list(records))

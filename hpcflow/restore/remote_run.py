@@ -14,12 +14,15 @@ from hpcflow.errors import DamagedError, MirrorError, NotFoundError, StorageErro
 from hpcflow.mirror.layout import MANIFEST, RUN_JSON
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.model.run import Run
+from hpcflow.restore.journals import numbers_in, records_of
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
 from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.storage.rundir import parse_run
 
+#: Each is looked up and billed. A run that is preempted every hour has so many in a year.
+MOST_ATTEMPTS: Final = 10_000
 #: 60,000 lines; hpcflow writes one when something is new.
 _MAX_JOURNAL_BYTES: Final = 16 << 20
 
@@ -131,7 +134,7 @@ class RemoteRun:
         """Its whole lines.
 
         Raises:
-            MirrorError: there is none, or the store.
+            MirrorError: there is none, it has too many attempts, or the store.
         """
         if not self.has_journal:
             raise MirrorError(
@@ -140,7 +143,14 @@ class RemoteRun:
                 "run: hpcflow run CONFIG",
             )
         data = self._read(JOURNAL, _MAX_JOURNAL_BYTES)
-        return data[: data.rfind(b"\n") + 1]
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(numbers_in(records_of(whole))) > MOST_ATTEMPTS:
+            raise MirrorError(
+                f"{self.remote.url_of(self.name(JOURNAL))} has more than {MOST_ATTEMPTS:,} "
+                "attempts: hpcflow did not write it",
+                next_action="see who wrote it there",
+            )
+        return whole
 
     def checkpoint(self, train_step: int) -> RemoteCheckpoint:
         """The checkpoint of ``train_step``; of its files nothing was fetched yet.
