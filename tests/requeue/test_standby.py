@@ -379,7 +379,7 @@ def test_what_would_stop_after_a_preemption_has_no_standby(example: Any) -> None
     decision = after_preemption(facts, example.policy, NOW)
     wanted = not (facts.is_held or facts.is_cancelled or "deadline" in example.retry)
     wanted = wanted and "preemptions" not in example.retry and facts.delayed_until is None
-    wanted = wanted and facts.over_budget is None
+    wanted = wanted and facts.over_budget is None and not facts.is_journal_lost
     assert (decision.action is Action.RESUBMIT) == wanted, decision
 
 
