@@ -14,6 +14,7 @@ from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
 from hpcflow.launch.standby_share import give_back_standby, require_room_instead
+from hpcflow.model.from_store import own_mem_mb
 from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Run
@@ -80,7 +81,7 @@ def resume(
                 next_action="train it again as a new run: hpcflow run CONFIG",
             )
         queue = scheduler.queue()
-        mem_mb = last.intent.mem_mb if last.intent else None
+        mem_mb = own_mem_mb(records, last.intent)
         home = settings.home
         if overrides:  # what waits asks for what the run asked for before
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb

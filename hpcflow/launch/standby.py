@@ -22,6 +22,7 @@ from hpcflow.launch import submission
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_journal
 from hpcflow.launch.submission import LastAttempt, read_claim
+from hpcflow.model.from_store import own_mem_mb
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
@@ -89,7 +90,7 @@ def send_standby(
         settings=settings,
         site=site,
         clock=clock,
-        mem_mb=last.intent.mem_mb if last.intent else None,
+        mem_mb=own_mem_mb(records, last.intent),
         avoid=avoid,
         is_standby=True,
     )

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcflow.model.journal import Accounted, JournalRecord, Restored, Standby, Submitted
+from hpcflow.model.journal import (
+    Accounted,
+    Intended,
+    JournalRecord,
+    Restored,
+    Standby,
+    Submitted,
+)
 
 
 def own_records(records: Sequence[JournalRecord]) -> Sequence[JournalRecord]:
@@ -28,6 +35,12 @@ def is_own_word(records: Sequence[JournalRecord], attempt: int) -> bool:
     sent = [each for each in said if isinstance(each, Submitted)]
     ids = {each.job_id for each in sent if each.how in ("sbatch", "inside")}
     return any(each.attempt == attempt and each.job_id in ids for each in sent)
+
+
+def own_mem_mb(records: Sequence[JournalRecord], intent: Intended | None) -> int | None:
+    """Return the memory that the next attempt requests because ``intent`` did; None if it named
+    none, or comes from a store."""
+    return intent.mem_mb if intent is not None and intent in own_records(records) else None
 
 
 def own_bills(records: Sequence[JournalRecord]) -> list[Accounted]:

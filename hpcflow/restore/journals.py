@@ -227,7 +227,13 @@ def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalReco
         if kind not in kept or kept[kind].get("rule") == PURGED_RULE:
             continue
         record = parsed({"record": kind, **kept[kind]}) if "at" in kept[kind] else None
-        if record is not None and (kind not in latest or record.at > latest[kind]):
+        if record is None:
+            continue
+        # The ledger's word on an end counts: a store could say that the run is completed.
+        is_other_end = kind == "ended" and record != next(
+            (each for each in reversed(said) if isinstance(each, Ended)), None
+        )
+        if kind not in latest or record.at > latest[kind] or is_other_end:
             lost.append(record)
     return lost
 

@@ -18,9 +18,11 @@ from hpcflow.model.journal import (
     CancelRequested,
     Decided,
     Held,
+    Intended,
     JournalRecord,
     Released,
     Resumed,
+    Standby,
 )
 from hpcflow.model.requests import is_cancelled, is_held, is_stopped
 
@@ -68,7 +70,8 @@ class OwnRequests:
         return [Held(at=at, by=by, why=why)] if why else []
 
     def unknown(self, records: Sequence[JournalRecord]) -> list[JournalRecord]:
-        """Return the requests in force after ``records`` that only the store knows."""
+        """Return the requests in force after ``records``, and the last attempt, if only the store
+        knows them."""
         said, own, found = _in_force(records), self._in_force(), []
 
         def is_unknown(key: str) -> bool:
@@ -82,7 +85,20 @@ class OwnRequests:
             found.append(_last(records, Resumed, Released))
         if said.get("decided", {}).get("action") == "stop" and is_unknown("decided"):
             found.append(_last(records, Decided))
-        return found
+        return [*found, *self._unknown_attempts(records)]
+
+    def _unknown_attempts(self, records: Sequence[JournalRecord]) -> list[JournalRecord]:
+        """Return the intent of the last attempt, or standby, if it came after all that the ledger
+        knows: its job id may be that of any job, and its end was never observed here."""
+        if self.known is None or not self.is_less:
+            return []
+        numbers = [row.attempt for row in self.known.attempts]
+        numbers.append(self._of_ledger.get("standby", {}).get("attempt", 0))
+        said = [each.says if isinstance(each, Standby) else each for each in records]
+        later = [
+            each for each in said if isinstance(each, Intended) and each.attempt > max(numbers)
+        ]
+        return [max(later, key=lambda each: each.attempt)] if later else []
 
     @property
     def _of_ledger(self) -> Mapping[str, Any]:
@@ -123,6 +139,8 @@ def _last(records: Sequence[JournalRecord], *kinds: type[JournalRecord]) -> Jour
 
 
 def _words(record: JournalRecord) -> str:
+    if isinstance(record, Intended):
+        return f"attempt {record.attempt} on {record.at:{_TIME}}"
     if isinstance(record, Decided):
         what, by = "stopped", f"the rule {record.rule}"
     else:

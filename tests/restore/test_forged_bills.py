@@ -22,6 +22,7 @@ from hpcflow.model.journal import (
     Intended,
     JournalRecord,
     Observed,
+    Released,
     Restored,
     Standby,
     Submitted,
@@ -274,15 +275,23 @@ def test_no_changed_run_stops_a_sweep(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mem_mb", [-5, 0, 1, 300_000, 2**80])
-def test_no_bucket_decides_how_much_memory_a_job_asks_for(desk: Desk, mem_mb: int) -> None:
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_no_bucket_decides_how_much_memory_a_job_asks_for(
+    desk: Desk, mem_mb: int, *, is_by_hand: bool
+) -> None:
     run_dir = desk.mirrored(100)
     at = desk.clock.now()
     forge(desk, run_dir, [*_sent(run_dir.path.name, 2, at, mem_mb=mem_mb), _ended(2, at)])
     purge(run_dir)
     desk.restore(run_dir, says_so=True)
     desk.clock.advance(60)
-    report = desk.tick()
-    assert report.sent
+    assert desk.tick().sent == {}  # it is held
+    if is_by_hand:
+        desk.resume(run_dir)
+    else:
+        desk.say(run_dir.path, Released(at=desk.clock.now(), by="ada"))
+        desk.look()
+        assert desk.tick().sent
     assert "--mem=" not in run_dir.attempt(3).script.read_text()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
-from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -19,6 +18,7 @@ from hpcflow.model.journal import (
     JournalRecord,
     Released,
     Resumed,
+    Standby,
 )
 from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.state import Cause, RunState
@@ -218,6 +218,32 @@ def test_forged_attempts_after_a_forged_cancel_do_not_hide_it(owner: Owner) -> N
     assert "cancel requested by mallory" in hold_of(run_dir)
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Owner:
-    return Owner(tmp_path)
+@pytest.mark.parametrize("is_standby", [False, True])
+def test_an_attempt_that_only_the_store_knows_holds_the_run(
+    owner: Owner, *, is_standby: bool
+) -> None:
+    """Its job id could be that of any job, and the run would end as that one does."""
+    run_dir = owner.mirrored(100)
+    records = _ended(owner, 2)
+    if is_standby:
+        records = [Standby(at=each.at, says=each) for each in records if isinstance(each, Intended)]
+    forge(owner, run_dir, records)
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert "only the store says: attempt 2 on" in hold_of(run_dir)
+    let_daemon_work(owner)
+
+
+@pytest.mark.parametrize("cause", [Cause.COMPLETED, Cause.CANCELLED, Cause.FAILED])
+@pytest.mark.parametrize("days", [-3650, 0, 3650])
+def test_an_attempt_ended_as_the_ledger_has_it(owner: Owner, cause: Cause, days: int) -> None:
+    run_dir = owner.mirrored(100)
+    at = owner.clock.now() + timedelta(days=days)
+    end = Ended(at=at, attempt=1, cause=cause, raw_state="COMPLETED", rule="x")
+    forge(owner, run_dir, [end])
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert owner.seen(run_dir.path.name).run.cause is Cause.PREEMPTED
+    owner.clock.advance(600)
+    owner.tick()
+    assert len(owner.alive()) == 1
