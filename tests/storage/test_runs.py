@@ -119,6 +119,8 @@ def test_what_a_job_leaves_in_the_place_of_a_deleted_directory_is_no_run(tmp_pat
     (run_dir.checkpoints / "000000100").mkdir(parents=True)
     assert is_gone(run_dir)
     run_dir.journal.touch()
+    assert is_gone(run_dir), "run.json was there before the journal"
+    run_dir.journal.write_bytes(b"{}\n")
     assert not is_gone(run_dir), "it may say what is out there"
     run_dir.journal.unlink()
     run_dir.run_json.touch()
