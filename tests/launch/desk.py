@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.cancel import end_jobs, request_cancel
@@ -45,6 +47,15 @@ class Desk:
         self.site = load_site("devcluster", search=search_path(self.settings.home.path))
         self.config = self.folder / "config.yaml"
         self.config.write_text(CONFIG)
+        self.begin_home()
+
+    def begin_home(self) -> None:
+        """As after a first run: with tables in its ledger, and with templates that are compiled."""
+        self.settings.home.path.mkdir(0o700)
+        for name, content in _files_of_a_home().items():
+            path = self.settings.home.path / name
+            path.touch(0o600)
+            path.write_bytes(content)
 
     def launch(self) -> Launched:
         plan = make_plan(
@@ -112,3 +123,22 @@ class Desk:
 
     def alive(self) -> list[str]:
         return [job.job_id for job in self.slurm.queue() if job.state is not AttemptState.ENDED]
+
+
+class _Newcomer(Desk):
+    """A person without a home."""
+
+    def begin_home(self) -> None:
+        pass
+
+
+@lru_cache(maxsize=1)
+def _files_of_a_home() -> dict[str, bytes]:
+    """Name -> content of what takes longer to make than most tests."""
+    with TemporaryDirectory() as folder:
+        desk = _Newcomer(Path(folder))
+        desk.launch()
+        compiled = desk.settings.home.compiled_templates
+        ledger = desk.folder / desk.settings.home.ledger.name
+        open_ledger(f"sqlite:///{ledger}").close()
+        return {each.name: each.read_bytes() for each in (compiled, ledger)}

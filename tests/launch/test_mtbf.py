@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def test_a_config_that_does_not_ask_gets_no_answer(desk: Desk) -> None:
 
 
 def test_a_first_run_gets_what_is_expected_and_makes_no_ledger(desk: Desk) -> None:
+    shutil.rmtree(desk.settings.home.path)
     desk.config.write_text(desk.config.read_text() + AUTO)
     assert planned(desk) == [
         "export HPCFLOW_CHECKPOINT_INTERVAL_S=auto",

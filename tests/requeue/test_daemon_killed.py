@@ -29,16 +29,15 @@ def drive(*args: str | Path) -> Any:
         text=True,
         cwd=TREE,
         env={**os.environ, "PYTHONPATH": str(TREE)},
-        timeout=280,
+        timeout=560,
     )
     assert done.returncode == 0, f"{args}\n{done.stderr[-6000:]}"
     return json.loads(done.stdout)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    tmp_path.chmod(0o700)
-    return tmp_path
+def folder(quick_path: Path) -> Path:
+    return quick_path
 
 
 def test_killed_at_every_boundary_the_next_one_leaves_one_job(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -30,37 +31,42 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
     return killer
 
 
-def test_the_next_tick_leaves_one_job(tmp_path: Path, killer: Killer) -> None:
-    desk = Watched(tmp_path)
+def each_moment(killer: Killer, folder: Path) -> Iterator[tuple[int, Path]]:
+    """A folder for each moment, and the moment; until whatever is armed is over before it comes."""
     for moment in count(1):
+        (folder / str(moment)).mkdir()
+        killer.aim_at(moment)
+        yield moment, folder / str(moment)
+        if not killer.has_struck:
+            return
+
+
+def test_the_next_tick_leaves_one_job(quick_path: Path, killer: Killer) -> None:
+    for moment, folder in each_moment(killer, quick_path):
+        desk = Watched(folder)
         launched = desk.launch()
         desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-        killer.aim_at(moment)
         with killer.armed():
             desk.tick()
         for _ in range(3):
             desk.tick()
             desk.clock.advance(400)
         assert len(desk.alive()) == 1, f"killed at moment {moment}"
-        desk.cancel(RunDir(launched.run_dir))
-        if not killer.has_struck:
-            break
     assert moment > 8
 
 
 @pytest.mark.parametrize(("ends_as", "alive"), [("PREEMPTED", 2), ("COMPLETED", 0), ("FAILED", 0)])
 def test_there_is_one_standby_and_then_one_attempt(
-    tmp_path: Path, killer: Killer, ends_as: str, alive: int
+    quick_path: Path, killer: Killer, ends_as: str, alive: int
 ) -> None:
-    desk = Watched(tmp_path)
-    desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
-    desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
     killer.watch(submission, "seal")
-    for moment in count(1):
+    for moment, folder in each_moment(killer, quick_path):
+        desk = Watched(folder)
+        desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
+        desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
         launched = desk.launch()
         desk.slurm.start(launched.job_id)
         begins(desk, launched, 1, launched.job_id)
-        killer.aim_at(moment)
         for _ in range(3):
             with killer.armed():
                 desk.tick()
@@ -83,21 +89,19 @@ def test_there_is_one_standby_and_then_one_attempt(
         assert len(desk.alive()) == alive, f"killed at moment {moment}"
         desk.cancel(RunDir(launched.run_dir))
         assert desk.alive() == []
-        if not killer.has_struck:
-            break
     assert moment > 8
 
 
-def test_a_stall_still_ends_as_one(tmp_path: Path, killer: Killer) -> None:
-    desk = Training(tmp_path)
-    desk.config.write_text(desk.config.read_text() + "retry: {stall_after: 4m, stall_factor: 1}\n")
+def test_a_stall_still_ends_as_one(quick_path: Path, killer: Killer) -> None:
     killer.watch(stalls, "_give_notice")
     killer.watch(WatchFile, "save")
-    for moment in count(1):
+    for moment, folder in each_moment(killer, quick_path):
+        desk = Training(folder)
+        patience = "retry: {stall_after: 4m, stall_factor: 1}\n"
+        desk.config.write_text(desk.config.read_text() + patience)
         launched = desk.launch()
         desk.trains(launched, 1)
         desk.waits(3)
-        killer.aim_at(moment)
         was_noticed = False
         for _ in range(6):
             desk.clock.advance(MINUTE)
@@ -109,7 +113,4 @@ def test_a_stall_still_ends_as_one(tmp_path: Path, killer: Killer) -> None:
         assert was_noticed, f"killed at moment {moment}"
         assert desk.acts(launched) == ["notice", "cancel"], f"killed at moment {moment}"
         assert len(desk.alive()) == 1
-        desk.cancel(RunDir(launched.run_dir))
-        if not killer.has_struck:
-            break
     assert moment > 16
