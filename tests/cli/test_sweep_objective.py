@@ -46,7 +46,7 @@ def refusal(desk: Desk, *args: str) -> str:
 
 def until_at_rest(desk: Desk, name: str) -> Any:
     """Rounds, as cron makes them, until nobody makes another one."""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while True:
         seen = desk.json("sweep", "status", name)
         if seen["state"] == "over" or (seen["state"] == "halted" and not seen["running"]):
