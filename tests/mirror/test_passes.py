@@ -71,6 +71,7 @@ def test_the_small_files_of_a_run_are_there(desk: Desk) -> None:
     assert desk.there(run_dir) == [
         "artifacts/plots/größe 1.png",
         "attempts/0001/events.jsonl",
+        "journal.jsonl",
         "params.json",
         "run.json",
         "tensorboard/events.out.tfevents.1",
