@@ -12,7 +12,6 @@ import pytest
 
 from hpcflow.budgets.records import OnExceeded
 from hpcflow.launch import standby
-from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import CancelRequested, Ended, Overspent
 from hpcflow.model.state import Cause
 from hpcflow.requeue import overspent
@@ -161,19 +160,4 @@ def test_what_has_ended_at_this_moment_is_told_nothing(
     monkeypatch.setattr(overspent, "submit_lock", behind_another)
     assert desk.tick().overspent == {}
     assert notices(launched.run_dir) == []
-    assert not RunDir(launched.run_dir).attempt(1).notice.exists()
-
-
-def test_a_row_of_another_user_does_not_choose_the_budget(desk: BudgetDesk) -> None:
-    """In a shared ledger."""
-    launched = desk.launch()
-    desk.config.write_text(desk.config.read_text().replace("vision", "other"))
-    other = desk.launch()
-    desk.tick()
-    desk.clock.advance(900)
-    desk.set("project:other", hard="1", on_exceeded=SAVE)
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        sql = "UPDATE run SET project = 'other' WHERE run_id = ?"
-        ledger.connection().execute(sql, [launched.run_id])
-    assert list(desk.tick().overspent) == [other.run_id]
     assert not RunDir(launched.run_dir).attempt(1).notice.exists()
