@@ -97,11 +97,11 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     return None
 
 
-def redirection(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
+def foreign_part(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     """Return the first directory or link on ``path`` that another user has made.
 
-    It finds a part of what :func:`weak_point` finds, and never more: a path that was accepted for a
-    submission is not refused later. It asks no name service, and so can be used for every run.
+    :func:`weak_point` also finds each of these, so no path that a submission accepted is refused
+    later. This function queries no name service, so it is fast enough for every run.
 
     Raises:
         OSError: as for :func:`weak_point`.
@@ -129,7 +129,7 @@ class _Part:
 
 
 def _foreign(part: _Part, owners: frozenset[int]) -> WeakPoint | None:
-    """Return a directory of another user; or a link, where its owner could have made it."""
+    """Return a directory of another user, or a link that this user could have made there."""
     uid = part.status.st_uid
     if uid in owners or (part.is_link and not part.is_open):
         return None

@@ -1,7 +1,7 @@
-"""Whom the site files of a user trust on the paths to existing runs.
+"""Which users the site files trust on the paths to existing runs.
 
-A submission knows its site. A command about all runs does not, and ``run.json``, which names the
-site of a run, may lie on the very path that is in doubt.
+A submission knows its site. A command about all runs does not: ``run.json``, which names the site
+of a run, may itself be behind an untrusted path.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _KEY: Final = "trusted_users"
 def trust_of(
     run_id: str | None, *, home: Home, environ: Mapping[str, str], user: str, site: str | None
 ) -> Trust:
-    """Return the users that some site file trusts; of a run, those of a file that it alone names.
+    """Return the users whom the site files trust; for a run, those of the file that its site names.
 
     Args:
-        site: that of the settings, a name or a path.
+        run_id: None for all site files that are found by name.
+        site: the one in the settings, a name or a path.
     """
     named = site if run_id is None else frozen_site(home, run_id)
     own = [named] if named is not None and is_site_file(named) else []
@@ -47,12 +48,12 @@ def _all_sites(home: Home) -> Iterator[Site]:
 
 
 def _sites(names: list[str], search: list[Path]) -> Iterator[Site]:
-    """Yield those sites that trust a user; a wrong file trusts none."""
+    """Yield the sites with trusted users. An invalid file trusts none."""
     files = site_files(search)
     for name in names:
         with suppress(InputError):
             text = read_text(files.get(name, Path(name)), InputError)
-            if _KEY in text:  # most have none, and are not worth parsing
+            if _KEY in text:  # parsing takes long, and most have none
                 yield _parsed(name, tuple(search), text)
 
 

@@ -69,7 +69,7 @@ def window(
 def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | None) -> Keeping:
     """What checkpoints cost in this time, where a site prices that."""
     from hpcflow.costs.keeping import keeping
-    from hpcflow.storage.runs import is_misplaced
+    from hpcflow.storage.runs import is_path_untrusted
 
     wanted = {name: value for name, value in filters.items() if value is not None}
     found = keeping(
@@ -80,7 +80,7 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
         filters=wanted,
         everyone=is_of_everyone(session, wanted),
         find_site=session.site_in_report,
-        is_misplaced=partial(is_misplaced, session.settings.home),
+        is_path_untrusted=partial(is_path_untrusted, session.settings.home),
     )
     if found.problems:
         names = ", ".join(site_text(name) for name in found.problems)
@@ -103,16 +103,16 @@ def rows(session: Session, when: Window, **filters: str | None) -> list[BilledRo
 
 
 def is_of_everyone(session: Session, filters: Mapping[str, str]) -> bool:
-    """Whether a report covers runs of other users: their rows count only where they are wanted."""
+    """Return whether a report covers runs of other users, and so reads the rows of other roles."""
     return filters.get("user_name") != session.settings.user
 
 
 def running(session: Session, *, project: str | None, user: str | None) -> list[BilledRow]:
     """The caller's own attempts that run now."""
     from hpcflow.costs.running import running_rows
-    from hpcflow.storage.runs import is_misplaced
+    from hpcflow.storage.runs import is_path_untrusted
 
     found = session.ledger.spending_under_way(user=session.settings.user)
     wanted = [row for row in found if project in (None, row.project) and user in (None, row.user)]
-    wanted = [row for row in wanted if not is_misplaced(session.settings.home, row.run_id)]
+    wanted = [row for row in wanted if not is_path_untrusted(session.settings.home, row.run_id)]
     return running_rows(wanted, session.site, session.clock.now())

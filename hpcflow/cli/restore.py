@@ -239,8 +239,8 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
         _print_program(outcome)
     elif outcome.held is not None:
         echo(f"  the run is held: {safe(outcome.held)}")
-        next_action = f"if it shall continue: hpcflow resume {outcome.run_id}"
-        echo(f"  → {next_action}; if not: hpcflow cancel {outcome.run_id}", err=True)
+        next_action = f"to continue: hpcflow resume {outcome.run_id}"
+        echo(f"  → {next_action}; to end it: hpcflow cancel {outcome.run_id}", err=True)
 
 
 def _print_program(outcome: Outcome) -> None:

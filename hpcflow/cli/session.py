@@ -64,8 +64,10 @@ class Session:
         return resolve_site(self.settings, name, named_in=named_in)
 
     def site_in_report(self, name: str) -> Site:
-        """The site that a report names. In a shared ledger others can name any file: hpcflow reads
-        one only if runs of this user name it, too.
+        """Return the site that a report names.
+
+        In a shared ledger other users can name any file. hpcflow reads only those that the runs of
+        this user name, too.
 
         Raises:
             SiteError: there is no such site, or its file is wrong.
@@ -74,7 +76,9 @@ class Session:
         from hpcflow.sites.loader import is_site_file
 
         if is_site_file(name) and name not in self.ledger.sites(filters={}):
-            raise SiteError(f"runs of other users name the site file {name}, which is not read")
+            raise SiteError(
+                f"only runs of other users name the site file {name}, so hpcflow does not read it"
+            )
         return self.site(name)
 
     def plan(self, config: Path, site: str | None, overrides: Sequence[str]) -> Plan:

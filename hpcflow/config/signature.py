@@ -20,9 +20,9 @@ from hpcflow.model.space import Space
 from hpcflow.runtime.calling import PARAMS, RUN
 from hpcflow.runtime.reading import open_file
 
-#: A parsed file takes up to a thousand times its size.
+#: Parsing takes memory of up to a thousand times the size of the file.
 _MAX_BYTES: Final = 256 << 10
-#: Of many functions, only the first are named, and compared with one that is not there.
+#: How many functions an error names, and how many it compares with a misspelled name.
 _NAMED: Final = 20
 _COMPARED: Final = 200
 _AGAIN: Final = "name a function in a Python file: hpcflow sweep start objective.py:objective"
@@ -193,9 +193,9 @@ def _parsed(path: Path, file: str) -> ast.Module:
         ) from None
     if len(content) > _MAX_BYTES:
         raise SpecError(
-            f"larger than {_MAX_BYTES >> 10} KiB, and hpcflow reads no more to find a function",
+            f"larger than {_MAX_BYTES >> 10} KiB, the most in which hpcflow looks for a function",
             where=Where(file=file),
-            next_action="put the function into a smaller file of its own, which imports the rest",
+            next_action="move the function into a smaller file that imports the rest",
         )
     try:
         with warnings.catch_warnings():

@@ -108,7 +108,7 @@ def _restored(run_dir: RunDir) -> list[Restored]:
 
 
 def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
-    """What the ledger says about stores, of a run whose records cannot be read."""
+    """Add what the ledger knows about the stores of a run whose records cannot be read."""
     facts.lost_runs.add(run.run_id)
     for row in known:
         if row.state == MIRRORED:

@@ -38,14 +38,14 @@ def keeping(
     filters: Mapping[str, str],
     everyone: bool,
     find_site: Callable[[str], Site],
-    is_misplaced: Callable[[str], bool] = lambda _: False,
+    is_path_untrusted: Callable[[str], bool] = lambda _: False,
 ) -> Keeping:
     """What checkpoints cost between two times; nothing where no site prices them.
 
     Args:
-        is_misplaced: run id -> whether its files are not to be read.
         until: not after now.
-        everyone: also of the runs of other users.
+        everyone: also count the runs of other users.
+        is_path_untrusted: run id -> whether hpcflow must not read its files.
 
     Raises:
         LedgerError: the database does not answer.
@@ -62,7 +62,7 @@ def keeping(
             sites[name] = site
     facts = Facts()
     runs = ledger.storing(list(sites), filters=filters, everyone=everyone)
-    # The files of runs that are over, with all removed, need not be read.
+    # Runs that are over and whose checkpoints are all removed: their files need not be read.
     left_store, left_scratch = ledger.left(list(sites), since, everyone=everyone)
     in_stores = [
         run
@@ -73,11 +73,11 @@ def keeping(
     for row in ledger.mirrored([run.run_id for run in in_stores], everyone=everyone):
         known.setdefault(row.run_id, []).append(row)
     for run in in_stores:
-        add = add_known if is_misplaced(run.run_id) else add_store
+        add = add_known if is_path_untrusted(run.run_id) else add_store
         add(facts, run, known.get(run.run_id, ()))
     for run in runs:
         if run.run_id not in left_scratch and sites[run.site].scratch.price is not None:
-            if is_misplaced(run.run_id):
+            if is_path_untrusted(run.run_id):
                 facts.lost_runs.add(run.run_id)
             else:
                 add_scratch(facts, run)

@@ -58,7 +58,7 @@ def require_journal(
 
     Args:
         known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
-        begins: the user starts a run again whose journal is missing, and no trace of a job is left.
+        begins: accept a missing journal, because the user resumes the run.
 
     Raises:
         StorageError: the journal has no attempt, and there was one; or it is missing.

@@ -183,7 +183,7 @@ def send(
 
     Raises:
         BudgetError: a hard budget has no room; nothing was intended.
-        StorageError: the journal is lost, or a file cannot be written.
+        StorageError: the journal is missing, or a file cannot be written.
         SubmissionRefused, SubmissionDelayed, SubmissionLost, SchedulerUnavailable: no job exists;
             journaled.
         SubmissionInDoubt: nobody could be asked; the intent stays open.

@@ -29,7 +29,7 @@ class DamagedError(ValueError):
 #: more of one: other users may have written gigabytes.
 _MAX_TEXT: Final = 100_000
 _MAX_JSON: Final = 1 << 20
-#: The same in a row of another role: of these a query may read many.
+#: The same for a row of another role. A query may read many of these.
 _MAX_TEXT_OF_OTHERS: Final = 5_000
 _MAX_JSON_OF_OTHERS: Final = 50_000
 #: Columns with a limit of their own. An id is a name, a date and eight letters. The JSON values are
@@ -71,13 +71,13 @@ def selected(
     *,
     everyone: bool = False,
 ) -> str:
-    """The columns as they stand in a SELECT. A server sends NULL for a text that is too long: in a
-    database that several share, others may have written gigabytes.
+    """Return the columns for a SELECT. The server sends NULL for a text that is too long: in a
+    shared database, other users may have written gigabytes.
 
     Args:
         connection_kind: ``sqlite`` or ``postgresql``.
         table: whose columns they are, where several are joined.
-        everyone: whether rows of other roles are read, too. Their texts have lower limits.
+        everyone: also read rows of other roles. Their texts have lower limits.
     """
     return ", ".join(_selected(connection_kind, row_type, name, table, everyone) for name in names)
 
@@ -92,7 +92,7 @@ def _selected(connection_kind: str, row_type: Any, name: str, table: str, everyo
     if everyone:
         of_others = min(int(most), _MAX_JSON_OF_OTHERS if is_json else _MAX_TEXT_OF_OTHERS)
         most = f"CASE WHEN {prefix}owner = current_user THEN {most} ELSE {of_others} END"
-    # octet_length() looks at the header alone.
+    # octet_length() reads only the header.
     return f"CASE WHEN octet_length({text}) <= ({most}) THEN {text} END"
 
 

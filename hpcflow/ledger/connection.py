@@ -320,7 +320,7 @@ def _prepare(raw: Any) -> None:
     """Set what holds for the whole session."""
     raw.execute(
         "SET timezone TO 'UTC'; "  # early times cannot be read in zones west of it
-        "SET hpcflow.everyone TO ''; "  # whatever is set for the role or the database
+        "SET hpcflow.everyone TO ''; "  # the role or the database may set it
         # Rows are asked for by their keys, and are in memory: with the usual guess of what a seek
         # takes the planner would rather read a whole table for each batch.
         "SET random_page_cost TO 1.1; "

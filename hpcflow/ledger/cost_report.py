@@ -11,7 +11,7 @@ from typing import Any, Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import believed, same_run
+from hpcflow.ledger.queries import same_run, without_spoofed
 from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
 from hpcflow.model.state import AttemptState, RunState
 
@@ -34,11 +34,11 @@ def bills(
     of_attempts = (
         f"SELECT {chosen(AttemptRow, _BILLED)} FROM attempt "  # noqa: S608 - our names
         "WHERE state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?"
-        f"{believed(connection, 'attempt', everyone=everyone)}"
+        f"{without_spoofed(connection, 'attempt', everyone=everyone)}"
     )
     of_runs = (
         f"SELECT {chosen(RunRow, _BELONGS)} FROM run "  # noqa: S608 - our names
-        f"WHERE 1 = 1{_fits(filters)}{believed(connection, 'run', everyone=everyone)}"
+        f"WHERE 1 = 1{_fits(filters)}{without_spoofed(connection, 'run', everyone=everyone)}"
     )
     times = [AttemptState.ENDED.value, to_text(since), to_text(until)]
     with connection.transaction(write=False, everyone=everyone):
@@ -116,7 +116,9 @@ def storing(
     """
     marks = ", ".join("?" * len(sites))
     what = selected(connection.url.kind, RunRow, _STORING, everyone=everyone)
-    where = f"site IN ({marks}){_fits(filters)}{believed(connection, 'run', everyone=everyone)}"
+    where = (
+        f"site IN ({marks}){_fits(filters)}{without_spoofed(connection, 'run', everyone=everyone)}"
+    )
     sql = f"SELECT {what} FROM run WHERE {where} ORDER BY run_id"  # noqa: S608 - our names, and marks
     with connection.transaction(write=False, everyone=everyone):
         found = connection.rows(sql, [*sites, *filters.values()])
@@ -159,8 +161,8 @@ def _over(
     *,
     everyone: bool,
 ) -> set[str]:
-    """Ids of the runs that were over before ``since`` and for which ``further``, SQL with its
-    values, holds."""
+    """Return the ids of runs that ended before ``since`` and match ``further``, SQL with its
+    values."""
     states = [state.value for state in RunState if state.is_final]
     run_id = selected(connection.url.kind, RunRow, ("run_id",), "run", everyone=everyone)
     sql = (

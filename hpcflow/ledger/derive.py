@@ -250,8 +250,8 @@ def _decided_state(
 
 
 def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, Any] | None:
-    """What the requeue daemon has said since the last attempt ended, or would say of a run whose
-    journal is lost; None if nothing."""
+    """Return the daemon's decision since the last attempt ended; for a lost journal, the decision
+    that follows from it. None if there is none."""
     if journal.get("is_lost"):
         return {"action": "stop", "rule": lost_journal.RULE}
     decided: dict[str, Any] | None = journal.get("decided")
@@ -360,7 +360,7 @@ def _total(amounts: list[str | None]) -> str | None:
 
 
 def _number(text: str | None) -> float | None:
-    """Seconds or hours; None where nothing takes so many."""
+    """Return seconds or hours; None if there cannot be so many."""
     number = float(text) if text is not None else None
     return number if number is not None and 0 <= number <= _MOST_TIME else None
 

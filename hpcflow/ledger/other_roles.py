@@ -13,13 +13,13 @@ from hpcflow.ledger.url import DatabaseUrl
 #: - an operator or a function of a type that fits better than its own;
 #: - a trigger; and its condition, which may hold any statement (``query_to_xml``);
 #: - the triggers of another role's table, by a foreign key that deletes there;
-#: - everything in another role's schema, which can exchange the tables in it.
-#: And what row-level security does not keep another role from: all that the owner of a table may
-#: do, to create triggers and foreign keys, to empty a table; and everything, where this role is not
-#: bound by it and reads the rows of others as its own.
-#: The right to create any of it would let another role do so while this user is connected.
-#: All must be of a superuser, of the database's owner, or of this user. Postgres does not tell who
-#: made a trigger, so none may have a condition.
+#: - everything in another role's schema, whose owner can replace the tables in it.
+#: And what row-level security does not prevent: the rights of a table's owner, and the rights to
+#: create triggers and foreign keys and to truncate a table; and all rows of other roles, if this
+#: role bypasses row-level security and so reads them as its own.
+#: The right to create any of these would let another role do so while this user is connected.
+#: Only a superuser, the database's owner and this user may have them. Postgres does not record who
+#: created a trigger, so none may have a condition.
 _FOUND: Final = """
 WITH ours AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(%(schemas)s)),
 trusted AS (
@@ -84,8 +84,9 @@ LIMIT 1
 
 
 def refuse_other_roles(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> None:
-    """Refuse a database in which another role could act as this user, or change all rows. Searches
-    no schema that another role can make later.
+    """Refuse a database in which another role could act as this user, or change all rows.
+
+    Also set ``search_path`` so that it finds no schema that another role creates later.
 
     Args:
         raw: the driver's connection.
@@ -108,7 +109,9 @@ def refuse_other_roles(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> Non
 def _refusal(url: DatabaseUrl, what: str, name: str, role: str) -> LedgerError:
     ask = "ask the owner of the database to"
     if what == "rows":
-        why = f"lets {role!r} write to the table {name!r}, and your role ignores row-level security"
+        why = (
+            f"lets {role!r} write to the table {name!r}, and your role bypasses row-level security"
+        )
         todo = f"connect as a role that is neither a superuser nor has BYPASSRLS; or {ask} REVOKE"
     elif what == "the table":
         why = f"has the table {name!r} of {role!r}, who can change every row in it"
@@ -123,7 +126,7 @@ def _refusal(url: DatabaseUrl, what: str, name: str, role: str) -> LedgerError:
     else:
         why = f"has {what} {name!r} of {role!r}, which would be executed as you"
         todo = (
-            f"{ask} remove it, and to keep others from making such things: "
+            f"{ask} remove it, and to keep other roles from creating such things: "
             "REVOKE CREATE ON SCHEMA public FROM PUBLIC"
         )
     error = LedgerError(f"the ledger {url} {why}", next_action=todo)

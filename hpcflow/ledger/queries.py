@@ -1,6 +1,6 @@
-"""What the ledger is asked: runs, one run, what is under way. Reads only.
+"""Queries of the ledger: runs, one run, what is under way. Reads only.
 
-In a shared ledger they see the rows of one's own role, unless ``everyone`` is set.
+In a shared ledger a query reads the rows of this role, unless ``everyone`` is set.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def runs(
     everyone: bool,
 ) -> list[RunView]:
     """Runs, newest first."""
-    where = [f"1 = 1{believed(connection, 'run', everyone=everyone)}"]
+    where = [f"1 = 1{without_spoofed(connection, 'run', everyone=everyone)}"]
     values: list[object] = []
     if states is not None:
         wanted = [RunState(state).value for state in states]
@@ -113,7 +113,7 @@ def runs(
 
 
 def run(connection: Connection, run_id: str) -> RunDetail:
-    """One run with everything that belongs to it; one's own, or else one of another role."""
+    """Return one run with all that belongs to it: by the rows of this role, else of another one."""
     detail = _detail(connection, run_id)
     if detail is None and not connection.is_sqlite:
         detail = _detail(connection, run_id, everyone=True)
@@ -244,14 +244,14 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
 
 
 def same_run(connection: Connection, table: str) -> str:
-    """SQL for "a row of ``table`` belongs to this row of ``run``"."""
+    """Return SQL for "a row of ``table`` belongs to this row of ``run``"."""
     same = f"{table}.run_id = run.run_id"
     return same if connection.is_sqlite else f"{same} AND {table}.owner = run.owner"
 
 
-def believed(connection: Connection, table: str, *, everyone: bool) -> str:
-    """SQL that begins with AND: of one's own runs only one's own rows count, for other roles can
-    write rows with the same ids. Empty where only one's own rows are read."""
+def without_spoofed(connection: Connection, table: str, *, everyone: bool) -> str:
+    """Return SQL that begins with AND and leaves out rows of other roles about runs of this role:
+    other roles can write rows with the same ids. Empty if no rows of other roles are read."""
     if not everyone or connection.is_sqlite:
         return ""
     mine = "SELECT run_id FROM run AS mine WHERE mine.owner = current_user"
@@ -401,7 +401,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
-    # Bills due in the future come last: a clock that was ahead has set them.
+    # Bills due in the future come last: a clock that was ahead set their times.
     order = "bill_due_at > ?, bill_due_at DESC"
     # `|| ''` keeps SQLite from the index on run_id, by which it would read all attempts.
     newest = (

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import among, believed
+from hpcflow.ledger.queries import among, without_spoofed
 from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
 from hpcflow.model.state import AttemptState, RunState
 
@@ -74,9 +74,9 @@ def _found(
     connection: Connection, where: str, values: Sequence[str], *, everyone: bool = False
 ) -> list[SpendingRow]:
     chosen = partial(selected, connection.url.kind, everyone=everyone)
-    where += believed(connection, "run", everyone=everyone)
+    where += without_spoofed(connection, "run", everyone=everyone)
     runs = f"SELECT run_id FROM run WHERE {where}"  # noqa: S608 - our names, and marks
-    of_attempt = believed(connection, "attempt", everyone=everyone)
+    of_attempt = without_spoofed(connection, "attempt", everyone=everyone)
     with connection.transaction(write=False, everyone=everyone):
         attempts = connection.rows(
             f"SELECT {chosen(AttemptRow, _ATTEMPT)} FROM attempt WHERE run_id IN ({runs})"  # noqa: S608 - ours

@@ -68,8 +68,8 @@ class Ledger:
     A connection that broke is opened again by the next call, and so is one to a file that was
     deleted or replaced since: what is written there, nobody would ever read.
 
-    In a shared database a role changes its own rows only, and methods read only these. Those with
-    ``everyone`` can also read the rows of other roles; :meth:`ends` and :meth:`observed` always do.
+    In a shared database a role can change only its own rows, and methods read only these. With
+    ``everyone``, they also read rows of other roles; :meth:`ends` and :meth:`observed` always do.
     A row that is damaged is left out where many are read.
     """
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import believed
+from hpcflow.ledger.queries import without_spoofed
 from hpcflow.ledger.rows import AttemptRow, RunRow
 
 
@@ -79,8 +79,8 @@ def used(
     for name, value in (filters or {}).items():
         of_run += f" AND {name} = ?"
         run_values.append(value)
-    where += believed(connection, "attempt", everyone=everyone)
-    of_run += believed(connection, "run", everyone=everyone)
+    where += without_spoofed(connection, "attempt", everyone=everyone)
+    of_run += without_spoofed(connection, "run", everyone=everyone)
     chosen = partial(selected, connection.url.kind, everyone=everyone)
     left_out = connection.left_out
     names = chosen(AttemptRow, _OF_ATTEMPT)

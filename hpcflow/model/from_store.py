@@ -38,8 +38,7 @@ def is_own_word(records: Sequence[JournalRecord], attempt: int) -> bool:
 
 
 def own_mem_mb(records: Sequence[JournalRecord], intent: Intended | None) -> int | None:
-    """Return the memory that the next attempt requests because ``intent`` did; None if it named
-    none, or comes from a store."""
+    """Return the memory that ``intent`` requested; None if none, or from a store."""
     return intent.mem_mb if intent is not None and intent in own_records(records) else None
 
 

@@ -269,8 +269,8 @@ class Held(_Record):
     by: str
     why: str | None = Field(
         None,
-        description="Set by a restore: why a user must resume the run. A request before it to "
-        "cancel the run, or a decision to stop it, has no effect any more.",
+        description="Set by a restore: why a user must resume the run. Earlier requests to cancel "
+        "the run and decisions to stop it have no effect.",
     )
 
 

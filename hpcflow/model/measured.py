@@ -14,12 +14,12 @@ from hpcflow.model.events import finite
 
 _MOST_NAMES: Final = 16
 _MOST_CHARS: Final = 200
-#: A host has 64 at most.
+#: A host name has at most 64 characters.
 _NAME_CHARS: Final = 80
 #: No attempt has so many seconds, and no cluster so many nodes, cores or GPUs.
 MOST_S: Final = 10 * 366 * 24 * 3600
 MOST_COUNT: Final = 1_000_000
-#: The end of a name -> the most that can be right. The rest are counts.
+#: End of a field's name -> its largest plausible value. All other fields are counts.
 _MOST: Final[dict[str, float]] = {
     "seconds": MOST_S,
     "time_limit_min": MOST_S / 60,

@@ -10,7 +10,7 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Released
 def is_cancelled(records: Iterable[JournalRecord]) -> bool:
     """Return whether the last request cancels the run.
 
-    A restore holds a run, and says why, if only the store knows the request to cancel it.
+    A hold with a reason ends a cancel: a restore writes one if only the store knows the cancel.
     """
     requests = [
         each

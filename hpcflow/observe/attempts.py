@@ -53,6 +53,7 @@ from hpcflow.observe.answers import (
     records_of,
 )
 from hpcflow.observe.billing import bill_of_attempt
+from hpcflow.observe.journal_buffer import JournalBuffer
 from hpcflow.observe.judge import is_as_known, judge
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
@@ -61,7 +62,6 @@ from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import tell_to_leave
-from hpcflow.observe.written import Written
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
@@ -241,7 +241,7 @@ class _Watch:
         """The open intents that nobody is submitting at this moment, each under its lock."""
         found = []
         opened = [run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED]
-        for path in dict.fromkeys(opened):  # only the last intent of a run can be without an answer
+        for path in dict.fromkeys(opened):  # only the last intent of a run can be open
             run_dir = RunDir(Path(path))
             if is_gone(run_dir):
                 continue
@@ -301,7 +301,7 @@ class _Watch:
     ) -> bool:
         """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
-            written = Written(run_dir)
+            written = JournalBuffer(run_dir)
             for due in bills:
                 jobs = told.get(due.attempt.job_id or "", [])
                 said = written.of(due.attempt.attempt)
@@ -374,7 +374,7 @@ class _Watch:
 
     def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
         """Journal what is new about attempts of one run; whether anything was."""
-        written, is_news = Written(run_dir), False
+        written, is_news = JournalBuffer(run_dir), False
         newest = max(attempt.attempt for attempt, _ in some)
         for attempt, job in some:
             with self._apart(run_dir):
@@ -385,9 +385,9 @@ class _Watch:
         return is_news
 
     def _add(
-        self, written: Written, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
+        self, written: JournalBuffer, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
     ) -> bool:
-        """Add what is new about an attempt; whether others have written about it meanwhile."""
+        """Add what is new about an attempt. Return whether its job may have been restarted."""
         now_is = self._follow(written, attempt, job, is_older=is_older)
         # Without accounting, only the job's own last word may end what the queue has forgotten.
         is_told = job is not None or self._accounting.answered
@@ -399,12 +399,12 @@ class _Watch:
         return now_is is not attempt
 
     def _follow(
-        self, written: Written, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
+        self, written: JournalBuffer, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
     ) -> AttemptView | None:
         """The attempt that the answer is about: ``attempt``, or what its job was restarted as.
 
         Args:
-            is_older: a later attempt of the run is looked at, too.
+            is_older: the same pass looks at a later attempt of the run.
         """
         run_dir = written.run_dir
         # By these names only: a new job of the same run can be given the id of an old one.
@@ -425,7 +425,7 @@ class _Watch:
         return attempt
 
     def _records(
-        self, whole: Written, attempt: AttemptView, job: JobInfo | None
+        self, whole: JournalBuffer, attempt: AttemptView, job: JobInfo | None
     ) -> list[JournalRecord]:
         now, run_dir = self._clock.now(), whole.run_dir
         claim = read_claim(run_dir, attempt.attempt)

@@ -82,8 +82,10 @@ def set_budget(
 
 
 def _spent(ledger: Ledger, scope: Scope, *, by: str) -> list[SpendingRow]:
-    """The attempts that count against a budget. Those of one's own runs follow from one's own rows:
-    in a shared ledger, rows of other users can name them."""
+    """Return the attempts that count against a new budget.
+
+    Rows of other roles count only for a project, or if this role has no rows for the scope.
+    """
     filters = {COLUMNS[scope.kind]: scope.name}
     is_shared = scope.kind == "project"
     rows = ledger.spending(filters=filters, everyone=is_shared)
@@ -112,8 +114,11 @@ def _sum(counted: Sequence[Amounts]) -> Opening:
 def _opening_lines(
     row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock, *, is_mine: bool
 ) -> list[str]:
-    """What is put down of an attempt without a last bill, and of the standby behind it. Nothing is
-    opened that a row of another user names: their files are closed."""
+    """Return the lines for an attempt without a last bill, and for its standby.
+
+    Args:
+        is_mine: the row is of this role. hpcflow opens no file that a row of another role names.
+    """
     if row.billed_by is not None:
         line = entry_line(
             "settled", clock.now(), row.user, row.run_id, row.attempt, amounts=billed_amounts(row),

@@ -37,7 +37,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.runs import is_gone, is_misplaced, linked
+from hpcflow.storage.runs import is_gone, is_path_untrusted, linked
 
 _log = logging.getLogger(__name__)
 
@@ -225,8 +225,8 @@ class _Look:
         is_old = self._clock.now() - entry.at > _MAKING_TAKES
         run_dirs = linked(self._home, [entry.run_id])
         if not run_dirs:  # the process that was to make the run was killed; or it is another home's
-            is_here = is_misplaced(self._home, entry.run_id)
-            return is_old and entry.home is not None and not is_here
+            is_skipped = is_path_untrusted(self._home, entry.run_id)
+            return is_old and entry.home is not None and not is_skipped
         (run_dir,) = run_dirs
         try:
             with submit_lock(run_dir, wait_s=0):

@@ -23,7 +23,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, storage_error
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, is_misplaced, is_purged, linked
+from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked
 
 
 class Settling:
@@ -85,7 +85,7 @@ def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
     warnings: list[str] = []
     by_site: dict[str, Settling] = {}
     for run_id in sorted(marked):
-        if is_misplaced(home, run_id):
+        if is_path_untrusted(home, run_id):
             continue
         run_dirs = linked(home, [run_id])
         with suppress(HpcflowError, OSError):  # its site file, or scratch: that is said elsewhere

@@ -28,7 +28,7 @@ from hpcflow.projection.reading import (
 )
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone, is_misplaced, is_purged, linked, run_ids
+from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked, run_ids
 from hpcflow.storage.unread import forget_old_marks, unread_runs
 
 _BATCH_RUNS = 200
@@ -125,7 +125,7 @@ def catch_up_home(
     forget_unsent(ledger, known - mine, user=user)
     # Of what a purge has taken nothing is ever read again.
     unread = summary.unread.difference(each.path.name for each in purged)
-    read = [each for each in marked if each not in unread and not is_misplaced(home, each)]
+    read = [each for each in marked if each not in unread and not is_path_untrusted(home, each)]
     forget_old_marks(home, read)
     return summary
 

@@ -93,7 +93,7 @@ class Facts:
         put_off_at: when a submission was last put off, if nothing was sent since.
         delayed_until: a submission was put off (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
-        is_journal_lost: its run directory has no journal: what became of its jobs is unknown.
+        is_journal_lost: its run directory has no journal: the state of its jobs is unknown.
         is_purged: its run directory is gone, and it has a mirror. Of its policy nothing is known.
         over_budget: which hard budget has no room for the next attempt, if one has none.
         only_mirrored: the train step of its newest checkpoint, where that is gone from scratch, the
@@ -261,7 +261,7 @@ def _held(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 
 def _lost_journal(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """It looks like a run that never had a job, and may be completed."""
+    """Stop a run without a journal: it looks as if it never had a job, but may be completed."""
     if not facts.is_journal_lost:
         return None
     advice = lost_journal.ADVICE.format(run=facts.run_id)

@@ -201,7 +201,7 @@ def attempts_of(records: Iterable[JournalRecord]) -> list[int]:
 
 
 def numbers_in(records: Iterable[JournalRecord]) -> set[int]:
-    """The attempts that anything is said of."""
+    """Return the numbers of all attempts in the records, and of standbys."""
     said = (each.says if isinstance(each, Standby) else each for each in records)
     return {number for each in said if (number := _number(each)) is not None}
 
@@ -229,7 +229,7 @@ def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalReco
         record = parsed({"record": kind, **kept[kind]}) if "at" in kept[kind] else None
         if record is None:
             continue
-        # The ledger's word on an end counts: a store could say that the run is completed.
+        # The ledger decides how an attempt ended: a store could say that the run is completed.
         is_other_end = kind == "ended" and record != next(
             (each for each in reversed(said) if isinstance(each, Ended)), None
         )

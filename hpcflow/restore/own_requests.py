@@ -38,8 +38,8 @@ class OwnRequests:
         here: what is left of the journal.
         is_cancelled: the home, or the file ``cancel``, says that the run is cancelled.
         known: what the ledger has read; None if it has read nothing, or from a store.
-        is_less: the ledger has read more of the journal than is here.
-        has_read_all: it has read at least as many bytes as the store has.
+        is_less: the journal here is shorter than what the ledger has read of it.
+        has_read_all: the ledger has read at least as many bytes as the store has.
     """
 
     here: Sequence[JournalRecord]
@@ -51,11 +51,11 @@ class OwnRequests:
     def answer(
         self, records: Sequence[JournalRecord], *, at: datetime, by: str, why: str = ""
     ) -> list[JournalRecord]:
-        """Return what the journal has to say after ``records``, so that no request has an effect
-        which only the store knows; nothing if the user has stopped the run.
+        """Return the records to append, so that no request takes effect that only the store knows.
+        Return none if the user has cancelled or held the run.
 
         Args:
-            why: why the run is held in any case, unless its user has stopped it.
+            why: a further reason to hold the run.
         """
         unknown = self.unknown(records)
         if self._is_own_stop(records, unknown):
@@ -88,8 +88,8 @@ class OwnRequests:
         return [*found, *self._unknown_attempts(records)]
 
     def _unknown_attempts(self, records: Sequence[JournalRecord]) -> list[JournalRecord]:
-        """Return the intent of the last attempt, or standby, if it came after all that the ledger
-        knows: its job id may be that of any job, and its end was never observed here."""
+        """Return the intent of the last attempt or standby, if the ledger knows only earlier ones:
+        its job id may be that of any job, and its end was never observed here."""
         if self.known is None or not self.is_less:
             return []
         numbers = [row.attempt for row in self.known.attempts]

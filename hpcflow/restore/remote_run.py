@@ -21,7 +21,7 @@ from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES
 from hpcflow.storage.rundir import parse_run
 
-#: Each is looked up and billed. A run that is preempted every hour has so many in a year.
+#: hpcflow looks up and bills each. A run that is preempted every hour has 8,760 in a year.
 MOST_ATTEMPTS: Final = 10_000
 #: 60,000 lines; hpcflow writes one when something is new.
 _MAX_JOURNAL_BYTES: Final = 16 << 20
@@ -126,7 +126,7 @@ class RemoteRun:
 
     @property
     def has_journal(self) -> bool:
-        """Whether the store has any line of it: an empty one may have been emptied."""
+        """Return whether the store has a journal that is not empty: a user may have emptied it."""
         return JOURNAL in self.objects.small and self.entry(JOURNAL).size_bytes > 0
 
     @cached_property

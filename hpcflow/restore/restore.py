@@ -384,7 +384,7 @@ class _Restoring:
     def _answer(
         self, records: list[JournalRecord], here: list[JournalRecord], *, why: str
     ) -> list[JournalRecord]:
-        """What follows from the requests that only the store knows; see :mod:`.own_requests`."""
+        """Return the records to append after ``records``; see :mod:`.own_requests`."""
         home, run_id, name = self._settings.home, self._remote.run_id, self._run_dir.journal.name
         known = None if is_from_store(home, run_id) else self._known
         sources = known.sources if known is not None else []

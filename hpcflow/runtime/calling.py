@@ -86,15 +86,15 @@ def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
 
 
 def look_in(folders: Sequence[str]) -> None:
-    """Import modules from ``folders`` from now on, but neither hpcflow nor torch, which it uses."""
-    import hpcflow.runtime.run  # noqa: F401 - before they can be in the way
+    """Add ``folders`` to ``sys.path``, but import neither hpcflow nor torch from there."""
+    import hpcflow.runtime.run  # noqa: F401 - before the folders can shadow it
 
     sys.meta_path.insert(0, _Installed(sys.path.copy()))
     sys.path[:0] = folders
 
 
 class _Installed:
-    """Finds torch as if the folders of a function were not in ``sys.path``."""
+    """Find torch as if the folders of a function were not in ``sys.path``."""
 
     def __init__(self, path: list[str]) -> None:
         self._path = path

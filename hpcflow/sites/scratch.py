@@ -87,7 +87,7 @@ def scratch_trust(
 
 
 def trusted_users(site: Site, environ: Mapping[str, str], *, user: str) -> frozenset[int]:
-    """Return those of ``trusted_users`` that are known here, whatever account a run has."""
+    """Return the ids of ``trusted_users`` that exist here and do not depend on a run's account."""
     known, found = {**environ, "USER": user}, set()
     for text in site.scratch.trusted_users:
         with suppress(SiteError, KeyError):

@@ -13,7 +13,7 @@ from hpcflow.model.events import finite
 from hpcflow.model.measured import MOST_COUNT, MOST_S, Measured, measured
 from hpcflow.model.state import AttemptState
 
-#: More than a node can have processes.
+#: No node runs so many data loader processes.
 _MOST_WORKERS: Final = 100_000
 _RUNS: Final = frozenset(
     {AttemptState.RUNNING.value, AttemptState.COMPLETING.value, AttemptState.SUSPENDED.value}
@@ -85,7 +85,7 @@ def use_of(row: UsedRow, now: datetime) -> Use:
     nodes = (bill.get("nodes") or row.nodes) if is_accounted else row.nodes
     gpus = sum((bill.get("gpus") or {}).values()) if is_accounted else row.gpus
     if not (0 < nodes <= MOST_COUNT and 0 <= gpus <= MOST_COUNT):
-        raise ValueError("no cluster has so many")
+        raise ValueError("no cluster has so many nodes or GPUs")
     tasks = asked.get("tasks_per_node") or max(1, gpus // nodes)
     # What the node was told is what the attempt had: the run may ask for something else by now.
     of_run = asked["cpus_per_task"] * tasks if asked.get("cpus_per_task") else None
@@ -145,7 +145,7 @@ def _share(of_all: int | None, nodes: int) -> int | None:
 
 
 def _count(value: object) -> int | None:
-    """Return a number of processes on a node; None for what is none."""
+    """Return a number of processes on a node; None if it is not plausible."""
     number = finite(value)
     return int(number) if number is not None and 0 <= number <= _MOST_WORKERS else None
 

@@ -1,7 +1,7 @@
 """The checksum of each run's ``run.json``, kept in the home, where no other user can write.
 
-A second line has the run's mirror: what a store or the ledger says of it is untrusted, too. A third
-one has its site: on a path that another user made, ``run.json`` is not read.
+A second line has the run's mirror: a store and the ledger are not trusted about it, either. A third
+line has its site: behind an untrusted path, hpcflow does not read ``run.json``.
 
 ``run.json`` says what a run executes. It lies on scratch and in the mirror. After a purge only the
 mirror has it, and other users may be able to write there. It is trusted only if it has the

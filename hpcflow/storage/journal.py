@@ -1,7 +1,7 @@
 """The journal of a run: append a record, read them all. What they mean is in model and ledger.
 
-A run is created with an empty journal. A run directory without one has lost it, and with it what
-became of the run's jobs: nothing is appended there before its user says how to go on.
+A run is created with an empty journal. A run directory without one has lost it, and with it the
+state of the run's jobs. hpcflow appends nothing there until the user resumes or cancels the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def append(run_dir: RunDir, record: JournalRecord, *, begins: bool = False) -> N
     """Add ``record``; it is on the disk when this returns.
 
     Args:
-        begins: start a journal where the old one is lost, because the run's user requests it.
+        begins: start a new journal if the old one is lost, because the user requests it.
 
     Raises:
         StorageError: it could not be written; or the journal is lost.
@@ -61,7 +61,7 @@ def is_lost(run_dir: RunDir) -> bool:
     """Return whether a run directory has no journal.
 
     Raises:
-        StorageError: that cannot be found out.
+        StorageError: the directory cannot be read.
     """
     return size_of(run_dir.journal) is None
 

@@ -6,7 +6,7 @@
       run.json                                 the frozen run, written once
       params.json                              its parameters, for the program
       journal.jsonl                            what the login side intended, submitted, saw and
-                                               decided; empty at first, lost where it is missing
+                                               decided; empty at first
       submit.lock                              held while a job may be created
       adoption.json                            what of the program's own files is not to be adopted
       cancel                                   exists once somebody asked the run to stop for good
@@ -181,8 +181,8 @@ class Home:
     """Paths of what hpcflow keeps for a user.
 
     Attributes:
-        trust_of: whom the sites of this user trust on the paths to run directories; of a run, also
-            whom its own site file does.
+        trust_of: run id -> the users whom the run's own site file trusts on the path to its
+            directory; None -> those whom the user's site files trust.
     """
 
     path: Path

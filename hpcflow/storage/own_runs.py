@@ -1,8 +1,8 @@
 """Which rows of a ledger are about runs of this home; what is done to a run, is done to these only.
 
-A ledger can be common to several homes, and a row can be older than a move of its run. So the links
-in ``HPCFLOW_HOME/runs`` say which runs are ours and where they are. hpcflow does not act on a row
-that says otherwise.
+Several homes can share a ledger, and a row can be older than a move of its run. So the links in
+``HPCFLOW_HOME/runs`` decide which runs belong to this home and where they are. hpcflow does not act
+on a row that differs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import MisplacedRunError, invalid_link_message, link_of
+from hpcflow.storage.runs import UntrustedPathError, invalid_link_message, link_of
 
 #: How many lost links are told one by one.
 _TOLD: Final = 3
@@ -79,7 +79,7 @@ class OwnRuns:
             return None
         try:
             link = link_of(self._home, run_id)
-        except MisplacedRunError as error:
+        except UntrustedPathError as error:
             self._said[error.problem] = invalid_link_message(self._home, run_id, error)
             return None
         except OSError:

@@ -7,7 +7,7 @@ run: if it is lost, hpcflow only tries once more.
 ``<run_id>.cancelled`` beside it: somebody cancelled the run while it had no directory, and so no
 journal. The request goes into the journal when that comes back.
 
-``<run_id>.from_store``: what the ledger has of the run's journal, it has read from a store.
+``<run_id>.from_store``: the ledger has read the run's journal from a store.
 """
 
 from __future__ import annotations
@@ -163,8 +163,7 @@ def forget_cancelled(home: Home, run_id: str) -> None:
 
 
 def keep_from_store(home: Home, run_id: str) -> None:
-    """Remember that the ledger has read the journal of a run from a store, where other users may
-    write.
+    """Mark a run whose journal the ledger has read from a store, where other users may write.
 
     Raises:
         StorageError: it could not be written.
@@ -178,12 +177,12 @@ def keep_from_store(home: Home, run_id: str) -> None:
 
 
 def is_from_store(home: Home, run_id: str) -> bool:
-    """Whether that is so, and the run was not restored since."""
+    """Return whether the ledger has read the journal from a store, and no restore came later."""
     return _from_store(home, run_id).exists()
 
 
 def forget_from_store(home: Home, run_id: str) -> None:
-    """The ledger reads the run directory from now on."""
+    """Remove the mark: from now on the ledger reads the run directory."""
     with suppress(OSError):
         _from_store(home, run_id).unlink()
 

@@ -2,7 +2,7 @@
 
 A link is followed only if its target can be a run directory: an absolute path that ends in its
 run id, below the folders of all projects and of one project. Any other link is skipped. So is a run
-that is misplaced: another user has made a directory or a link on the path to its run directory.
+on an untrusted path, on which another user has made a directory or a link.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from time import monotonic
 
 from hpcflow.errors import NotFoundError, StorageError, shell_word
 from hpcflow.model.ids import is_run_id
-from hpcflow.ownership import NO_TRUST, WeakPoint, redirection
+from hpcflow.ownership import NO_TRUST, WeakPoint, foreign_part
 from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 _LISTED = 8
-#: So long a path counts as it was found: commands take ten thousand links, of a few projects.
-_ROUTE_HOLDS_S = 1.0
+#: How long the check of a path is cached: a command reads ten thousand links of a few projects.
+_CACHE_S = 1.0
 #: The slashes of the shortest path, ``/SCRATCH/PROJECT/RUN``.
 _LEAST_SLASHES = 3
 
@@ -31,19 +31,19 @@ class InvalidRunLinkError(OSError):
     """The link of a run cannot lead to its run directory; the text names its target."""
 
 
-class MisplacedRunError(InvalidRunLinkError):
+class UntrustedPathError(InvalidRunLinkError):
     """Another user has made a directory or a link on the path to a run directory.
 
-    The texts are those of all runs of a project, so that one warning tells them.
+    All runs of a project have the same text, and so one warning.
     """
 
     def __init__(self, folder: str, weak: WeakPoint) -> None:
         self.problem = f"{weak}, so hpcflow uses no run in {folder}"
         name = weak.who.partition(" ")[2]
         self.next_action = (
-            f"see what it is: ls -ld {shell_word(weak.folder)}; ask {weak.who} or your site to "
-            f"remove it; or if {weak.who} may run commands as you, trust it in the site file: "
-            f"scratch: {{trusted_users: [{name}]}}"
+            f"find its owner: ls -ld {shell_word(weak.folder)}; ask {weak.who} or your site to "
+            f"remove it; or if {weak.who} may run commands as you, name this user in the site "
+            f"file: scratch: {{trusted_users: [{name}]}}"
         )
         super().__init__(errno.EINVAL, self.problem, folder)
 
@@ -70,11 +70,11 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
 
     Raises:
         NotFoundError: this home has no such run.
-        StorageError: it is misplaced.
+        StorageError: another user has made a directory or a link on the path.
     """
     try:
         return RunDir(Path(link_of(home, run_id)))
-    except MisplacedRunError as error:
+    except UntrustedPathError as error:
         raise StorageError(f"{run_id}: {error.problem}", next_action=error.next_action) from None
     except InvalidRunLinkError as error:
         raise NotFoundError(
@@ -99,17 +99,17 @@ def link_of(home: Home, run_id: str) -> str:
     folder = link[: -len(run_id) - 1]
     weak = _route(home, folder)
     if weak is not None and (trust := home.trust_of(run_id)) != NO_TRUST:
-        weak = redirection(Path(folder), trust)
+        weak = foreign_part(Path(folder), trust)
     if weak is not None:
-        raise MisplacedRunError(folder, weak)
+        raise UntrustedPathError(folder, weak)
     return link
 
 
-def is_misplaced(home: Home, run_id: str) -> bool:
-    """Whether another user has made a directory or a link on the path to the run directory."""
+def is_path_untrusted(home: Home, run_id: str) -> bool:
+    """Return whether another user has made a directory or a link on the path to a run."""
     try:
         link_of(home, run_id)
-    except MisplacedRunError:
+    except UntrustedPathError:
         return True
     except OSError:
         return False
@@ -117,23 +117,23 @@ def is_misplaced(home: Home, run_id: str) -> bool:
 
 
 def _route(home: Home, folder: str) -> WeakPoint | None:
-    """Return what another user has made on the path to ``folder``, as of a moment ago."""
+    """Return what another user has made on the path to ``folder``; cached for a second."""
     known = home.routes.get(folder)
-    if known is not None and monotonic() - known[0] < _ROUTE_HOLDS_S:
+    if known is not None and monotonic() - known[0] < _CACHE_S:
         return known[1]
     try:
-        weak = redirection(Path(folder))
+        weak = foreign_part(Path(folder))
         if weak is not None:  # only now: site files are slow to read
-            weak = redirection(Path(folder), home.trust_of(None))
+            weak = foreign_part(Path(folder), home.trust_of(None))
     except OSError:
-        weak = None  # it cannot be entered, as every use of it will tell
+        weak = None  # it cannot be entered: every use of it fails
     home.routes[folder] = (monotonic(), weak)
     return weak
 
 
 def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) -> str:
-    """Return the warning about a link that is skipped; of misplaced runs, one for all."""
-    if isinstance(error, MisplacedRunError):
+    """Return the warning about a link that is skipped; one for all runs on an untrusted path."""
+    if isinstance(error, UntrustedPathError):
         return f"{error.problem}; {error.next_action}"
     return (
         f"{run_id}: skipped: {error.strerror}; remove the link: "

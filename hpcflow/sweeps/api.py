@@ -246,7 +246,7 @@ def _command(pickle: Path, content: bytes, metrics: Sequence[str]) -> list[str]:
 
 
 def _around_the_call(resources: Mapping[str, Any]) -> Document:
-    """Its resources, and where hpcflow is found, if it is not installed."""
+    """Return its resources, and the path of hpcflow if it is not installed."""
     changes: dict[str, Any] = {"resources": _plain(resources)}
     package = Path(hpcflow.__file__).absolute().parents[1]
     if not _is_installed(package) and ":" not in str(package):

@@ -1,8 +1,8 @@
 """``python -m hpcflow.sweeps.call PICKLE SHA256 FOLDERS METRIC…``: in a job, call a function.
 
 The file was written by :mod:`hpcflow.sweeps.api`. Nothing is unpickled but the very bytes whose
-checksum stands in the command line. ``FOLDERS``, with ``:`` between them, hold the modules of the
-function. Other users may have put files there, so what unpickles the function is imported before.
+checksum stands in the command line. ``FOLDERS``, separated by ``:``, hold the modules of the
+function. Other users may have put files there, so all that unpickling needs is imported before.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_misplaced, is_purged, linked
+from hpcflow.storage.runs import is_path_untrusted, is_purged, linked
 from hpcflow.storage.sweeps import (
     SweepDir,
     append,
@@ -233,7 +233,7 @@ class Round:
                 if matches_frozen(home, run_id, read_file(run_dir.run_json)):
                     return read_run(run_dir).parent_sweep == self.sweep_dir.sweep_id
             return run_id.startswith(f"{self.sweep.spec.name}-t")
-        return is_misplaced(home, run_id) and run_id.startswith(f"{self.sweep.spec.name}-t")
+        return is_path_untrusted(home, run_id) and run_id.startswith(f"{self.sweep.spec.name}-t")
 
     def why_nothing_begins(self) -> str | None:
         """Why nothing of which Slurm has no job yet is sent any more; None if it may be."""

@@ -69,7 +69,7 @@ def use_runs_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
 
     name = "hpcflow.runtime.reading.require_safe_status"
     monkeypatch.setattr(name, require_safe_of_any_owner)
-    monkeypatch.setattr("hpcflow.storage.runs.redirection", lambda *_: None)
+    monkeypatch.setattr("hpcflow.storage.runs.foreign_part", lambda *_: None)
 
 
 def newcomer(user: User, software: Software) -> Hpcflow:

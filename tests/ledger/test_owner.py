@@ -299,7 +299,7 @@ def test_a_superuser_is_refused_where_others_may_write(
     server: SharedServer, database: str, postgres_server: Postgres
 ) -> None:
     url = postgres_server.url(database)
-    with pytest.raises(LedgerError, match="your role ignores row-level security"):
+    with pytest.raises(LedgerError, match="your role bypasses row-level security"):
         open_ledger(url)
     server.as_ada(database, f"REVOKE ALL ON {', '.join(_TABLES)} FROM {server.eve}")
     open_ledger(url).close()

@@ -1,7 +1,7 @@
 """Where the studies of all sweeps lie: beside the ledger, as a URL for Optuna and its dashboard.
 
-For a ledger in a file that is ``studies.sqlite`` in the same folder; in Postgres a schema of the
-user's own in the same database, for Optuna's tables do not say who wrote a row. Imports neither
+For a ledger in a file that is ``studies.sqlite`` in the same folder; in Postgres each user has a
+schema in the same database, because Optuna's tables do not record who wrote a row. Imports neither
 Optuna nor a database driver.
 """
 
@@ -20,7 +20,7 @@ _HARMLESS: Final = ("host", "port", "sslmode")
 
 
 def schema_of(settings: Settings) -> str:
-    """The schema of the user's studies in Postgres, as an identifier in SQL."""
+    """Return the schema of the user's studies in Postgres, as an SQL identifier."""
     name = f"hpcflow_studies_{settings.user}"
     return name if re.fullmatch("[a-z0-9_]+", name) else '"{}"'.format(name.replace('"', '""'))
 

@@ -4,8 +4,9 @@ In a database that several users share, each row has an ``owner``, which is part
 roles cannot take each other's ids. Row-level security shows a role only its own rows, unless a
 query asks for everyone's (:meth:`hpcflow.ledger.connection.Connection.transaction`).
 
-Until now every role could write rows of every run. Nobody can tell which of them are true, so an
-upgrade deletes them where another role had such a right. SQLite has neither roles nor this column.
+Before this version, a role with the right to write could write rows of every run. hpcflow cannot
+tell which of them are true. So if another role has such a right, the upgrade deletes all rows.
+SQLite has neither roles nor this column.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def upgrade() -> None:
             f"CREATE POLICY everyone ON {table} FOR SELECT "
             "USING (current_setting('hpcflow.everyone', true) = 'on')"
         )
-    # Before version 15, a view shows what its owner may see. There the policies decide by
-    # `current_user`, which is the reader in a view, too.
+    # Before version 15, a view has the rights of its owner. But the policies compare with
+    # `current_user`, which is the reader also in a view.
     version = connection.dialect.server_version_info or (0,)
     as_reader = "WITH (security_invoker = true)" if version >= (15,) else ""
     op.execute(_MIRROR_LAG.format(as_reader=as_reader))

@@ -1,6 +1,6 @@
-"""The journal of one run during one look: read once and written once, however many attempts it has.
+"""The journal of one run during one pass: read once and written once, for all attempts.
 
-A journal from a store can have thousands of attempts that seem to be under way. To read or write it
+A journal from a store can have thousands of attempts that seem to be running. Reading or writing it
 for each of them would take hours.
 """
 
@@ -17,8 +17,8 @@ from hpcflow.storage.layout import RunDir
 
 
 @dataclass
-class Written:
-    """What one look reads of a journal, and adds to it."""
+class JournalBuffer:
+    """What one pass reads from a journal and adds to it."""
 
     run_dir: RunDir
     _added: list[JournalRecord] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Written:
         return bool(self._added)
 
     def write(self) -> bool:
-        """Write what was added, with one write; whether there was any.
+        """Append what was added, with one write. Return whether there was any.
 
         Raises:
             StorageError: it could not be written.

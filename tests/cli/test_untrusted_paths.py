@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from hpcflow.cli.main import main
-from hpcflow.ownership import Trust, redirection, weak_point
+from hpcflow.ownership import Trust, foreign_part, weak_point
 from hpcflow.resources import resource_dir
 from hpcflow.storage.frozen import frozen_site
 from hpcflow.storage.layout import Home, RunDir
@@ -197,9 +197,9 @@ def test_ten_thousand_runs_are_a_look_at_each_project(
 
     def counted(path: Path, *trust: Trust) -> object:
         looks.append(path)
-        return redirection(path, *trust)
+        return foreign_part(path, *trust)
 
-    monkeypatch.setattr("hpcflow.storage.runs.redirection", counted)
+    monkeypatch.setattr("hpcflow.storage.runs.foreign_part", counted)
     monkeypatch.setattr("hpcflow.storage.runs.monotonic", lambda: 0.0)
     place.runs.mkdir()
     projects = [scratch / "hpcflow" / name for name in ("vision", "text")]
@@ -218,7 +218,7 @@ def test_what_a_submission_accepts_is_followed_later(
     path = folders(tmp_path)
     layout(tmp_path)
     if weak_point(path, trust) is None:
-        assert redirection(path, trust) is None
+        assert foreign_part(path, trust) is None
 
 
 def test_what_is_left_to_do_for_a_run_is_done_later(
