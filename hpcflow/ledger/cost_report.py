@@ -171,6 +171,7 @@ def _over(
         f"AND state IN ({', '.join('?' * len(states))}) "
         f"AND NOT EXISTS (SELECT 1 FROM attempt WHERE {same_run(connection, 'attempt')} "
         f"AND (attempt.state <> ? OR ended_at IS NULL OR ended_at >= ?)){further}"
+        f"{without_spoofed(connection, 'run', everyone=everyone)}"
     )
     wanted = [*sites, *states, AttemptState.ENDED.value, to_text(since), *values]
     with connection.transaction(write=False, everyone=everyone):

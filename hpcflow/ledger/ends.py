@@ -10,7 +10,7 @@ from typing import Any, Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import same_run
+from hpcflow.ledger.queries import same_run, without_spoofed
 from hpcflow.ledger.rows import JSON, TIME, AttemptRow, RunRow
 from hpcflow.model.state import Cause, RunState
 
@@ -76,11 +76,12 @@ def ends(
     states = [state.value for state in RunState]
     wanted = [Cause(cause).value for cause in causes]
     what, of_run = _selected(connection.url.kind), same_run(connection, "attempt")
+    spoofed = without_spoofed(connection, "run", everyone=True)
     sql = (
         f"SELECT {what} FROM run JOIN attempt ON {of_run} "  # noqa: S608 - our names, and marks
         f"WHERE run.state IN ({_marks(states)}) AND run.journal_at >= ? "
         f"AND attempt.cause IN ({_marks(wanted)}) "
-        "AND attempt.ended_at >= ? AND attempt.ended_at <= ? "
+        f"AND attempt.ended_at >= ? AND attempt.ended_at <= ?{spoofed} "
         f"ORDER BY attempt.ended_at DESC, attempt.run_id, attempt.attempt LIMIT {MOST_ENDS}"
     )
     first, last = to_text(since), to_text(until)

@@ -113,25 +113,13 @@ def runs(
 
 
 def run(connection: Connection, run_id: str) -> RunDetail:
-    """Return one run with all that belongs to it: by the rows of this role, else of another one."""
-    detail = _detail(connection, run_id)
-    if detail is None and not connection.is_sqlite:
-        detail = _detail(connection, run_id, everyone=True)
-    if detail is None:
-        raise NotFoundError(
-            f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
-        )
-    return detail
+    """Return one run with all that belongs to it.
 
-
-def _detail(connection: Connection, run_id: str, *, everyone: bool = False) -> RunDetail | None:
-    names = (*_RUN, "resources", "command", "image")
-    with connection.transaction(write=False, everyone=everyone):
-        of_run, values = "run_id = ?", [run_id]
-        if everyone:  # several roles may have a run of this name
-            ((owner,),) = connection.rows("SELECT min(owner) FROM run WHERE run_id = ?", [run_id])
-            of_run, values = f"{of_run} AND owner = ?", [run_id, owner]
-        select = partial(_select, connection, values=values, everyone=everyone)
+    Commands act on what it says, so it reads no row of another role.
+    """
+    names, of_run = (*_RUN, "resources", "command", "image"), "run_id = ?"
+    with connection.transaction(write=False):
+        select = partial(_select, connection, values=[run_id])
         found = select("run", names, of_run)
         tried = select("attempt", _ATTEMPT, f"{of_run} ORDER BY attempt")
         saved = select(
@@ -148,7 +136,9 @@ def _detail(connection: Connection, run_id: str, *, everyone: bool = False) -> R
         lambda *values: RunDetail(_run_view(*values[:-3]), *values[-3:]),
     )
     if not details:
-        return None
+        raise NotFoundError(
+            f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
+        )
     (detail,) = details
     detail.attempts.extend(decode_all(AttemptRow, _ATTEMPT, tried, _attempt_view))
     there = dict(decode_all(MirroredRow, ("path", "at"), sent, lambda path, at: (path, at)))

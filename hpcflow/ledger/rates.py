@@ -9,7 +9,7 @@ from typing import Final
 from hpcflow.clock import to_text
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import same_run
+from hpcflow.ledger.queries import same_run, without_spoofed
 from hpcflow.ledger.rows import TIME
 from hpcflow.model.state import Cause, RunState
 
@@ -57,7 +57,8 @@ def observed(
     sql = (
         f"SELECT {what} FROM run JOIN attempt ON {same_run(connection, 'attempt')} "  # noqa: S608 - our names, and marks
         f"WHERE run.state IN ({marks}) AND run.journal_at >= ? AND run.site = ? "
-        "AND attempt.partition = ? AND attempt.started_at IS NOT NULL "
+        "AND attempt.partition = ? AND attempt.started_at IS NOT NULL"
+        f"{without_spoofed(connection, 'run', everyone=True)} "
         f"ORDER BY attempt.started_at DESC LIMIT {_MOST}"
     )
     with connection.transaction(write=False, everyone=True):

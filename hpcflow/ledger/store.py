@@ -137,7 +137,7 @@ class Ledger:
             )
 
     def run(self, run_id: str) -> RunDetail:
-        """One run: one's own, or else one of another role.
+        """One run, with all that belongs to it.
 
         Raises:
             NotFoundError: the ledger does not know it.
@@ -503,7 +503,8 @@ def _load(
     what = selected(connection.url.kind, row_type, names, everyone=everyone)
     rows: list[Any] = []
     for is_one, ids in queries.among(run_ids):
-        sql = f"SELECT {what} FROM {table} WHERE run_id {is_one} ORDER BY {key}"  # noqa: S608 - our names, and marks
+        where = f"run_id {is_one}{queries.without_spoofed(connection, table, everyone=everyone)}"
+        sql = f"SELECT {what} FROM {table} WHERE {where} ORDER BY {key}"  # noqa: S608 - our names, and marks
         found = connection.rows(sql, ids)
         rows += decode_sound(row_type, names, found, row_type, connection.left_out)
     strange = {row.run_id for row in rows}.difference(run_ids)

@@ -10,7 +10,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from hpcflow.errors import LedgerError
+from hpcflow.cli.session import Session
+from hpcflow.errors import LedgerError, NotFoundError, StorageError
 from hpcflow.ledger.connection import RELATIONS, VERSION_TABLE
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
@@ -185,8 +186,6 @@ def test_lists_and_reports_show_the_runs_of_all(
 ) -> None:
     run_id = run_dir.path.name
     assert EVERYONE[what](eve) == {run_id}
-    assert eve.run(run_id).run.user == "ada"
-    assert [each.attempt for each in eve.run(run_id).attempts] == [1, 2]
     assert eve.runs() == []
     assert eve.sites(filters={}) == []
     assert eve.sites(filters={}, everyone=True) == ["devcluster"]
@@ -211,6 +210,57 @@ def test_no_list_shows_what_eve_says_of_a_run_of_adas(
     assert EVERYONE[what](ada) == before == {run_dir.path.name}
     assert ada.runs(everyone=True) == views
     assert ada.spending(filters={}, everyone=True) == spent
+
+
+@pytest.mark.usefixtures("run_dir")
+def test_a_run_of_which_ada_has_no_row_is_not_looked_up_in_eves(
+    server: SharedServer,
+    database: str,
+    ada: Ledger,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a command would ask eve's scheduler, or restore from eve's store."""
+    purged = RunDir(home.parent / "scratch/tests/digits-20260301-purged77")
+    run_id = purged.path.name
+    monkeypatch.setenv("HPCFLOW_LEDGER", server.url(database, server.ada))
+    server.as_eve(
+        database,
+        copied("run", run_id=f"'{run_id}'", site="'/tmp/eve/site.yaml'"),
+        copied("attempt", run_id=f"'{run_id}'"),
+    )
+    with pytest.raises(NotFoundError):
+        ada.run(run_id)
+    session = Session()
+    with pytest.raises(StorageError):
+        session.site_of(purged)
+    assert session.known_attempts(purged) == 0
+    session.ledger.close()
+
+
+def test_rows_of_eve_about_a_run_of_adas_count_neither_as_evidence_nor_as_costs(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir
+) -> None:
+    before = _counted(ada, run_dir)
+    server.as_eve(
+        database,
+        copied("run", state="'completed'"),
+        copied("attempt", state="'ended'", cause="'node_fail'", ended_at="started_at"),
+        "INSERT INTO mirrored (run_id, path, url, train_step, state, at, size_bytes) SELECT "
+        f"'{run_dir.path.name}', 'checkpoints/9', 's3://eve/x', 9, 'removed', '2020-01-01', 1",
+    )
+    assert _counted(ada, run_dir) == before
+
+
+def _counted(ledger: Ledger, run_dir: RunDir) -> list[object]:
+    all_causes, site = frozenset(Cause), "devcluster"
+    partition = ledger.run(run_dir.path.name).run.partition
+    return [
+        ledger.ends(list(Cause), since=_EARLY, until=_LATE),
+        ledger.observed(all_causes, site=site, partition=partition, since=_EARLY, now=NOW),
+        ledger.left([site], _LATE, everyone=True),
+        ledger.mirrored([run_dir.path.name], everyone=True),
+    ]
 
 
 #: A large value in a row of eve's, or many of them.
