@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from hpcflow.budgets.carrying import MARK, budget_from
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.state import Budget, fold
+from hpcflow.budgets.state import DAMAGED, Budget, fold
 from hpcflow.runtime.reading import UnsafeFileError
 
 _PORTION_BYTES: Final = 1 << 20
@@ -21,8 +20,7 @@ _MOST_DAMAGED_LINES: Final = 10_000
 _MOST_DAMAGED_COMPACTED: Final = 100
 #: After the newest compacted line.
 _MOST_LINES: Final = 500_000
-_AT_ONCE: Final = 1000
-_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+_MOST_BYTES: Final = 256 << 20
 
 
 def read_budget(scope: Scope, file: int, *, whole: bool) -> tuple[Budget, int]:
@@ -49,14 +47,17 @@ def read_on(budget: Budget, file: int, begin: int) -> int:
 
 
 def _fold(budget: Budget, lines: Iterator[bytes], *, most_lines: int | None) -> None:
-    count = 0  # not `budget.lines`, which a line can set to 0
-    while some := list(islice(lines, _AT_ONCE)):
-        fold(budget, some)
-        count += len(some)
+    count = size = 0  # not `budget.lines`, which a line can set to 0
+    for line in lines:
+        fold(budget, (line,))
+        count, size = count + 1, size + len(line)
         if budget.skipped > _MOST_DAMAGED_LINES:
             raise _too_many(f"damaged lines, more than {_MOST_DAMAGED_LINES}")
-        if most_lines is not None and count > most_lines:
-            raise _too_many(f"lines after the newest compacted one, more than {most_lines}")
+        if most_lines is not None and (count > most_lines or size > _MOST_BYTES):
+            raise _too_many(
+                f"lines after the newest compacted one, more than {most_lines} or "
+                f"{_MOST_BYTES >> 20} MiB"
+            )
 
 
 def _too_many(what: str) -> UnsafeFileError:
@@ -70,7 +71,7 @@ def _begin(scope: Scope, file: int, end: int) -> tuple[Budget, int]:
         line = next(_lines(file, found + 1, min(end, found + 1 + _LINE_BYTES)), b"")
         try:
             return budget_from(scope, line, at_byte=found + 1), found + 2 + len(line)
-        except _DAMAGED:
+        except DAMAGED:
             before, tries = found, tries + 1  # torn or damaged: use the one before
             if tries > _MOST_DAMAGED_COMPACTED:
                 raise _too_many("damaged compacted lines") from None

@@ -16,7 +16,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
-from hpcflow.budgets.records import Opening, change_from, entry_line, line_of, opening_from
+from hpcflow.budgets.records import (
+    Opening,
+    change_from,
+    entry_line,
+    line_of,
+    months_from,
+    opening_from,
+)
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import from_text, to_text
@@ -74,7 +81,7 @@ def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
         None if said["opened_at"] is None else from_text(said["opened_at"]),
         changes=[change_from(each) for each in said["changes"]],
         is_whole=False,
-        carried={str(month): opening_from(each) for month, each in said["months"].items()},
+        carried=months_from(said["months"]),
     )
     for each in said["entries"]:
         budget.apply(each)

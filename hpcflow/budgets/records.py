@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -147,10 +147,10 @@ def change_from(said: Mapping[str, Any]) -> Change:
     why = said.get("why")
     return Change(
         at=from_text(said["at"]),
-        by=str(said["by"]),
+        by=text_from(said["by"]),
         terms=terms,
-        why=None if why is None else str(why),
-        how=str(said.get("how", "command")),
+        why=None if why is None else text_from(why),
+        how=text_from(said.get("how", "command")),
         opening=opening,
     )
 
@@ -161,9 +161,37 @@ def opening_from(said: Mapping[str, Any]) -> Opening:
     Raises:
         ValueError, KeyError, TypeError: it is damaged.
     """
-    unpriced = {str(unit): int(count) for unit, count in said["unpriced"].items()}
-    months = {str(month): opening_from(each) for month, each in said.get("months", {}).items()}
-    return Opening(amounts_from(said), unpriced, months)
+    return replace(sums_from(said), months=months_from(said.get("months", {})))
+
+
+def sums_from(said: Mapping[str, Any]) -> Opening:
+    """The same without its months.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is damaged.
+    """
+    unpriced = {unit: int(said["unpriced"][unit]) for unit in UNITS if unit in said["unpriced"]}
+    return Opening(amounts_from(said), unpriced)
+
+
+def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
+    """Month -> its sums. A month has no months: a teammate could nest them too deeply to read.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is damaged.
+    """
+    return {text_from(month): sums_from(each) for month, each in said.items()}
+
+
+def text_from(value: object, most: int = _MOST_TEXT) -> str:
+    """A text of at most so many characters: a teammate could fill the memory with longer ones.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError(f"expected a text of at most {most} characters")
+    return value
 
 
 def _limit(said: Mapping[str, Any]) -> Limit:

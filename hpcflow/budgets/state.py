@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
-from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from
+from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from, text_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import from_text
 from hpcflow.model.ids import is_run_id
@@ -20,6 +20,17 @@ from hpcflow.runtime.reading import parse_object
 _MOST_MOMENTS: Final = 16
 #: What a job name has room for.
 _MOST_ATTEMPTS: Final = 999_999
+#: ``PATH_MAX`` of Linux.
+_MOST_PATH: Final = 4096
+#: What a damaged line raises. The text of an error about a deep value may be too deep, too.
+DAMAGED: Final = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 class Standing(str, Enum):
@@ -201,7 +212,7 @@ class Budget:
             self.opening, self.opened_at = change.opening, change.at
             self.entries, self.carried = {}, {}
         self.terms = change.terms
-        self.changes.append(change)
+        self.changes.append(replace(change, opening=None))  # only the newest one is kept
 
     def apply(self, said: dict[str, Any]) -> None:
         """Let one line count.
@@ -249,18 +260,18 @@ def _key(run_id: object, attempt: object) -> tuple[str, int]:
 
 def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
     is_settled = record == "settled"
-    limit_s = said.get("limit_s")
+    limit_s, home = said.get("limit_s"), said.get("home")
     if limit_s is not None and int(limit_s) <= 0:
         raise ValueError("no time limit")
     return Entry(
         *key,
-        by=str(said["by"]),
+        by=text_from(said["by"]),
         standing=Standing(record),
         amounts=amounts_from(said["amounts"]),
         at=from_text(said["ended_at"] if is_settled and "ended_at" in said else said["at"]),
         is_final=is_settled and bool(said.get("is_final", True)),
         limit_s=None if limit_s is None else int(limit_s),
-        home=said.get("home"),
+        home=None if home is None else text_from(home, _MOST_PATH),
     )
 
 
@@ -275,6 +286,6 @@ def fold(budget: Budget, lines: Iterable[bytes | str]) -> Budget:
 def _is_applied(budget: Budget, line: bytes | str) -> bool:
     try:
         budget.apply(parse_object(line))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+    except DAMAGED:
         return False
     return True

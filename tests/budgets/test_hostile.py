@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import stat
@@ -224,6 +225,73 @@ def test_no_file_takes_long_or_much_memory(
     with budgets.file(SCOPE).open("a") as file:
         file.writelines(line(number) for number in range(30_000))
     with pytest.raises(StorageError, match=said):
+        budgets.read(SCOPE)
+
+
+def _nested(months: int) -> str:
+    opening = (
+        '{"unpriced": {}, "months": {"2026-01": ' * months
+        + '{"unpriced": {}'
+        + "}" * (2 * months + 1)
+    )
+    return f'{LINE.rstrip()[:-1]}, "opening": {opening}}}\n'
+
+
+LONG = "x" * 5000
+COMMITTED = json.loads(entry_line("committed", CREATED_AT, "eve", "x-20260102-abcdefgh", 1))
+COMMITTED["amounts"] = {}
+
+
+@pytest.mark.parametrize("field", ["by", "how", "why", "record", "on_exceeded", "at"])
+def test_a_line_with_a_deep_value_is_skipped(tmp_path: Path, field: str) -> None:
+    budgets = shared(tmp_path)
+    spend(budgets)
+    deep = "[" * 900 + "]" * 900
+    with budgets.file(SCOPE).open("a") as file:
+        file.write(f'{LINE.rstrip()[:-1]}, "{field}": {deep}}}\n')
+    spend(budgets)
+    assert budgets.read(SCOPE).skipped == 1
+
+
+def test_a_month_has_no_months(tmp_path: Path) -> None:
+    """The deepest of these lines are skipped as a whole, as too deep for JSON."""
+    budgets = shared(tmp_path)
+    spend(budgets)
+    for months in (2, *range(300, 500, 10)):
+        with budgets.file(SCOPE).open("a") as file:
+            file.write(_nested(months))
+        spend(budgets)
+        (month,) = budgets.read(SCOPE).opening.months.values()
+        assert not month.months
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {**COMMITTED, "by": LONG},
+        {**COMMITTED, "home": LONG},
+        {**COMMITTED, "home": [LONG]},
+        *({**json.loads(LINE), field: LONG} for field in ("by", "how", "why")),
+    ],
+)
+def test_a_line_with_too_long_a_text_is_skipped(tmp_path: Path, line: dict[str, Any]) -> None:
+    budgets = shared(tmp_path)
+    spend(budgets)
+    with budgets.file(SCOPE).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert budgets.read(SCOPE).skipped == 1
+
+
+def test_lines_that_would_fill_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_file, "_MOST_BYTES", 1 << 20)
+    budgets = shared(tmp_path)
+    spend(budgets)
+    with budgets.file(SCOPE).open("a") as file:
+        for number in range(1, 1000):
+            file.write(json.dumps({**COMMITTED, "attempt": number, "home": LONG[:4000]}) + "\n")
+    with pytest.raises(StorageError, match="or 1 MiB"):
         budgets.read(SCOPE)
 
 
