@@ -16,6 +16,8 @@ from hpcflow.model.state import Cause, RunState
 
 #: More than a large site has in days; a caller waits for a quarter of a second at most.
 MOST_ENDS: Final = 2000
+#: An end with more nodes says too little about each of them.
+MOST_NODES: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class End:
 
     Attributes:
         site: as the run names it; node names of different sites have nothing in common.
-        nodes: all that the attempt had.
+        nodes: all that the attempt had; none if there were more than :data:`MOST_NODES`.
         reached: the last train step that is known; None for none.
         has_saved: whether it made a checkpoint.
         counted_from: number of the run's first attempt after the last `resume` or `release`.
@@ -121,7 +123,7 @@ def _end(
         run_id=run_id,
         attempt=attempt,
         partition=partition,
-        nodes=tuple(nodes),
+        nodes=tuple(nodes) if len(nodes) <= MOST_NODES else (),
         cause=Cause(cause),
         ended_at=ended_at,
         reached=_number(report.get("train_step", report.get("saved"))),

@@ -23,9 +23,11 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from hpcflow.ledger.ends import End
@@ -62,6 +64,7 @@ BAD_FROM: Final = 0.7
 
 #: A share below a hundredth says nothing; jobs of so many nodes are not looked at.
 _MOST_NODES: Final = 100
+_ATTEMPT: Final = attrgetter("attempt")
 #: What Slurm takes for a node's name. Event files are written by jobs, and a ledger may be common
 #: to many: any other text in the place of a name is not one.
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
@@ -193,14 +196,10 @@ def _standings(
 
 
 def _failures(ends: Sequence[End], now: datetime) -> list[_Failure]:
-    by_run: dict[str, list[End]] = defaultdict(list)
-    for end in ends:
-        by_run[end.run_id].append(end)
     found = []
-    for end in ends:
+    for end, suspects in _with_suspects(ends):
         if end.cause not in WEIGHTS or now - end.ended_at > LOOK_BACK:
             continue
-        suspects = _suspects(end, by_run[end.run_id])
         if len(suspects) > _MOST_NODES:
             continue
         found += [
@@ -218,24 +217,50 @@ def _failures(ends: Sequence[End], now: datetime) -> list[_Failure]:
     return found
 
 
-def _suspects(failed: End, of_run: Sequence[End]) -> set[str]:
-    """The nodes of a failed attempt that may have been the reason."""
-    further = [later for later in of_run if later.nodes and _is_further(later, failed)]
-    nodes = set(failed.nodes)
-    left = nodes.difference(*(later.nodes for later in further))
-    if failed.cause is Cause.FAILED:
-        by_itself = any(
-            not failed.attempt < later.counted_from <= later.attempt for later in further
-        )
-        return left if by_itself else set()
-    return left or nodes
+def _with_suspects(ends: Sequence[End]) -> Iterator[tuple[End, set[str]]]:
+    """Yield each end with the nodes that may have been its reason."""
+    by_run: dict[str, _Later] = defaultdict(_Later)
+    newest_first = sorted(ends, key=_ATTEMPT, reverse=True)
+    for _, same in groupby(newest_first, _ATTEMPT):
+        of_attempt = list(same)  # several runs, and no end is later than another
+        yield from ((end, by_run[end.run_id].suspects(end)) for end in of_attempt)
+        for end in of_attempt:
+            by_run[end.run_id].add(end)
 
 
-def _is_further(later: End, failed: End) -> bool:
-    if later.attempt <= failed.attempt:
-        return False
-    reached = -1 if failed.reached is None else failed.reached
-    return later.cause is Cause.COMPLETED or (later.reached is not None and later.reached > reached)
+class _Later:
+    """How far later attempts of a run got, and on which nodes. Each end is looked at once."""
+
+    def __init__(self) -> None:
+        #: Node -> how far the run got on it.
+        self._on_node: dict[str, float] = {}
+        #: The first attempt after a person stepped in; 0 for none since -> how far the run got.
+        self._counted_from: dict[int, float] = {}
+
+    def add(self, later: End) -> None:
+        """Let an attempt count. They come in falling order."""
+        if not later.nodes:
+            return
+        reached = math.inf if later.cause is Cause.COMPLETED else later.reached
+        if reached is None:
+            return
+        for node in later.nodes:
+            self._on_node[node] = max(reached, self._on_node.get(node, -math.inf))
+        since = later.counted_from if later.counted_from <= later.attempt else 0
+        self._counted_from[since] = max(reached, self._counted_from.get(since, -math.inf))
+
+    def suspects(self, failed: End) -> set[str]:
+        """Return the nodes of a failed attempt that may have been the reason."""
+        reached = -1 if failed.reached is None else failed.reached
+        nodes = set(failed.nodes)
+        left = {node for node in nodes if self._on_node.get(node, -math.inf) <= reached}
+        if failed.cause is Cause.FAILED:
+            by_itself = any(
+                since <= failed.attempt and further > reached
+                for since, further in self._counted_from.items()
+            )
+            return left if by_itself else set()
+        return left or nodes
 
 
 def _ran_well(ends: Sequence[End], nodes: set[str]) -> dict[str, list[datetime]]:

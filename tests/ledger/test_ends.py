@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from hpcflow.ledger.ends import End
+from hpcflow.ledger.ends import MOST_NODES, End
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Released
 from hpcflow.model.state import AttemptState, Cause
@@ -107,3 +107,19 @@ def test_an_end_that_cannot_be_read_hides_no_other(ledger: Ledger, tmp_path: Pat
     ledger.connection().execute(sql, [damaged.run_id])
     (end,) = ledger.ends(HARD, since=at(5), until=at(15))
     assert end.run_id == whole.run_id
+
+
+def test_of_an_end_on_more_nodes_than_tell_anything_none_are_read(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    for number, count in enumerate((MOST_NODES, MOST_NODES + 1), 1):
+        nodes = [f"n{each}" for each in range(count)]
+        lines = [
+            intended(1, 1),
+            submitted(1, 1),
+            observed(1, AttemptState.RUNNING, 2, nodes=nodes),
+            ended(1, Cause.NODE_FAIL, 3, ended_at=at(3)),
+        ]
+        ledger.apply([change_of(make_run(tmp_path, name=f"on-{number}"), lines, [])])
+    found = ledger.ends(HARD, since=at(0), until=at(9))
+    assert sorted(len(end.nodes) for end in found) == [0, MOST_NODES]

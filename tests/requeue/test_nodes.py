@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -345,6 +345,30 @@ def test_an_attempt_that_ran_well_never_speaks_against_its_node(ends: list[End],
     assert before.keys() == after.keys()
     for name, standing in after.items():
         assert standing.score <= before[name].score
+
+
+class _Nodes(tuple[str, ...]):
+    """Nodes of an attempt that count how often all of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        _Nodes.looks += 1
+        return super().__iter__()
+
+
+def test_the_nodes_of_an_attempt_are_looked_at_as_often_however_many_attempts_there_are() -> None:
+    """Another role can write thousands of attempts with a thousand nodes each."""
+
+    def looks(attempts: int) -> float:
+        _Nodes.looks = 0
+        nodes = _Nodes(f"n{number}" for number in range(200))
+        for cause in (NODE_FAIL, FAILED, DONE):
+            ends = [ended("a", number, "", cause, reached=number) for number in range(attempts)]
+            weigh([replace(each, nodes=nodes) for each in ends], NOW)
+        return _Nodes.looks / attempts
+
+    assert looks(80) == looks(40)
 
 
 def test_however_often_a_run_fails_on_a_node_it_speaks_once() -> None:
