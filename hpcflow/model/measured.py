@@ -19,13 +19,14 @@ _NAME_CHARS: Final = 80
 #: No attempt has so many seconds, and no cluster so many nodes, cores or GPUs.
 MOST_S: Final = 10 * 366 * 24 * 3600
 MOST_COUNT: Final = 1_000_000
+MOST_MB: Final = 1 << 30
 #: End of a field's name -> its largest plausible value. All other fields are counts.
 _MOST: Final[dict[str, float]] = {
     "seconds": MOST_S,
     "time_limit_min": MOST_S / 60,
     "cpu_s": 2**53,
     "samples": 2**53,
-    "_mb": 1 << 30,
+    "_mb": MOST_MB,
     **dict.fromkeys(("busy_mean", "busy_p50", "busy_p95", "busy_least"), 100.0),
 }
 #: What the job has on every node, as the event names it -> as it is named here.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text
 from hpcflow.ledger.used import UsedRow
 from hpcflow.model.events import finite
-from hpcflow.model.measured import MOST_COUNT, MOST_S, Measured, measured
+from hpcflow.model.measured import MOST_COUNT, MOST_MB, MOST_S, Measured, measured
 from hpcflow.model.state import AttemptState
 
 #: No node runs so many data loader processes.
@@ -84,16 +84,19 @@ def use_of(row: UsedRow, now: datetime) -> Use:
     asked = row.resources
     nodes = (bill.get("nodes") or row.nodes) if is_accounted else row.nodes
     gpus = sum((bill.get("gpus") or {}).values()) if is_accounted else row.gpus
-    if not (0 < nodes <= MOST_COUNT and 0 <= gpus <= MOST_COUNT):
+    is_whole = type(nodes) is type(gpus) is int
+    if not (is_whole and 0 < nodes <= MOST_COUNT and 0 <= gpus <= MOST_COUNT):
         raise ValueError("no cluster has so many nodes or GPUs")
-    tasks = asked.get("tasks_per_node") or max(1, gpus // nodes)
+    tasks = _asked(asked, "tasks_per_node", MOST_COUNT) or max(1, gpus // nodes)
     # What the node was told is what the attempt had: the run may ask for something else by now.
-    of_run = asked["cpus_per_task"] * tasks if asked.get("cpus_per_task") else None
+    per_task = _asked(asked, "cpus_per_task", MOST_COUNT)
+    of_run = per_task and per_task * tasks
+    time_limit_min = _asked(asked, "time_limit_min", MOST_S // 60)
     cpus = _first(seen and seen.cpus, is_accounted and _share(bill.get("cpus"), nodes), of_run)
     mem_mb = _first(
         seen and seen.mem_mb,
         is_accounted and _share(bill.get("mem_mb"), nodes),
-        asked.get("mem_mb"),
+        _asked(asked, "mem_mb", MOST_MB),
     )
     is_running = row.state in _RUNS
     return Use(
@@ -106,7 +109,7 @@ def use_of(row: UsedRow, now: datetime) -> Use:
         tasks=tasks,
         cpus=cpus,
         mem_mb=mem_mb,
-        time_limit_min=_first(seen and seen.time_limit_min, asked.get("time_limit_min")),
+        time_limit_min=_first(seen and seen.time_limit_min, time_limit_min),
         measured=seen,
         loader_workers=_count(row.report.get("loader_workers")),
         **_progress(row.report),
@@ -142,6 +145,20 @@ def _progress(report: dict[str, Any]) -> dict[str, float | None]:
 
 def _share(of_all: int | None, nodes: int) -> int | None:
     return of_all // nodes if of_all and 0 < of_all < 2**53 else None
+
+
+def _asked(resources: dict[str, Any], name: str, most: int) -> int | None:
+    """Return a number that a run asks for; None if it does not.
+
+    Raises:
+        ValueError: it is implausible. Python multiplies a text by a number, too.
+    """
+    value = resources.get(name)
+    if not value:
+        return None
+    if type(value) is not int or not 0 < value <= most:
+        raise ValueError(f"{name} is no plausible number")
+    return value
 
 
 def _count(value: object) -> int | None:

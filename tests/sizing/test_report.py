@@ -52,6 +52,23 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "no nodes": {"nodes": 0},
     "cpus that are text": {"resources": {"tasks_per_node": "x", "cpus_per_task": "x"}},
     "cpus that are none": {"resources": {"cpus_per_task": {"a": 1}}},
+    "ranks that are text": {"resources": {"tasks_per_node": "x" * 9, "cpus_per_task": 10**7}},
+    "cpus that are true": {"resources": {"cpus_per_task": True}},
+    "cpus of a planet": {"resources": {"cpus_per_task": 10**7}},
+    "less than no ranks": {"resources": {"tasks_per_node": -1}},
+    "a time limit without end": {"resources": {"time_limit_min": 10**400}},
+    "memory of a planet": {"resources": {"mem_mb": 10**400}},
+    "a share of a node": {"journal": {"accounted": {"source": "accounting", "nodes": 0.5}}},
+    "GPUs of a planet": {
+        "journal": {"accounted": {"source": "accounting", "gpus": {"a": 10**400}}}
+    },
+    "steps without end": {
+        "report": {
+            "trained_at": "2026-07-01T12:00:00Z",
+            "progress_at": "2026-07-01T13:00:00Z",
+            "train_step": 10**400,
+        }
+    },
     "memory without end": {"resources": {"mem_mb": float("inf")}, "report": {}},
     "a time limit that is none": {"resources": {"time_limit_min": "a"}, "report": {}},
     "a bill that is none": {"journal": {"accounted": 7}},
