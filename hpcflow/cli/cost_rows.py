@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -69,7 +68,6 @@ def window(
 def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | None) -> Keeping:
     """What checkpoints cost in this time, where a site prices that."""
     from hpcflow.costs.keeping import keeping
-    from hpcflow.storage.runs import is_path_untrusted
 
     wanted = {name: value for name, value in filters.items() if value is not None}
     found = keeping(
@@ -80,7 +78,7 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
         filters=wanted,
         everyone=is_of_everyone(session, wanted),
         find_site=session.site_in_report,
-        is_path_untrusted=partial(is_path_untrusted, session.settings.home),
+        home=session.settings.home,
     )
     if found.problems:
         names = ", ".join(site_text(name) for name in found.problems)

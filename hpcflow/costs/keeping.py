@@ -13,6 +13,8 @@ from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.sites.schema import Site
 from hpcflow.sites.store_price import ScratchPrice, StorePrice, price_of_store
+from hpcflow.storage.layout import Home
+from hpcflow.storage.runs import is_linked
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,15 @@ def keeping(
     filters: Mapping[str, str],
     everyone: bool,
     find_site: Callable[[str], Site],
-    is_path_untrusted: Callable[[str], bool] = lambda _: False,
+    home: Home,
 ) -> Keeping:
     """What checkpoints cost between two times; nothing where no site prices them.
 
     Args:
         until: not after now.
         everyone: also count the runs of other users.
-        is_path_untrusted: run id -> whether hpcflow must not read its files.
+        home: only run directories to which its links lead are read. Of other runs, only what the
+            ledger has of their stores is known.
 
     Raises:
         LedgerError: the database does not answer.
@@ -73,14 +76,14 @@ def keeping(
     for row in ledger.mirrored([run.run_id for run in in_stores], everyone=everyone):
         known.setdefault(row.run_id, []).append(row)
     for run in in_stores:
-        add = add_known if is_path_untrusted(run.run_id) else add_store
+        add = add_store if is_linked(home, run.run_id, run.run_dir) else add_known
         add(facts, run, known.get(run.run_id, ()))
     for run in runs:
         if run.run_id not in left_scratch and sites[run.site].scratch.price is not None:
-            if is_path_untrusted(run.run_id):
-                facts.lost_runs.add(run.run_id)
-            else:
+            if is_linked(home, run.run_id, run.run_dir):
                 add_scratch(facts, run)
+            else:
+                facts.lost_runs.add(run.run_id)
     found = storage_report(
         facts.stored,
         facts.fetched,

@@ -105,6 +105,18 @@ def link_of(home: Home, run_id: str) -> str:
     return link
 
 
+def is_linked(home: Home, run_id: str, path: str) -> bool:
+    """Return whether the link of a run leads to ``path``. Neither is opened.
+
+    Args:
+        run_id, path: as a row of the ledger has them, which another user may have written.
+    """
+    try:
+        return is_run_id(run_id) and link_of(home, run_id) == path
+    except OSError:
+        return False
+
+
 def is_path_untrusted(home: Home, run_id: str) -> bool:
     """Return whether another user has made a directory or a link on the path to a run."""
     try:

@@ -21,7 +21,7 @@ from hpcflow.model.journal import Ended, Intended, JournalRecord, Observed, Subm
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import rebuild
 from hpcflow.sites.schema import Site
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from tests.benchmarks.timing import Row
 from tests.storage.runs import make_run
 
@@ -42,10 +42,14 @@ def rows() -> list[Row]:
     now = SystemClock().now()
     try:
         run_dirs = [_make(root, now - timedelta(days=365, minutes=n)) for n in range(_RUNS)]
+        home = Home(root / "home")
+        home.runs.mkdir(parents=True)
+        for run_dir in run_dirs:
+            (home.runs / run_dir.path.name).symlink_to(run_dir.path)
         with open_ledger(str(root / "ledger.sqlite")) as ledger:
             rebuild(ledger, run_dirs)
-            every, gb_months = _time(ledger, now - timedelta(days=1000), now)
-            late, nothing = _time(ledger, now - timedelta(days=1), now)
+            every, gb_months = _time(ledger, home, now - timedelta(days=1000), now)
+            late, nothing = _time(ledger, home, now - timedelta(days=1), now)
     finally:
         shutil.rmtree(root)
     assert gb_months, "what was kept was counted"
@@ -57,7 +61,7 @@ def rows() -> list[Row]:
     ]
 
 
-def _time(ledger: Ledger, since: datetime, until: datetime) -> tuple[float, float]:
+def _time(ledger: Ledger, home: Home, since: datetime, until: datetime) -> tuple[float, float]:
     site = Site.model_validate(_SITE)
     began = time.perf_counter()
     found = keeping(
@@ -68,6 +72,7 @@ def _time(ledger: Ledger, since: datetime, until: datetime) -> tuple[float, floa
         filters={},
         everyone=True,
         find_site=lambda _: site,
+        home=home,
     )
     return time.perf_counter() - began, float(found.report.total.gb_months)
 

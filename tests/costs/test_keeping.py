@@ -17,6 +17,7 @@ from hpcflow.errors import SiteError
 from hpcflow.ledger.store import open_ledger
 from hpcflow.sites.schema import Site, SiteMirror
 from hpcflow.sites.store_price import ScratchPrice, StorePrice
+from hpcflow.storage.runs import list_runs
 from tests.requeue.watched import Watched
 
 MONTH = timedelta(hours=730)
@@ -59,6 +60,7 @@ def kept(desk: Watched, **filters: str) -> Keeping:
             filters=filters,
             everyone=True,
             find_site=lambda _: desk.site,
+            home=desk.settings.home,
         )
 
 
@@ -117,8 +119,26 @@ def test_files_of_runs_that_kept_nothing_since_are_not_read(desk: Watched) -> No
             filters={},
             everyone=True,
             find_site=lambda _: desk.site,
+            home=desk.settings.home,
         )
     assert lately.facts.lost_runs == set()
+
+
+def test_only_directories_to_which_a_link_of_this_home_leads_are_read(desk: Watched) -> None:
+    """In a shared ledger another role can name any path."""
+    price = ScratchPrice(storage_usd_per_gb_month=Decimal(1))
+    scratch = desk.site.scratch.model_copy(update={"price": price})
+    desk.site = desk.site.model_copy(update={"scratch": scratch})
+    (run_dir,) = list_runs(desk.settings.home)
+    run_id, link = run_dir.path.name, desk.settings.home.runs / run_dir.path.name
+    assert kept(desk).report.total.gb_months == 30
+    for other in (None, run_dir.path.parent / "other" / run_id):
+        link.unlink(missing_ok=True)
+        if other is not None:
+            link.symlink_to(other)
+        found = kept(desk)
+        assert found.facts.lost_runs == {run_id}
+        assert found.report.total.gb_months == 20, "what the ledger knows"
 
 
 def test_a_site_that_cannot_be_read_is_said(desk: Watched) -> None:
@@ -135,5 +155,6 @@ def test_a_site_that_cannot_be_read_is_said(desk: Watched) -> None:
             filters={},
             everyone=True,
             find_site=find,
+            home=desk.settings.home,
         )
     assert found.problems == {"devcluster": "there is no site devcluster"}
