@@ -18,7 +18,7 @@ from hpcflow.ownership import Trust
 from hpcflow.sites.loader import is_site_file, load_site, search_path, site_files
 from hpcflow.sites.schema import Site
 from hpcflow.sites.scratch import trusted_users
-from hpcflow.storage.frozen import frozen_site
+from hpcflow.storage.frozen import frozen_account, frozen_site
 from hpcflow.storage.layout import Home
 
 _KEY: Final = "trusted_users"
@@ -27,32 +27,40 @@ _KEY: Final = "trusted_users"
 def trust_of(
     run_id: str | None, *, home: Home, environ: Mapping[str, str], user: str, site: str | None
 ) -> Trust:
-    """Return the users whom the site files trust; for a run, those of the file that its site names.
+    """Return the users whom the site files trust; for a run, those of its own site.
 
     Args:
-        run_id: None for all site files that are found by name.
+        run_id: None for all site files that are found by name, with their default accounts.
         site: the one in the settings, a name or a path.
     """
     named = site if run_id is None else frozen_site(home, run_id)
-    own = [named] if named is not None and is_site_file(named) else []
-    sites = [*_sites(own, []), *(_all_sites(home) if run_id is None else ())]
+    account = None if run_id is None else frozen_account(home, run_id)
     return Trust(
-        frozenset(uid for each in sites for uid in trusted_users(each, environ, user=user))
+        frozenset(
+            uid
+            for each in _sites(home, named, with_all=run_id is None)
+            for uid in trusted_users(
+                each, environ, user=user, account=account or each.default_account
+            )
+        )
     )
 
 
-def _all_sites(home: Home) -> Iterator[Site]:
+def _sites(home: Home, named: str | None, *, with_all: bool) -> Iterator[Site]:
+    """Yield this site, and all that are found by name, as far as they have trusted users.
+
+    An invalid file trusts none.
+    """
     search = search_path(home.path)
+    files: dict[str, Path] = {}
     with suppress(InputError):
-        yield from _sites(list(site_files(search)), search)
-
-
-def _sites(names: list[str], search: list[Path]) -> Iterator[Site]:
-    """Yield the sites with trusted users. An invalid file trusts none."""
-    files = site_files(search)
-    for name in names:
+        files = site_files(search)
+    wanted = dict(files) if with_all else {}
+    if named is not None and (named in files or is_site_file(named)):
+        wanted[named] = files.get(named, Path(named))
+    for name, path in wanted.items():
         with suppress(InputError):
-            text = read_text(files.get(name, Path(name)), InputError)
+            text = read_text(path, InputError)
             if _KEY in text:  # parsing takes long, and most have none
                 yield _parsed(name, tuple(search), text)
 

@@ -122,10 +122,13 @@ def held_run(
     scratch: Path | None = None,
     site: str = "local",
     gpus: int = 0,
+    account: str | None = None,
 ) -> RunDir:
     """A run with an attempt, events, a mirror and two checkpoints; nothing is ever sent for it."""
     run = make_run(
-        scratch or home.path / "scratch", name=name, resources={"nodes": 1, "gpus_per_node": gpus}
+        scratch or home.path / "scratch",
+        name=name,
+        resources={"nodes": 1, "gpus_per_node": gpus, "account": account},
     )
     run = run.model_copy(
         update={"site": site, "partition": "local", "gpu_type": None, "user": getpass.getuser()}

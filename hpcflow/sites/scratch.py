@@ -86,9 +86,15 @@ def scratch_trust(
     )
 
 
-def trusted_users(site: Site, environ: Mapping[str, str], *, user: str) -> frozenset[int]:
-    """Return the ids of ``trusted_users`` that exist here and do not depend on a run's account."""
-    known, found = {**environ, "USER": user}, set()
+def trusted_users(
+    site: Site, environ: Mapping[str, str], *, user: str, account: str | None
+) -> frozenset[int]:
+    """Return the ids of ``trusted_users`` that exist here.
+
+    Args:
+        account: without one, an entry with ``$ACCOUNT`` trusts nobody.
+    """
+    known, found = {**environ, "USER": user, "ACCOUNT": account or ""}, set()
     for text in site.scratch.trusted_users:
         with suppress(SiteError, KeyError):
             name = fill_in(text, known, lambda name: _unset(site, name))

@@ -1,7 +1,8 @@
 """The checksum of each run's ``run.json``, kept in the home, where no other user can write.
 
 A second line has the run's mirror: a store and the ledger are not trusted about it, either. A third
-line has its site: behind an untrusted path, hpcflow does not read ``run.json``.
+and a fourth line have its site and its account: behind an untrusted path, hpcflow does not read
+``run.json``.
 
 ``run.json`` says what a run executes. It lies on scratch and in the mirror. After a purge only the
 mirror has it, and other users may be able to write there. It is trusted only if it has the
@@ -14,6 +15,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
+from typing import Any
 
 from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import JsonError, parse_json, parse_object, read_file
@@ -50,7 +52,8 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
         said = parse_object(data)
     except JsonError:
         said = {}
-    lines = (hashlib.sha256(data).hexdigest(), *(json.dumps(said.get(key)) for key in _KEPT))
+    kept = (*(said.get(key) for key in _KEPT), _account(said))
+    lines = (hashlib.sha256(data).hexdigest(), *map(json.dumps, kept))
     known = "".join(f"{line}\n" for line in lines)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
@@ -80,11 +83,27 @@ def frozen_mirror(home: Home, run_id: str) -> Mirror | None:
 
 def frozen_site(home: Home, run_id: str) -> str | None:
     """Return the site of a run as it was frozen here, a name or a path; None if it is unknown."""
+    return _text(home, run_id, 2)
+
+
+def frozen_account(home: Home, run_id: str) -> str | None:
+    """Return the account of a run as it was frozen here; None if it names none or is unknown."""
+    return _text(home, run_id, 3)
+
+
+def _account(said: dict[str, Any]) -> object:
     try:
-        site = parse_json(_line(home, run_id, 2))
+        return said["spec"]["resources"]["account"]
+    except (KeyError, TypeError):
+        return None
+
+
+def _text(home: Home, run_id: str, number: int) -> str | None:
+    try:
+        text = parse_json(_line(home, run_id, number))
     except JsonError:
         return None
-    return site if isinstance(site, str) else None
+    return text if isinstance(text, str) else None
 
 
 def _line(home: Home, run_id: str, number: int) -> bytes:

@@ -190,6 +190,24 @@ def test_a_user_whom_the_site_trusts_may_have_made_it(
     assert run_dir.path.name in said(capfd, "scratch")
 
 
+@pytest.mark.parametrize("account", [str(EVE), "default", "other"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_site_may_trust_the_account_of_a_run(
+    place: Home, scratch: Path, capfd: pytest.CaptureFixture[str], account: str, is_named: bool
+) -> None:
+    text = (resource_dir("site_configs") / "local.yaml").read_text()
+    text = text.replace("scratch:\n", "scratch:\n  trusted_users: [$ACCOUNT]\n")
+    path = place.path / ("sites/local.yaml" if is_named else "lab.yaml")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{text}\ndefault_account: '{EVE if account == 'default' else 9}'\n")
+    site = "local" if is_named else str(path)
+    asked = None if account == "default" else account
+    run_dir = held_run(place, name="one", scratch=scratch, site=site, account=asked)
+    eves_directory(scratch)
+    for command in ("ls", f"show {run_dir.path.name}"):
+        assert ("belongs to" in said(capfd, *command.split())) == (account == "other")
+
+
 def test_ten_thousand_runs_are_a_look_at_each_project(
     place: Home, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
