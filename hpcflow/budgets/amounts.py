@@ -116,10 +116,10 @@ def billed(
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum of what is known."""
+    """The sum of what is known, at most as much as can be read back."""
     found = list(amounts)
 
     def sum_of(unit: str) -> Decimal:
-        return sum((each.of(unit) or Decimal(0) for each in found), Decimal(0))
+        return min(_MOST, sum((each.of(unit) or Decimal(0) for each in found), Decimal(0)))
 
     return Amounts(sum_of("cost_usd"), sum_of("cost_su"), sum_of("gpu_hours"))

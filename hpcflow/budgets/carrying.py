@@ -12,10 +12,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
-from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
+from hpcflow.budgets.amounts import NOTHING, UNITS, total
 from hpcflow.budgets.records import (
     Opening,
     change_from,
@@ -89,15 +88,11 @@ def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
 
 
 def _sum(before: Opening, entries: list[Entry]) -> Opening:
-    amounts, unpriced = {}, dict(before.unpriced)
+    unpriced = dict(before.unpriced)
     for unit in UNITS:
-        known = [each.amounts.of(unit) for each in entries]
-        amounts[unit] = sum(
-            (each for each in known if each is not None), before.amounts.of(unit) or Decimal(0)
-        )
-        if unknown := sum(each is None for each in known):
+        if unknown := sum(each.amounts.of(unit) is None for each in entries):
             unpriced[unit] = unpriced.get(unit, 0) + unknown
-    return Opening(Amounts(**amounts), unpriced)
+    return Opening(total([before.amounts, *(each.amounts for each in entries)]), unpriced)
 
 
 def _lines(entry: Entry) -> Iterator[dict[str, Any]]:

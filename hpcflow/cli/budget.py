@@ -110,6 +110,7 @@ def set_command(
         find_site=session.site,
         clock=session.clock,
         terms_from=terms_from,
+        warn=warn,
     )
     if before is None and ledger is not None:
         _warn_of_nothing(ledger, wanted)

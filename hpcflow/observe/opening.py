@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from hpcflow.budgets.amounts import UNITS, Amounts, total
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.scope import COLUMNS, Scope
-from hpcflow.budgets.state import Budget
+from hpcflow.budgets.state import Budget, fold
 from hpcflow.clock import Clock
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
@@ -20,6 +21,9 @@ from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.observe.reconciling import billed_amounts
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home
+
+#: Another role can write any number of rows, and a file with too many lines cannot be read.
+_MOST_OF_OTHERS: Final = 1000
 
 
 def set_budget(
@@ -32,6 +36,7 @@ def set_budget(
     find_site: Callable[[str], Site],
     clock: Clock,
     terms_from: Callable[[Terms | None], Terms] | None = None,
+    warn: Callable[[str], object] = lambda _: None,
 ) -> Budget:
     """Set a budget, or change one; a new one begins with what was spent before.
 
@@ -42,6 +47,7 @@ def set_budget(
         ledger: None where it does not answer; a budget that is set already needs none.
         terms_from: what the terms become of those that are found under the lock, where not all of
             them are named; somebody else may have changed them since they were read.
+        warn: receives a warning about attempts that are not counted.
 
     Returns:
         The budget as it is now.
@@ -56,21 +62,20 @@ def set_budget(
             raise LedgerError("the ledger does not answer, so earlier spending is not known")
         filters = {COLUMNS[scope.kind]: scope.name}
         mine = {(row.run_id, row.attempt): row for row in ledger.spending(filters=filters)}
-        rows = _spent(ledger, scope, by=change.by)
+
+        def is_mine(row: SpendingRow) -> bool:
+            return mine.get((row.run_id, row.attempt)) == row
+
+        rows = _readable(_spent(ledger, scope, by=change.by), scope, clock.now(), warn)
+        is_open = [row for row in rows if not row.is_billed_for_good]
+        own = [row for row in is_open if is_mine(row)]
+        # hpcflow opens no file that a row of another role names.
+        others = [row for row in is_open if row.billed_by is not None and not is_mine(row)]
+        summed = [row for row in rows if row.is_billed_for_good] + others[_MOST_OF_OTHERS:]
         # A bill that is journaled from now on is in no sum.
-        change = replace(change, at=clock.now(), opening=_opening(rows, clock.now()))
-        lines = [
-            line
-            for row in rows
-            if not row.is_billed_for_good
-            for line in _opening_lines(
-                row,
-                home,
-                find_site,
-                clock,
-                is_mine=mine.get((row.run_id, row.attempt)) == row,
-            )
-        ]
+        change = replace(change, at=clock.now(), opening=_opening(summed, clock.now()))
+        lines = [line for row in own for line in _opening_lines(row, home, find_site, clock)]
+        lines += [_bill_line(row, clock.now()) for row in others[:_MOST_OF_OTHERS]]
     with folder.lock(clock):
         budget = folder.read(scope)
         if budget.terms is not None:  # somebody was faster, and it has begun
@@ -94,12 +99,31 @@ def _spent(ledger: Ledger, scope: Scope, *, by: str) -> list[SpendingRow]:
     return ledger.spending(filters=filters, everyone=True)
 
 
+def _readable(
+    rows: Iterable[SpendingRow], scope: Scope, now: datetime, warn: Callable[[str], object]
+) -> list[SpendingRow]:
+    """Return the rows without those whose bill the budget file could not be read with."""
+    found: list[SpendingRow] = []
+    left_out: list[SpendingRow] = []
+    for row in rows:
+        is_sound = row.billed_by is None or not fold(Budget(scope), [_bill_line(row, now)]).skipped
+        (found if is_sound else left_out).append(row)
+    if left_out:
+        count = "1 attempt is" if len(left_out) == 1 else f"{len(left_out)} attempts are"
+        first = left_out[0]
+        warn(
+            f"{count} not counted in budget {scope}: the ledger has an invalid id, amount or time; "
+            f"the first is attempt {first.attempt} of run {first.run_id[:80]} of user "
+            f"{first.user[:80]}, who can rebuild it from the files: hpcflow ledger rebuild"
+        )
+    return found
+
+
 def _opening(rows: Iterable[SpendingRow], now: datetime) -> Opening:
-    """The sum of what was billed for good, and what of it ended in which month."""
+    """The sum of what was billed, and what of it ended in which month."""
     months: dict[str, list[Amounts]] = defaultdict(list)
     for row in rows:
-        if row.is_billed_for_good:
-            months[f"{row.ended_at or now:%Y-%m}"].append(billed_amounts(row))
+        months[f"{row.ended_at or now:%Y-%m}"].append(billed_amounts(row))
     whole = _sum([each for some in months.values() for each in some])
     return replace(whole, months={month: _sum(some) for month, some in sorted(months.items())})
 
@@ -111,21 +135,20 @@ def _sum(counted: Sequence[Amounts]) -> Opening:
     return Opening(total(counted), unpriced)
 
 
-def _opening_lines(
-    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock, *, is_mine: bool
-) -> list[str]:
-    """Return the lines for an attempt without a last bill, and for its standby.
+def _bill_line(row: SpendingRow, now: datetime) -> str:
+    return entry_line(
+        "settled", now, row.user, row.run_id, row.attempt, amounts=billed_amounts(row),
+        ended_at=row.ended_at, is_final=False,
+    )  # fmt: skip
 
-    Args:
-        is_mine: the row is of this role. hpcflow opens no file that a row of another role names.
-    """
+
+def _opening_lines(
+    row: SpendingRow, home: Home, find_site: Callable[[str], Site], clock: Clock
+) -> list[str]:
+    """Return the lines for an attempt of this role without a last bill, and for its standby."""
     if row.billed_by is not None:
-        line = entry_line(
-            "settled", clock.now(), row.user, row.run_id, row.attempt, amounts=billed_amounts(row),
-            ended_at=row.ended_at, is_final=False,
-        )  # fmt: skip
-        return [line]
-    if not is_mine or (row.is_over and row.bill_due_at is None):
+        return [_bill_line(row, clock.now())]
+    if row.is_over and row.bill_due_at is None:
         return []
     standby = None if row.is_over else standby_of(row)
     numbers = [each for each in (row.attempt, standby) if each is not None]

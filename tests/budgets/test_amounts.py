@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from hpcflow.budgets.amounts import NOTHING, Amounts, amount_from, amounts_from, billed
+from hpcflow.budgets.amounts import NOTHING, Amounts, amount_from, amounts_from, billed, total
 
 
 @pytest.mark.parametrize("text", ["0", "500", "12.50", "1e3", "0.00000001", "7.250000000000"])
@@ -29,3 +29,11 @@ def test_a_bill_that_is_more_exact_is_rounded_where_it_is_written() -> None:
 def test_what_never_ran_takes_nothing_whatever_its_price() -> None:
     assert billed(None, None, None, elapsed_s=0) == NOTHING
     assert billed(None, "2", 0.5, elapsed_s=60) == Amounts(None, Decimal(2), Decimal("0.5"))
+
+
+def test_no_sum_is_too_large_to_be_read_again() -> None:
+    """A teammate can write two lines with the largest amount."""
+    most = Amounts(Decimal(10) ** 15, Decimal(1))
+    assert amounts_from(total([most, most]).to_json()) == Amounts(
+        Decimal(10) ** 15, Decimal(2), Decimal(0)
+    )

@@ -33,14 +33,30 @@ BILLED = {
 }
 
 
+#: A run of eve's, in SQL.
+EVES = "'eve-20260301-aaaaaaaa'"
+PROVISIONAL = {**BILLED, "billed_by": "'events'", "bill_due_at": "now()"}
+UNREADABLE = {
+    "less than nothing": {"cost_usd": "-1"},
+    "service units of a planet": {"cost_su": "2e15"},
+    "hours of a planet": {"gpu_hours": "1e300"},
+    "no number of an attempt": {"attempt": "-attempt"},
+    "too many attempts": {"attempt": "attempt + 1000000"},
+    "a time that is none": {"ended_at": "'0002-01-01'"},
+    "an id that is none": {"run_id": "'eve'"},
+}
+
+
 @pytest.fixture
 def asked() -> list[str]:
     """The sites that were opened."""
     return []
 
 
-def _opening_usd(ledger: Ledger, folder: Path, scope: str, asked: list[str]) -> Decimal | None:
-    """What a new budget begins with."""
+def _opening_usd(
+    ledger: Ledger, folder: Path, scope: str, asked: list[str], warned: list[str] | None = None
+) -> Decimal | None:
+    """What a new budget begins with, which can be read again."""
 
     def find_site(name: str) -> Site:
         asked.append(name)
@@ -55,7 +71,10 @@ def _opening_usd(ledger: Ledger, folder: Path, scope: str, asked: list[str]) -> 
         home=Home(folder / "home"),
         find_site=find_site,
         clock=FakeClock(NOW),
+        warn=(lambda _: None) if warned is None else warned.append,
     )
+    assert budget.terms == terms
+    assert budget.skipped == 0
     return budget.opening.amounts.of("cost_usd")
 
 
@@ -65,8 +84,8 @@ def test_what_eve_writes_in_adas_name_counts_against_the_project_alone(
 ) -> None:
     server.as_eve(database, copied("run"), copied("attempt", 1, **BILLED))
     assert _opening_usd(ada, tmp_path / "1", "project:vision", asked) == 0
-    server.as_eve(database, "DELETE FROM attempt", "UPDATE run SET run_id = 'eve'")
-    server.as_eve(database, copied("attempt", 1, run_id="'eve'", **BILLED))
+    server.as_eve(database, "DELETE FROM attempt", f"UPDATE run SET run_id = {EVES}")
+    server.as_eve(database, copied("attempt", 1, run_id=EVES, **BILLED))
     assert _opening_usd(ada, tmp_path / "2", "user:ada", asked) == 0
     assert _opening_usd(ada, tmp_path / "2", "project:vision", asked) == 10_000
 
@@ -87,3 +106,39 @@ def test_no_row_of_eve_leads_to_a_site_or_a_run_directory(
     _opening_usd(ada, tmp_path / "after", "project:vision", asked)
     assert asked == before
     assert run_dir.path.is_dir()
+
+
+@pytest.mark.parametrize("bill", [BILLED, PROVISIONAL], ids=["for good", "provisional"])
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.usefixtures("run_dir")
+def test_rows_of_eve_with_which_no_file_could_be_read_are_not_counted(
+    server: SharedServer, database: str, ada: Ledger, tmp_path: Path, asked: list[str],
+    what: str, bill: dict[str, str],
+) -> None:  # fmt: skip
+    values = {"run_id": EVES, **bill, **UNREADABLE[what]}
+    server.as_eve(database, copied("run", run_id=values["run_id"]), copied("attempt", 1, **values))
+    warned: list[str] = []
+    assert _opening_usd(ada, tmp_path, "project:vision", asked, warned) == 0
+    assert "2 attempts are not counted in budget project:vision" in warned[0]
+
+
+@pytest.mark.parametrize("bill", [BILLED, PROVISIONAL], ids=["for good", "provisional"])
+@pytest.mark.usefixtures("run_dir")
+def test_any_number_of_sound_rows_of_eve_makes_a_file_that_can_be_read(
+    server: SharedServer, database: str, ada: Ledger, tmp_path: Path, asked: list[str],
+    bill: dict[str, str],
+) -> None:  # fmt: skip
+    dear = {
+        **bill,
+        "cost_usd": "1e15",
+        "ended_at": "timestamptz '2000-01-01' + number * interval '1 week'",
+    }
+    server.as_eve(
+        database,
+        copied("run", run_id=EVES),
+        copied("attempt", 2000, run_id=EVES, attempt="attempt * 10000 + number", **dear),
+    )
+    assert _opening_usd(ada, tmp_path, "project:vision", asked) == Decimal(10) ** 15
+    file = tmp_path / "budgets" / "project" / "vision.jsonl"
+    assert len(file.read_bytes().splitlines()) < 1100
+    assert len(file.read_bytes()) < 1 << 20
