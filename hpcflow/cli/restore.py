@@ -225,6 +225,11 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     if outcome.refused:
         some = ", ".join(safe(name) for name in outcome.refused[:3])
         warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")
+    if outcome.is_contradicted:
+        warn(
+            f"{outcome.run_id}: the journal in {outcome.url} contradicts your ledger or your "
+            "files, so it was not used"
+        )
     if outcome.is_nothing:
         echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
         if outcome.is_unknown:

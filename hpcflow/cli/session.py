@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +17,6 @@ from hpcflow.settings import Settings, load_settings
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
-
     from hpcflow.launch.choosing import Chooser
     from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
@@ -43,7 +42,6 @@ class Session:
     settings: Settings = field(default_factory=load_settings)
     clock: Clock = field(default_factory=SystemClock)
     _schedulers: dict[str, Scheduler] = field(default_factory=dict)
-    _folder: TemporaryDirectory[str] | None = None
     _said: set[str] = field(default_factory=set)
 
     @cached_property
@@ -202,8 +200,9 @@ class Session:
         from hpcflow.ledger.store import open_ledger
 
         warn(_without_ledger(error))
-        self._folder = temporary_folder()
-        self.__dict__["ledger"] = open_ledger(str(Path(self._folder.name) / "ledger.sqlite"))
+        folder = temporary_folder()
+        atexit.register(folder.cleanup)
+        self.__dict__["ledger"] = open_ledger(str(Path(folder.name) / "ledger.sqlite"))
 
     def refresh_run(self, run_dir: RunDir) -> None:
         """Bring the journal of one run up to date, even while the ledger is down."""

@@ -131,7 +131,10 @@ class RunReader:
             raise RunChangedError
         end = size_of(path)
         if name == JOURNAL:
-            self._note_lost_journal(is_lost=end is None and not source.offset_bytes)
+            is_missing = end is None and not source.offset_bytes
+            # Where run.json is missing, too, the run directory is gone.
+            has_run = is_missing and size_of(str(self._run_dir.run_json)) is not None
+            self._note_lost_journal(is_lost=has_run)
         if self._limits is not None:
             end = min(end or 0, self._limits.get(name, 0))
         elif end is None:

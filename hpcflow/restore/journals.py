@@ -224,9 +224,13 @@ def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalReco
     latest = {each.record: each.at for each in said} if is_same else {}
     lost = []
     for kind in _KINDS:
-        if kind not in kept or kept[kind].get("rule") == PURGED_RULE:
+        if kind not in kept:
             continue
-        record = parsed({"record": kind, **kept[kind]}) if "at" in kept[kind] else None
+        # An end without a time was made up when the run directory was gone.
+        said_of = {"record": kind, **kept[kind]}
+        if kept[kind].get("rule") == PURGED_RULE:
+            said_of["rule"] = "by the ledger"
+        record = parsed(said_of) if "at" in kept[kind] else None
         if record is None:
             continue
         # The ledger decides how an attempt ended: a store could say that the run is completed.

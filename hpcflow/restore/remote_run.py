@@ -144,10 +144,11 @@ class RemoteRun:
             )
         data = self._read(JOURNAL, _MAX_JOURNAL_BYTES)
         whole = data[: data.rfind(b"\n") + 1]
-        if len(numbers_in(records_of(whole))) > MOST_ATTEMPTS:
+        numbers = numbers_in(records_of(whole))
+        if len(numbers) > MOST_ATTEMPTS or not all(1 <= each <= MOST_ATTEMPTS for each in numbers):
             raise MirrorError(
-                f"{self.remote.url_of(self.name(JOURNAL))} has more than {MOST_ATTEMPTS:,} "
-                "attempts: hpcflow did not write it",
+                f"{self.remote.url_of(self.name(JOURNAL))} has attempts beside 1 to "
+                f"{MOST_ATTEMPTS:,}: hpcflow did not write it",
                 next_action="see who wrote it there",
             )
         return whole

@@ -28,6 +28,7 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
+from hpcflow.restore.contradictions import contradicts
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.own_requests import OwnRequests
@@ -89,6 +90,8 @@ class Outcome:
         is_unknown: what it executes was taken from the store, and is not what was frozen here, or a
             person has said ``hpcflow resume`` to: so it waits for a person.
         held: why this restore holds the run; None if it does not.
+        is_contradicted: the journal in the store says something else than this home knows, so it
+            was not used.
     """
 
     run_id: str
@@ -103,6 +106,7 @@ class Outcome:
     newest: int | None = None
     is_unknown: bool = False
     held: str | None = None
+    is_contradicted: bool = False
 
     @property
     def is_nothing(self) -> bool:
@@ -225,7 +229,7 @@ class _Restoring:
         if here and not self._remote.has_journal:
             return here
         try:
-            return journals.joined(here, self._remote.journal)
+            lines = journals.joined(here, self._remote.journal)
         except journals.DivergedError as error:
             raise StorageError(
                 f"the journal of run {self._remote.run_id} here and in {self._remote.url} say "
@@ -233,6 +237,23 @@ class _Restoring:
                 next_action="it may go on in two places: see both, and move away the one that is "
                 f"wrong: {self._run_dir.journal}",
             ) from None
+        known = self._known_here()
+        if known is not None and not self._is_less_than(known):
+            known = None
+        mine = journals.records_of(here)
+        if (
+            lines == here
+            or self._place.is_move
+            or not contradicts(journals.records_of(lines), mine, known)
+        ):
+            return lines
+        self._outcome.is_contradicted = True
+        return here + self._text([] if known is None else journals.only_in_ledger(mine, known))
+
+    def _known_here(self) -> Known | None:
+        """What the ledger has read of the run, unless it has read that from the store."""
+        is_of_store = is_from_store(self._settings.home, self._remote.run_id)
+        return None if is_of_store else self._known
 
     def _fetch_checkpoints(self, which: Which) -> None:
         there = self._remote.objects.checkpoints
@@ -386,7 +407,7 @@ class _Restoring:
     ) -> list[JournalRecord]:
         """Return the records to append after ``records``; see :mod:`.own_requests`."""
         home, run_id, name = self._settings.home, self._remote.run_id, self._run_dir.journal.name
-        known = None if is_from_store(home, run_id) else self._known
+        known = self._known_here()
         sources = known.sources if known is not None else []
         there = len(self._remote.journal) if self._remote.has_journal else 0
         own = OwnRequests(
@@ -461,9 +482,15 @@ class _Restoring:
 
     def _keep_cancelled(self, said: list[JournalRecord]) -> None:
         """A run that was to stop for good does not begin again because its files came back."""
+        home, run_id = self._settings.home, self._remote.run_id
+        if is_cancelled(home, run_id) and not requests.is_cancelled(said):
+            # `hpcflow cancel` came while the run was restored.
+            request = CancelRequested(at=self._clock.now(), by=self._settings.user)
+            journal.append(self._run_dir, request)
+            said = [*said, request]
         if requests.is_cancelled(said) and not self._run_dir.cancel.exists():
             write_durably(self._run_dir.cancel, requests.cancel_signal(said))
-        forget_cancelled(self._settings.home, self._remote.run_id)
+        forget_cancelled(home, run_id)
 
     def _look_for_newest(self) -> None:
         with suppress(StorageError):  # it is told, and no more

@@ -180,7 +180,7 @@ class Counted:
 
     def wait_ended(self, count: int = 1) -> None:
         """Wait until the journal knows of the end of so many attempts."""
-        poll(lambda: len(self.ends) >= count, 120, lambda: f"{self.run_id}: {self.records[-3:]}")
+        poll(lambda: len(self.ends) >= count, 300, lambda: f"{self.run_id}: {self.records[-3:]}")
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def take_all_nodes(user: User) -> None:
     sent = user.run([*command, "--time=1", "--output=/dev/null", "--wrap=sleep 1"])
     ask = ["squeue", "--noheader", "--states=all", f"--jobs={sent.stdout.strip()}", "--format=%T"]
     # `sbatch --wait` looks after 2, 6, 14, 30 and 62 seconds.
-    poll(lambda: user.run(ask).stdout.strip() == "COMPLETED", 120, "nobody made room", every_s=0.3)
+    poll(lambda: user.run(ask).stdout.strip() == "COMPLETED", 300, "nobody made room", every_s=0.3)
 
 
 def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
     def wait_for_a_moment_of_its_start(attempt: int) -> None:
         poll(lambda: events(run_dir, attempt), SENT_S, f"attempt {attempt} never started")
         moment = monotonic() + chance.uniform(0, STARTING_S)
-        poll(lambda: monotonic() >= moment, 120, "time stands still")
+        poll(lambda: monotonic() >= moment, 300, "time stands still")
 
     starts = max(1, preemptions // ONE_STARTING_IN)
     starting = set(chance.sample(range(1, preemptions + 1), starts))

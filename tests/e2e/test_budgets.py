@@ -76,7 +76,7 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
         hpcflow("daemon", "--once")
         return bool(run.causes)
 
-    poll(has_left, 90, lambda: f"{run.executions}, {run.records[-3:]}", every_s=1)
+    poll(has_left, 300, lambda: f"{run.executions}, {run.records[-3:]}", every_s=1)
     assert run.causes == ["checkpointed"]
     reached = run.executions[0].reached
     assert max(run.checkpoints()) == reached, "it saved what it had"
@@ -90,7 +90,7 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
         total = hpcflow.json("cost", "report")["total"]
         return not (total["unbilled"] or total["estimated"]) and usd(other)["committed"] == 0
 
-    poll(is_settled, 90, lambda: hpcflow("budget", "show", SCOPE, *site).stdout, every_s=1)
+    poll(is_settled, 300, lambda: hpcflow("budget", "show", SCOPE, *site).stdout, every_s=1)
     reports = [each.json("cost", "report")["total"]["cost_usd"] for each in (hpcflow, other)]
     assert usd(hpcflow)["spent"] == sum(map(Decimal, reports))
     assert other("run", program, *site, *ASKED, check=False).returncode == 2
@@ -104,7 +104,7 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     assert run.executions[1].began_at == reached
     run.tell("finish")
     assert hpcflow("wait", run.run_id).returncode == 0
-    poll(is_settled, 90, lambda: hpcflow("budget", "show", SCOPE, *site).stdout, every_s=1)
+    poll(is_settled, 300, lambda: hpcflow("budget", "show", SCOPE, *site).stdout, every_s=1)
     reports = [each.json("cost", "report")["total"]["cost_usd"] for each in (hpcflow, other)]
     assert usd(hpcflow)["spent"] == sum(map(Decimal, reports))
     story = hpcflow("budget", "show", SCOPE, *site).stdout

@@ -50,7 +50,7 @@ def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
     def seen() -> bool:
         return any(run["job_id"] == job_id for run in hpcflow.json("ls"))
 
-    poll(seen, 60, f"the run of job {job_id} never appeared in the ledger")
+    poll(seen, 300, f"the run of job {job_id} never appeared in the ledger")
     assert hpcflow("wait", "digits").returncode == 0
     shown = hpcflow.json("show", "digits")
     assert shown["nodes"] == 2

@@ -79,7 +79,7 @@ def test_the_report_is_what_sacct_says_to_the_cent(
         return bool(shown(run)["state"] == "running")
 
     for run in (cancelled, preempted, requeued):
-        poll(partial(is_running, run), 60, f"{run['run_id']} never ran")
+        poll(partial(is_running, run), 300, f"{run['run_id']} never ran")
     cluster.run("scontrol", "update", f"jobid={requeued['job_id']}", "requeue=1")
     cluster.run("scontrol", "requeue", requeued["job_id"])
     hpcflow("cancel", cancelled["run_id"])
@@ -155,7 +155,7 @@ def test_a_heterogeneous_job_and_one_that_no_run_knows(hpcflow: Hpcflow) -> None
         is_over = seen and seen[0]["state"] == "completed"
         return bool(is_over and not total["unbilled"] and not total["estimated"])
 
-    poll(is_billed, 180, lambda: hpcflow("show", "by-hand").stdout, every_s=2)
+    poll(is_billed, 300, lambda: hpcflow("show", "by-hand").stdout, every_s=2)
     rows = user.run(
         ["sacct", "-X", "--parsable2", "-D", "--noheader", "--noconvert", "-j", job_id,
          "--format", "JobID,ElapsedRaw,AllocTRES,Partition"]

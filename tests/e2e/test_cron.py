@@ -30,7 +30,7 @@ def cron() -> Iterator[None]:
     """
     program = packages.find_program("cron")
     assert program is not None
-    ours = poll(lambda: _start(program), 60, "neither ours nor the machine's cron has the lock")
+    ours = poll(lambda: _start(program), 300, "neither ours nor the machine's cron has the lock")
     yield
     if isinstance(ours, subprocess.Popen):
         assert ours.poll() is None

@@ -69,7 +69,7 @@ retry: {{backoff: 1s}}
         types("umask 022; ulimit -Sn 1024; ulimit -Ss 8192; exec hpcflow daemon --once")
         return said.exists() and len(said.read_text().splitlines()) == 2
 
-    poll(twice, 120, "it is not sent again")
+    poll(twice, 300, "it is not sent again")
     first, second = said.read_text().splitlines()
     assert first == second
     assert first.endswith(" 0002")

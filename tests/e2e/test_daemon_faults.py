@@ -127,7 +127,7 @@ def test_postgres_is_killed_and_back_while_a_run_is_preempted(
         own_postgres.daemon.kill()
         take_all_nodes(grace)
         daemon.wait_says("trying again")
-        poll(lambda: not run.is_alive(), 60, "it was not preempted")
+        poll(lambda: not run.is_alive(), 300, "it was not preempted")
         own_postgres.start()
         run.wait_training(2)
         complete([run])
@@ -180,7 +180,7 @@ def test_a_job_that_neither_the_queue_nor_accounting_knows_any_more(
             with cluster.without("slurmctld", kill=True):
                 shutil.rmtree(state)
                 before.rename(state)
-            poll(lambda: not run.is_alive(), 60, "Slurm lets a job live that it does not know")
+            poll(lambda: not run.is_alive(), 300, "Slurm lets a job live that it does not know")
             held = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"]
             other = grace.run(held).stdout.strip()
         assert other == run.job_id

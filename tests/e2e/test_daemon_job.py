@@ -51,18 +51,18 @@ def test_a_job_is_the_daemon_and_hands_on_to_its_successor(hpcflow: Hpcflow) -> 
             job_id
         )
 
-    poll(lambda: one_runs_and_one_waits_after(str(int(first) - 1)), 60, log.read_text)
-    poll(lambda: hpcflow.json("show", run_id)["state"] == "completed", 60, log.read_text)
+    poll(lambda: one_runs_and_one_waits_after(str(int(first) - 1)), 300, log.read_text)
+    poll(lambda: hpcflow.json("show", run_id)["state"] == "completed", 300, log.read_text)
     assert f"job {first} (running)" in hpcflow("daemon", "status").stdout
     # Its time limit ends it, and the one that waited goes on, with one behind it.
-    poll(lambda: one_runs_and_one_waits_after(first), 180, log.read_text)
+    poll(lambda: one_runs_and_one_waits_after(first), 300, log.read_text)
     second, third = queue(hpcflow)
     limits = hpcflow.user.run(["squeue", "--me", "-h", "-o", "%P %l", "-j", f"{second},{third}"])
     assert limits.stdout.split("\n")[:2] == ["short 2:00"] * 2
     # Who cancels the one that runs means the one that waits, too.
     hpcflow.user.run(["scancel", second])
     hpcflow.user.run(["scontrol", "update", f"jobid={third}", "StartTime=now"])
-    poll(lambda: not queue(hpcflow), 60, lambda: f"{queue(hpcflow)} {log.read_text()}")
+    poll(lambda: not queue(hpcflow), 300, lambda: f"{queue(hpcflow)} {log.read_text()}")
     assert f"job {third}: job {second} was cancelled, so this one ends, too" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert ", without a job in the queue" in hpcflow("daemon", "status", check=False).stdout
@@ -79,11 +79,11 @@ def test_what_slurm_refuses_leaves_nothing_and_uninstall_ends_both_jobs(hpcflow:
     assert "-- --partition=serial" in refused.stderr
     assert hpcflow("daemon", "uninstall").stdout.startswith(NOTHING)
     hpcflow("daemon", "install", "--slurm", "--yes", "--", "--partition=gpu")
-    poll(lambda: len(queue(hpcflow)) == 2, 60, "no successor")
+    poll(lambda: len(queue(hpcflow)) == 2, 300, "no successor")
     jobs = list(queue(hpcflow))
     said = hpcflow("daemon", "uninstall", "--slurm").stdout
     assert all(job in said for job in jobs)
-    poll(lambda: not queue(hpcflow), 60, "they are still there")
+    poll(lambda: not queue(hpcflow), 300, "they are still there")
     assert hpcflow("daemon", "uninstall").stdout.startswith(NOTHING)
 
 
@@ -97,7 +97,7 @@ def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
     table = hpcflow.user.run(["scrontab", "-l"]).stdout
     assert table.endswith(foreign)
     hpcflow.user.run(["scrontab", "-"], input=table.replace("\n*/5 ", "\n* "))  # as people may
-    poll(lambda: hpcflow.json("show", run_id)["state"] == "completed", 120, log.read_text)
+    poll(lambda: hpcflow.json("show", run_id)["state"] == "completed", 300, log.read_text)
     (job,) = queue(hpcflow)
     assert "(go_on: " in log.read_text()
     hpcflow.user.run(["scancel", job])
@@ -105,7 +105,7 @@ def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
     def status() -> str:
         return str(hpcflow("daemon", "status", check=False).stdout)
 
-    poll(lambda: "switched off" in status(), 60, status)
+    poll(lambda: "switched off" in status(), 300, status)
     hpcflow("daemon", "uninstall", "--scrontab")
     assert hpcflow.user.run(["scrontab", "-l"]).stdout == foreign
     hpcflow.user.run(["scrontab", "-r"])

@@ -66,13 +66,13 @@ def test_a_run_of_two_nodes_that_asks_for_too_much_is_told_what_it_needs(
         libraries.chmod(0o755)
 
     held = send(hpcflow, "cancelled", libraries, 600)
-    poll(lambda: len(samplers(hpcflow.user, held)) == 2, 60, "one sampler on each node")
+    poll(lambda: len(samplers(hpcflow.user, held)) == 2, 300, "one sampler on each node")
     hpcflow("cancel", held["run_id"])
-    poll(lambda: not samplers(hpcflow.user, held), 60, "a sampler has outlived its job")
+    poll(lambda: not samplers(hpcflow.user, held), 300, "a sampler has outlived its job")
 
     run = send(hpcflow, "holds", libraries, 25)
     assert hpcflow("wait", run["run_id"]).returncode == 0
-    poll(lambda: not samplers(hpcflow.user, run), 60, "a sampler has outlived its job")
+    poll(lambda: not samplers(hpcflow.user, run), 300, "a sampler has outlived its job")
     found = hpcflow.json("efficiency", run["run_id"])
     (attempt,) = found["attempts"]
     seen = attempt["measured"]

@@ -98,7 +98,7 @@ def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpc
     def resumed() -> bool:
         return bool(hpcflow.json("show", run["run_id"])["train_step"] > checkpoint["train_step"])
 
-    poll(resumed, 90, "the run did not go on from its checkpoint")
+    poll(resumed, 300, "the run did not go on from its checkpoint")
     hpcflow("cancel", run["run_id"])
 
 
@@ -116,7 +116,7 @@ def test_a_preempted_run_saved_within_the_grace_time(hpcflow: Hpcflow) -> None:
     def training() -> bool:
         return bool(hpcflow.json("show", run["run_id"])["train_step"])
 
-    poll(training, 120, "the run never trained")
+    poll(training, 300, "the run never trained")
     greedy = SLEEPER.replace("sleeper", "greedy").replace("10m", "5m, nodes: 4, gpus_per_node: 4")
     taker = hpcflow.json(
         "run",

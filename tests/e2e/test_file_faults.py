@@ -76,7 +76,7 @@ def test_events_that_are_cut_or_garbage_or_written_shorter_while_jobs_write_them
             fault(events(run, 1))
         for run in runs.values():
             run.wait_training(2)
-            poll(partial(has_reported_much, run), 60, "it reports no checkpoints")
+            poll(partial(has_reported_much, run), 300, "it reports no checkpoints")
             hpcflow("show", run.run_id)
             write_shorter(events(run, 2))  # until its end it stays shorter than it was
             run.tell("finish")
@@ -133,12 +133,12 @@ def test_a_scratch_that_is_full_while_jobs_write_and_are_preempted(
                 for run, before in zip(runs, reached, strict=True)
             )
 
-        poll(have_trained_on, 60, "a full disk has ended a training")
+        poll(have_trained_on, 300, "a full disk has ended a training")
         for run in runs:  # whether or not its job could still write down that its save failed
             assert "→ make room: hpcflow " in hpcflow("show", run.run_id).stderr
         take_all_nodes(grace)
         daemon.wait_says("No space left on device")
-        poll(lambda: not any(run.is_alive() for run in runs), 60, "they were not preempted")
+        poll(lambda: not any(run.is_alive() for run in runs), 300, "they were not preempted")
         assert [len(run.job_ids) for run in runs] == [1, 1]
         (folder / "ballast").unlink()
         for run in runs:

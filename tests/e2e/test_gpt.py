@@ -33,7 +33,7 @@ def test_a_killed_gpt_sharded_over_two_nodes_ends_with_the_same_loss(hpcflow: Hp
     def half_way() -> bool:
         return bool(hpcflow.json("show", broken["run_id"])["checkpoints"])
 
-    poll(half_way, 180, "the run never wrote a checkpoint")
+    poll(half_way, 300, "the run never wrote a checkpoint")
     hpcflow.user.run(["scancel", broken["job_id"]])
     assert hpcflow("wait", broken["run_id"], check=False).returncode == 1
     assert hpcflow.json("show", broken["run_id"])["train_step"] < 300, "it was ended too late"

@@ -33,7 +33,7 @@ def two_runs(hpcflow: Hpcflow) -> None:
         total = hpcflow.json("cost", "report")["total"]
         return bool(total["attempts"] == 2 and total["unbilled"] == total["estimated"] == 0)
 
-    poll(are_billed, 120, "accounting never spoke")
+    poll(are_billed, 300, "accounting never spoke")
 
 
 def test_a_deleted_sqlite_file_is_rebuilt_identically(hpcflow: Hpcflow) -> None:
@@ -74,7 +74,7 @@ def test_a_ledger_that_is_down_delays_nothing_but_the_view(hpcflow: Hpcflow) -> 
     assert "the ledger will catch up later" in done.stderr
     (listed,) = hpcflow.json("ls")
     assert listed["name"] == "small"
-    poll(lambda: hpcflow.json("ls")[0]["state"] == "completed", 60, "the run never completed")
+    poll(lambda: hpcflow.json("ls")[0]["state"] == "completed", 300, "the run never completed")
     refused = down("resume", "small", check=False)
     assert refused.returncode == 2
     assert "is completed" in refused.stderr
@@ -91,7 +91,7 @@ def test_a_run_is_resumed_while_the_ledger_is_down(hpcflow: Hpcflow) -> None:
     def sent_again() -> bool:
         return down("resume", "broken", check=False).returncode == 0
 
-    poll(sent_again, 60, f"the end of job {first['job_id']} was never seen")
+    poll(sent_again, 300, f"the end of job {first['job_id']} was never seen")
     (listed,) = hpcflow.json("ls")
     assert listed["attempts"] == 2
 

@@ -34,7 +34,7 @@ def test_a_run_is_mirrored_without_anybody_asking(hpcflow: Hpcflow, partition: s
         run_id = hpcflow.json("run", config, "--site", "devcluster", "--wait")["run_id"]
         said = store / run_id / "artifacts" / "said"
         # Nobody has to be quick: a pass is made once a minute.
-        poll(lambda: is_there(hpcflow, said), 120, lambda: queue(hpcflow))
+        poll(lambda: is_there(hpcflow, said), 300, lambda: queue(hpcflow))
         assert hpcflow.user.run(["cat", str(said)]).stdout == "1\n"
         assert ("hpcflow-mirror" in queue(hpcflow)) == (partition is not None)
     finally:

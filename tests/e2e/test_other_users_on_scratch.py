@@ -99,7 +99,7 @@ def test_a_tree_that_was_put_there_while_the_job_waits_is_not_executed(
         told = cluster.run("scontrol", "show", "job", "--oneliner", sent["job_id"])
         return "" if any(f" JobState={state} " in told for state in _LIVES) else told
 
-    told = poll(ended, 120, "the job never ended", every_s=0.5)
+    told = poll(ended, 300, "the job never ended", every_s=0.5)
     assert " ExitCode=77:0 " in told
     assert not list(shared.glob("owned*"))
     log = (run_dir / "attempts/0001/out.log").read_text()

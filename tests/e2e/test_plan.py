@@ -46,7 +46,7 @@ def two_accounts(cluster: Cluster, ada: User, grace: User) -> Iterator[None]:
         return state.strip() == "RUNNING" and cluster.run(*idle).split() == ["1"]
 
     try:
-        poll(stands, 120, lambda: cluster.run("squeue") + cluster.run("sinfo"))
+        poll(stands, 300, lambda: cluster.run("squeue") + cluster.run("sinfo"))
         yield
     finally:
         grace.run(["scancel", job])
@@ -108,7 +108,7 @@ def test_the_plan_is_what_slurm_says_and_run_goes_there(
     def promised() -> list[str]:
         return hpcflow.user.run(ask).stdout.strip().split("|")
 
-    poll(lambda: promised()[-1] != "N/A", 60, "Slurm told no start", every_s=1)
+    poll(lambda: promised()[-1] != "N/A", 300, "Slurm told no start", every_s=1)
     partition, account, start = promised()
     assert (partition, account) == places[0]
     assert run["partition"] == partition

@@ -38,7 +38,7 @@ def _preempted(hpcflow: Hpcflow, grace: User, url: str) -> dict[str, Any]:
         saved = [each for each in events(Path(run["run_dir"]), 1) if each["event"] == "checkpoint"]
         return bool(saved) and saved[-1]["train_step"] >= HALF_WAY
 
-    poll(is_half_way, 120, "it never saved")
+    poll(is_half_way, 300, "it never saved")
     take_all_nodes(grace)
     wait_state(hpcflow, run["run_id"], "waiting")
     return run

@@ -25,7 +25,7 @@ def n1_taken(user: User) -> Iterator[None]:
     job_id = user.run(["sbatch", "--parsable", *wanted, "--wrap=sleep 600"]).stdout.strip()
     try:
         show = ["squeue", "--noheader", "--format=%T", "--jobs", job_id]
-        poll(lambda: "RUNNING" in user.run(show).stdout, 60, "n1 was not taken")
+        poll(lambda: "RUNNING" in user.run(show).stdout, 300, "n1 was not taken")
         yield
     finally:
         user.run(["scancel", job_id])
@@ -38,7 +38,7 @@ def observed(run: Counted) -> list[str]:
 
 
 def wait_observed(run: Counted, text: str) -> None:
-    poll(lambda: any(text in each for each in observed(run)), 60, lambda: f"{observed(run)}")
+    poll(lambda: any(text in each for each in observed(run)), 300, lambda: f"{observed(run)}")
 
 
 def test_what_an_admin_does_to_a_job_neither_loses_nor_doubles_the_run(
@@ -55,7 +55,7 @@ def test_what_an_admin_does_to_a_job_neither_loses_nor_doubles_the_run(
             cluster.run("scontrol", "update", job, "starttime=now", check=False)
             return len(run.executions) > 1
 
-        poll(is_restarted, 60, lambda: f"{run.run_id}: {observed(run)}", every_s=0.5)
+        poll(is_restarted, 300, lambda: f"{run.run_id}: {observed(run)}", every_s=0.5)
 
     with watch(hpcflow) as daemon:
         with n1_taken(grace):

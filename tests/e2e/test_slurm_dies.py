@@ -46,7 +46,7 @@ class SlowSbatch:
         (self.folder / moment).write_text(run.run_id)
 
     def wait_stopped(self, moment: str) -> None:
-        poll((self.folder / f"is-{moment}").exists, 60, f"no sbatch came to {moment}")
+        poll((self.folder / f"is-{moment}").exists, 300, f"no sbatch came to {moment}")
 
     def let_go(self, moment: str) -> None:
         (self.folder / moment).unlink()
@@ -102,7 +102,7 @@ def test_a_controller_that_dies_while_runs_run_leave_and_are_sent(
         sbatch.wait_stopped("before")
         leaving.tell("stick")
         with taken(grace, "n2"):
-            poll((leaving.path / "stuck").exists, 60, "it was not preempted")
+            poll((leaving.path / "stuck").exists, 300, "it was not preempted")
             cluster.wait_saved()
             with cluster.without("slurmctld", kill=True):
                 sbatch.let_go("before")

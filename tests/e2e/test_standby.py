@@ -59,7 +59,7 @@ def test_a_preempted_run_completes_though_no_daemon_lives(
         take_all_nodes(grace)
         run.wait_training(execution=2)
         run.tell("finish")
-        poll(lambda: run.executions[-1].has_ended, 60, lambda: f"{run.executions}")
+        poll(lambda: run.executions[-1].has_ended, 300, lambda: f"{run.executions}")
         assert hpcflow("wait", run.run_id).returncode == 0
         first, second = hpcflow.json("show", run.run_id)["attempts"]
         assert (first["cause"], second["cause"]) == ("preempted", "completed")

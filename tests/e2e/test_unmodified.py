@@ -66,7 +66,7 @@ def wait_saved(run: Counted, attempt: int, count: int) -> None:
         path = RunDir(run.path).attempt(attempt).log
         return path.read_text() if path.exists() else ""
 
-    poll(lambda: log().count("saved ") >= count, 90, log)
+    poll(lambda: log().count("saved ") >= count, 300, log)
 
 
 @pytest.mark.parametrize("style", CONFIGS)
@@ -76,7 +76,7 @@ def test_preempted_it_goes_on_from_what_was_adopted(
     run = start(hpcflow, style)
     wait_saved(run, 1, FIRST)
     take_all_nodes(grace)
-    poll(lambda: run.events(1, "exited"), 60, "it was not preempted")
+    poll(lambda: run.events(1, "exited"), 300, "it was not preempted")
     # Nobody sends it again yet; meanwhile all that it has written itself is purged.
     assert run.checkpoints(), "nothing was adopted before its job ended"
     shutil.rmtree(run.path / "artifacts")
@@ -87,7 +87,7 @@ def test_preempted_it_goes_on_from_what_was_adopted(
         take_all_nodes(grace)
         wait_saved(run, 3, 1)
         assert begins(run, 3) >= second
-        poll(lambda: run.causes[-1:] == ["completed"], 120, lambda: str(run.records[-3:]))
+        poll(lambda: run.causes[-1:] == ["completed"], 300, lambda: str(run.records[-3:]))
     assert run.causes == ["preempted", "preempted", "completed"]
     newest = RunDir(run.path).checkpoints / f"{run.checkpoints()[-1]:09d}"
     (own,) = (newest / "adopted").iterdir()
@@ -127,6 +127,6 @@ def test_what_was_saved_on_notice_is_adopted_before_the_job_ends(
     run = Counted(done["run_id"], Path(done["run_dir"]))
     wait_saved(run, 1, 1)
     take_all_nodes(grace)
-    poll(lambda: run.events(1, "exited"), 60, "it was not preempted")
+    poll(lambda: run.events(1, "exited"), 300, "it was not preempted")
     attempt = RunDir(run.path).attempt(1).path
     assert run.checkpoints() == [7], (attempt / "program").read_text()

@@ -81,7 +81,7 @@ def test_why_says_what_slurm_says_and_its_advice_helps(
         whole = ("--exclusive", "--nodes=1", "--mem=0", "--time=30", "--account=physics")
         running = [crowd.send(ada, *whole) for _ in range(3)]
         running.append(crowd.send(ada, *whole, f"--qos={crowd.QOS}"))
-        poll(lambda: all(crowd.reason(cluster, each) == "None" for each in running), 60, "full")
+        poll(lambda: all(crowd.reason(cluster, each) == "None" for each in running), 300, "full")
 
         # Of two jobs that differ in their account alone, biology's comes first.
         physics, biology = send("physics", "physics"), send("biology", "biology")
@@ -171,7 +171,9 @@ def test_why_says_what_slurm_says_and_its_advice_helps(
         cancel, _, resume = advice.partition(": hpcflow ")[2].partition(", then hpcflow ")
         assert resume, advice
         hpcflow(*cancel.rpartition("hpcflow ")[2].split())
-        poll(lambda: hpcflow.json("show", physics["run_id"])["state"] == "cancelled", 60, "it ends")
+        poll(
+            lambda: hpcflow.json("show", physics["run_id"])["state"] == "cancelled", 300, "it ends"
+        )
         hpcflow(*resume.split())
         better = until(physics, lambda told: told["position"] is not None)
         assert better["account"] == "biology"
