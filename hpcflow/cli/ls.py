@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -40,24 +42,34 @@ def command(
     """List runs, the newest first."""
     session = Session()
     session.refresh()
-    limit = None if show_all or as_json else _SHOWN + 1
-    runs = session.ledger.runs(
-        limit=limit,
+    find = partial(
+        session.ledger.runs,
         states=[RunState(state) for state in states] or None,
         project=project,
         tag=tag,
-        everyone=True,
     )
+    runs, has_more = (find(everyone=True), False) if show_all or as_json else _newest(find)
     if as_json:
         print_json(runs)
         return 0
     if not runs:
         echo("no runs" + (" like that" if states or project or tag else " yet"))
         return 0
-    _print(runs if show_all else runs[:_SHOWN], session.clock.now())
-    if limit is not None and len(runs) == limit:
+    _print(runs, session.clock.now())
+    if has_more:
         echo(f"the newest {_SHOWN}; all of them: hpcflow ls --all")
     return 0
+
+
+def _newest(find: Callable[..., list[RunView]]) -> tuple[list[RunView], bool]:
+    """Return the newest runs, the user's own always among them, and whether there are more.
+
+    Rows of other roles, damaged or with a time in the future, may be all of the newest.
+    """
+    found, own = find(limit=_SHOWN + 1, everyone=True), find(limit=_SHOWN + 1)
+    by_id = {run.run_id: run for run in (*found[:_SHOWN], *own[:_SHOWN])}
+    runs = sorted(by_id.values(), key=lambda run: run.created_at, reverse=True)
+    return runs, max(len(found), len(own)) > _SHOWN
 
 
 def _print(runs: list[RunView], now: datetime) -> None:
