@@ -21,6 +21,8 @@ _MOST_DAMAGED_COMPACTED: Final = 100
 #: After the newest compacted line.
 _MOST_LINES: Final = 500_000
 _MOST_BYTES: Final = 256 << 20
+#: Attempts and changes of one budget, however often it was read on: about a GiB of memory.
+_MOST_ENTRIES: Final = 1_000_000
 
 
 def read_budget(scope: Scope, file: int, *, whole: bool) -> tuple[Budget, int]:
@@ -53,6 +55,8 @@ def _fold(budget: Budget, lines: Iterator[bytes], *, most_lines: int | None) -> 
         count, size = count + 1, size + len(line)
         if budget.skipped > _MOST_DAMAGED_LINES:
             raise _too_many(f"damaged lines, more than {_MOST_DAMAGED_LINES}")
+        if len(budget.entries) + len(budget.changes) > _MOST_ENTRIES:
+            raise _too_many(f"attempts and changes, more than {_MOST_ENTRIES}")
         if most_lines is not None and (count > most_lines or size > _MOST_BYTES):
             raise _too_many(
                 f"lines after the newest compacted one, more than {most_lines} or "

@@ -295,6 +295,24 @@ def test_lines_that_would_fill_the_memory_are_refused(
         budgets.read(SCOPE)
 
 
+def test_a_file_that_is_read_on_and_on_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look reads only what was added, and few lines of it."""
+    monkeypatch.setattr(budget_file, "_MOST_ENTRIES", 1000)
+    budgets = shared(tmp_path)
+    spend(budgets)
+    for first in (1, 400, 800):
+        assert len(budgets.look(SCOPE).entries) < 1000
+        with budgets.file(SCOPE).open("a") as file:
+            for number in range(first, first + 400):
+                file.write(json.dumps({**COMMITTED, "attempt": number}) + "\n")
+    with pytest.raises(StorageError, match="too many attempts and changes"):
+        budgets.look(SCOPE)
+    with pytest.raises(StorageError, match="too many attempts and changes"):
+        budgets.read(SCOPE, whole=True)
+
+
 def test_a_teammate_who_holds_the_lock_of_a_budget_file_holds_up_nobody(tmp_path: Path) -> None:
     """Whoever can read a file can lock it for as long as they like. ``lock`` is waited for, then
     refused."""
