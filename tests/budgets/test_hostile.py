@@ -254,13 +254,13 @@ def test_a_line_with_a_deep_value_is_skipped(tmp_path: Path, field: str) -> None
 
 
 def test_a_month_has_no_months(tmp_path: Path) -> None:
-    """The deepest of these lines are skipped as a whole, as too deep for JSON."""
+    """The deepest of these lines are skipped as a whole, as too deep for JSON: which, depends on how
+    deep the reader stands."""
     budgets = shared(tmp_path)
     spend(budgets)
     for months in (2, *range(300, 500, 10)):
         with budgets.file(SCOPE).open("a") as file:
             file.write(_nested(months))
-        spend(budgets)
         (month,) = budgets.read(SCOPE).opening.months.values()
         assert not month.months
 
