@@ -254,8 +254,9 @@ def test_a_line_with_a_deep_value_is_skipped(tmp_path: Path, field: str) -> None
 
 
 def test_a_month_has_no_months(tmp_path: Path) -> None:
-    """The deepest of these lines are skipped as a whole, as too deep for JSON: which, depends on how
-    deep the reader stands."""
+    """The deepest of these lines are skipped as a whole, as too deep for JSON. Which ones depends
+    on the stack of the reader.
+    """
     budgets = shared(tmp_path)
     spend(budgets)
     for months in (2, *range(300, 500, 10)):
