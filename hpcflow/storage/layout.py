@@ -176,6 +176,10 @@ class RunDir:
         return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
 
 
+def _no_trust(_: str | None) -> Trust:
+    return NO_TRUST
+
+
 @dataclass(frozen=True)
 class Home:
     """Paths of what hpcflow keeps for a user.
@@ -186,9 +190,7 @@ class Home:
     """
 
     path: Path
-    trust_of: Callable[[str | None], Trust] = field(
-        default=lambda _: NO_TRUST, compare=False, repr=False
-    )
+    trust_of: Callable[[str | None], Trust] = field(default=_no_trust, compare=False, repr=False)
 
     @cached_property
     def routes(self) -> dict[str, tuple[float, WeakPoint | None]]:
