@@ -41,6 +41,11 @@ _LASTING: Final = (
 )
 
 
+#: A pass mirrors several runs at once, each with a remote of its own: without this lock one of them
+#: would replace the empty root that another one has just made and opened.
+_MAKING_ROOT: Final = threading.Lock()
+
+
 class FolderRemote(Remote):
     """A plain folder, without multipart uploads.
 
@@ -69,8 +74,9 @@ class FolderRemote(Remote):
         parent, doing = self._folder.parent, f"make {self.url}"
 
         def make() -> None:
-            with open_folder(os.path.realpath(parent)) as above:
-                make_folder(self._folder.name, above, self._folder_mode)
+            with _MAKING_ROOT, open_folder(os.path.realpath(parent)) as above:
+                if self.lacks_root():
+                    make_folder(self._folder.name, above, self._folder_mode)
 
         try:
             self._once(doing, make)
