@@ -27,8 +27,9 @@ from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Run
+    from hpcflow.restore.outcome import Outcome
     from hpcflow.restore.request import Changes, Found
-    from hpcflow.restore.restore import Outcome, Progress, Which
+    from hpcflow.restore.restore import Progress, Which
 
 #: What a daemon starts is to disturb nobody on a login node.
 _NICENESS = 10

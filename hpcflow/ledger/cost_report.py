@@ -9,9 +9,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from hpcflow.clock import to_text
+from hpcflow.ledger.clauses import same_run, without_spoofed
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import same_run, without_spoofed
 from hpcflow.ledger.rows import AttemptRow, BilledRow, JobRow, RunRow, StoringRow
 from hpcflow.model.state import AttemptState, RunState
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import to_text
+from hpcflow.ledger.clauses import marks, same_run, without_spoofed
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import same_run, without_spoofed
 from hpcflow.ledger.rows import JSON, TIME, AttemptRow, RunRow
 from hpcflow.model.state import Cause, RunState
 
@@ -81,8 +81,8 @@ def ends(
     spoofed = without_spoofed(connection, "run", everyone=True)
     sql = (
         f"SELECT {what} FROM run JOIN attempt ON {of_run} "  # noqa: S608 - our names, and marks
-        f"WHERE run.state IN ({_marks(states)}) AND run.journal_at >= ? "
-        f"AND attempt.cause IN ({_marks(wanted)}) "
+        f"WHERE run.state IN ({marks(states)}) AND run.journal_at >= ? "
+        f"AND attempt.cause IN ({marks(wanted)}) "
         f"AND attempt.ended_at >= ? AND attempt.ended_at <= ?{spoofed} "
         f"ORDER BY attempt.ended_at DESC, attempt.run_id, attempt.attempt LIMIT {MOST_ENDS}"
     )
@@ -100,10 +100,6 @@ def _selected(connection_kind: str) -> str:
         else selected(connection_kind, AttemptRow, (name,), "attempt", everyone=True)
         for name in _COLUMNS
     )
-
-
-def _marks(values: list[str]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def _end(

@@ -5,7 +5,7 @@ In a shared ledger a query reads the rows of this role, unless ``everyone`` is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from hpcflow.clock import to_text
 from hpcflow.errors import NotFoundError
+from hpcflow.ledger.clauses import among, marks, without_spoofed
 from hpcflow.ledger.codec import columns, decode_all, decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import (
@@ -54,8 +55,6 @@ def _columns_of(view: type) -> tuple[str, ...]:
     return tuple("user_name" if name == "user" else name for name in columns(view))
 
 
-#: What every database takes in one statement: SQLite before 3.32 takes 999.
-_MOST_MARKS: Final = 900
 _ATTEMPT_KNOWN: Final = ("run_id", "attempt", "rule")
 _OFFSET: Final = ("run_id", "path", "offset_bytes")
 _RUN: Final = _columns_of(RunView)
@@ -92,7 +91,7 @@ def runs(
     values: list[object] = []
     if states is not None:
         wanted = [RunState(state).value for state in states]
-        where.append(f"state IN ({_marks(wanted)})" if wanted else "1 = 0")
+        where.append(f"state IN ({marks(wanted)})" if wanted else "1 = 0")
         values += wanted
     for column, value in (("project", project), ("user_name", user)):
         if value is not None:
@@ -152,7 +151,7 @@ def run(connection: Connection, run_id: str) -> RunDetail:
 
 def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
     """A user's attempts that are neither ended nor withdrawn, with their runs."""
-    is_live = f"state IN ({_marks(_LIVE)})"
+    is_live = f"state IN ({marks(_LIVE)})"
     with connection.transaction(write=False):
         where = f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt"
         live = _select(connection, "attempt", _ATTEMPT, where, [*_LIVE, user])
@@ -225,36 +224,12 @@ def unsettled(connection: Connection, now: datetime) -> set[str]:
     Those whose directory is gone are among them: it may come back with its scratch.
     """
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
-    where = f"state IN ({_marks(moving)}) OR journal_at > ?"
+    where = f"state IN ({marks(moving)}) OR journal_at > ?"
     fresh = to_text(now - SETTLING)
     # What was just created has no journal yet: its first record may be on its way.
     where += " OR (journal_at IS NULL AND created_at > ?)"
     where += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
     return set(_ids(connection, where, [*moving, fresh, fresh, PURGED_RULE]))
-
-
-def same_run(connection: Connection, table: str) -> str:
-    """Return SQL for "a row of ``table`` belongs to this row of ``run``"."""
-    same = f"{table}.run_id = run.run_id"
-    return same if connection.is_sqlite else f"{same} AND {table}.owner = run.owner"
-
-
-def without_spoofed(connection: Connection, table: str, *, everyone: bool) -> str:
-    """Return SQL that begins with AND and leaves out rows of other roles about runs of this role:
-    other roles can write rows with the same ids. Empty if no rows of other roles are read."""
-    if not everyone or connection.is_sqlite:
-        return ""
-    mine = "SELECT run_id FROM run AS mine WHERE mine.owner = current_user"
-    return f" AND ({table}.owner = current_user OR {table}.run_id NOT IN ({mine}))"
-
-
-def among(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """SQL for "is one of ``ids``", and its parameters: for as many as one statement takes, in their
-    order."""
-    in_order = sorted(set(ids))
-    for begin in range(0, len(in_order), _MOST_MARKS):
-        some = in_order[begin : begin + _MOST_MARKS]
-        yield f"IN ({_marks(some)})", some
 
 
 def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]:
@@ -295,7 +270,7 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
     sql = (
         f"SELECT {selected(connection.url.kind, RunRow, ('run_dir',), 'run')}, attempt.attempt "  # noqa: S608 - our names, and marks
         "FROM attempt JOIN run ON run.run_id = attempt.run_id "
-        f"WHERE run.user_name = ? AND attempt.state IN ({_marks(states)}) LIMIT ?"
+        f"WHERE run.user_name = ? AND attempt.state IN ({marks(states)}) LIMIT ?"
     )
     return [(run_dir, number) for run_dir, number in connection.rows(sql, [user, *states, limit])]
 
@@ -313,7 +288,7 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     where = (
-        f"user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+        f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action LIKE ?) "
         "AND (next_action IS NULL OR next_action = ? "
@@ -332,7 +307,7 @@ def alive_due(connection: Connection, action: str, user: str) -> list[str]:
     Few are: so it is found by their state.
     """
     states = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
-    where = f"user_name = ? AND state IN ({_marks(states)}) AND next_action = ? ORDER BY run_id"
+    where = f"user_name = ? AND state IN ({marks(states)}) AND next_action = ? ORDER BY run_id"
     return _ids(connection, where, [user, *states, action])
 
 
@@ -344,7 +319,7 @@ def purged(connection: Connection, since: datetime, user: str) -> list[str]:
     """
     states = (RunState.WAITING.value, RunState.FAILED.value)
     where = (
-        f"user_name = ? AND state IN ({_marks(states)}) "  # noqa: S608 - our names, and marks
+        f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
         f"ORDER BY {_OLDEST_WAIT}"  # one after the other, for there is room for a few only
@@ -358,7 +333,7 @@ def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
     states = (RunState.WAITING.value, RunState.FAILED.value, RunState.CANCELLED.value)
     sql = (
         f"SELECT DISTINCT {selected(connection.url.kind, RunRow, ('site',))} FROM run "  # noqa: S608 - our names, and marks
-        f"WHERE user_name = ? AND state IN ({_marks(states)}) "
+        f"WHERE user_name = ? AND state IN ({marks(states)}) "
         "AND job_id IS NOT NULL AND journal_at > ?"
     )
     return [site for (site,) in connection.rows(sql, [user, *states, to_text(since)])]
@@ -369,7 +344,7 @@ def of_others(connection: Connection, user: str) -> dict[str, str]:
     names = ("run_id", "user_name")
     over = (RunState.COMPLETED.value, RunState.CANCELLED.value)
     states = [each.value for each in RunState if each.value not in over]
-    where = f"state IN ({_marks(states)}) AND user_name <> ?"
+    where = f"state IN ({marks(states)}) AND user_name <> ?"
     return dict(_select(connection, "run", names, where, [*states, user]))
 
 
@@ -478,10 +453,6 @@ def _select(
     what = selected(connection.url.kind, _TABLES[table], names, everyone=everyone)
     sql = f"SELECT {what} FROM {table} WHERE {where}"  # noqa: S608 - our names, and marks
     return connection.rows(sql, values)
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def _run_view(*values: Any) -> RunView:

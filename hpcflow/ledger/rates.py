@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.clock import to_text
+from hpcflow.ledger.clauses import same_run, without_spoofed
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import same_run, without_spoofed
 from hpcflow.ledger.rows import TIME
 from hpcflow.model.state import Cause, RunState
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import among, without_spoofed
 from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
 from hpcflow.model.state import AttemptState, RunState
 

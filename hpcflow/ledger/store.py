@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from enum import Enum
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from hpcflow.errors import LedgerError
 from hpcflow.ledger import cost_report, queries, spending
-from hpcflow.ledger.best import find_best
-from hpcflow.ledger.bulk import insert, update, upsert
+from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
-from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.ends import End, ends
 from hpcflow.ledger.left_out import LeftOutRuns
 from hpcflow.ledger.rates import Observed, observed
 from hpcflow.ledger.rows import (
     ROWS,
-    AttemptRow,
-    BestBy,
     BilledRow,
     Change,
     CheckpointRow,
@@ -32,13 +27,13 @@ from hpcflow.ledger.rows import (
     Known,
     MirroredRow,
     RunningRow,
-    RunRow,
     SpendingRow,
     StoringRow,
 )
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
 from hpcflow.ledger.used import UsedRow, used
+from hpcflow.ledger.writing import write
 from hpcflow.model.state import Cause, RunState
 from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
@@ -379,27 +374,7 @@ class Ledger:
         Returns:
             Ids of the runs where somebody else was faster; nothing of theirs was written.
         """
-        connection = self.connection()
-        with connection.transaction(write=True):
-            mine = _claim(connection, changes)
-            for change in mine:
-                if change.from_zero:
-                    for table in ("attempt", "checkpoint", "mirrored", "source"):
-                        sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608 - our names, and marks
-                        connection.execute(sql, [change.run.run_id])
-            for kind, names in _WRITTEN.items():
-                rows = [change.run for change in mine if _kind(change) is kind]
-                update(connection, "run", names, rows)
-            upsert(connection, "attempt", _attempts(mine, are_progress=False))
-            update(connection, "attempt", ("report",), _attempts(mine, are_progress=True))
-            upsert(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
-            for change in mine:
-                if change.best_by is not None:
-                    _mark_best(connection, change.run.run_id, change.best_by)
-            upsert(connection, "mirrored", [row for change in mine for row in change.mirrored])
-            upsert(connection, "source", [row for change in mine for row in change.sources])
-        written = {id(change) for change in mine}
-        return [change.run.run_id for change in changes if id(change) not in written]
+        return write(self.connection(), changes)
 
     def forget_unsent(self, run_ids: Sequence[str]) -> None:
         """Delete these runs, with all that belongs to them, unless a job of them is known."""
@@ -423,72 +398,6 @@ class Ledger:
             self._left_out.report(connection, left_out)
 
 
-def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Those of the runs that still are as they were, and now wait for nobody else's writing.
-
-    In one order, for two writers that hold what the other waits for would wait for ever: first the
-    runs that are known, then those that are not.
-    """
-    is_known = {change.run.run_id: change.bytes_before is not None for change in changes}
-    found = queries.bytes_read(connection, [run_id for run_id, known in is_known.items() if known])
-    mine = []
-    for change in sorted(changes, key=lambda change: change.run.run_id):
-        if change.bytes_before is None:
-            is_mine = insert(connection, "run", change.run)
-        else:
-            is_mine = found.get(change.run.run_id) == change.bytes_before
-        if is_mine:
-            mine.append(change)
-    return mine
-
-
-def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
-    """Say of the best checkpoint of a run that it is, and of the others that they are not."""
-    names = columns(CheckpointRow)
-    what = selected(connection.url.kind, CheckpointRow, names)
-    sql = f"SELECT {what} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names
-    found = connection.rows(sql, [run_id])
-    rows = decode_sound(CheckpointRow, names, found, CheckpointRow, connection.left_out)
-    best = find_best(rows, by)
-    path, value = ("", None) if best is None else (best.path, best.metrics[by.metric])
-    sql = "UPDATE checkpoint SET is_best = (path = ?) WHERE run_id = ? AND is_best <> (path = ?)"
-    connection.execute(sql, [path, run_id, path])
-    connection.execute("UPDATE run SET best_metric = ? WHERE run_id = ?", [value, run_id])
-
-
-class _Kind(Enum):
-    NEW = "new"
-    REBUILT = "rebuilt"
-    ON = "on"
-    PROGRESS = "progress"
-
-
-def _kind(change: Change) -> _Kind:
-    if change.bytes_before is None:
-        return _Kind.NEW
-    if change.from_zero:
-        return _Kind.REBUILT
-    return _Kind.PROGRESS if change.is_progress else _Kind.ON
-
-
-#: The columns of a run that are written for a change of this kind. What run.json said is there, and
-#: stays, unless everything was read again.
-_WRITTEN: Final = {
-    _Kind.REBUILT: columns(RunRow),
-    _Kind.ON: columns(RunRow)[columns(RunRow).index("state") :],
-    _Kind.PROGRESS: (*OF_PROGRESS, "bytes_read"),
-}
-
-
-def _attempts(changes: Sequence[Change], *, are_progress: bool) -> list[AttemptRow]:
-    return [
-        row
-        for change in changes
-        if (_kind(change) is _Kind.PROGRESS) == are_progress
-        for row in change.attempts
-    ]
-
-
 def _load(
     connection: Connection, table: str, run_ids: Sequence[str], *, everyone: bool = False
 ) -> list[Any]:
@@ -502,8 +411,8 @@ def _load(
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
     what = selected(connection.url.kind, row_type, names, everyone=everyone)
     rows: list[Any] = []
-    for is_one, ids in queries.among(run_ids):
-        where = f"run_id {is_one}{queries.without_spoofed(connection, table, everyone=everyone)}"
+    for is_one, ids in among(run_ids):
+        where = f"run_id {is_one}{without_spoofed(connection, table, everyone=everyone)}"
         sql = f"SELECT {what} FROM {table} WHERE {where} ORDER BY {key}"  # noqa: S608 - our names, and marks
         found = connection.rows(sql, ids)
         rows += decode_sound(row_type, names, found, row_type, connection.left_out)

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Final
 
 from hpcflow.clock import to_text
+from hpcflow.ledger.clauses import without_spoofed
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.queries import without_spoofed
 from hpcflow.ledger.rows import AttemptRow, RunRow
 
 

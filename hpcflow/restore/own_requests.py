@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from hpcflow.ledger.fold import RunFold, fold_journal
 from hpcflow.ledger.rows import Known
 from hpcflow.model.journal import (
     CancelRequested,
@@ -25,6 +24,7 @@ from hpcflow.model.journal import (
     Standby,
 )
 from hpcflow.model.requests import is_cancelled, is_held, is_stopped
+from hpcflow.restore.contradictions import folded
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 _MOST_CHARS: Final = 60
@@ -72,7 +72,7 @@ class OwnRequests:
     def unknown(self, records: Sequence[JournalRecord]) -> list[JournalRecord]:
         """Return the requests in force after ``records``, and the last attempt, if only the store
         knows them."""
-        said, own, found = _in_force(records), self._in_force(), []
+        said, own, found = folded(records).journal, self._in_force(), []
 
         def is_unknown(key: str) -> bool:
             return key in said and said[key] != own.get(key)
@@ -105,7 +105,7 @@ class OwnRequests:
         return self.known.run.journal if self.known is not None else {}
 
     def _in_force(self) -> Mapping[str, Any]:
-        return self._of_ledger if self.is_less else _in_force(self.here)
+        return self._of_ledger if self.is_less else folded(self.here).journal
 
     def _is_own_stop(
         self, records: Sequence[JournalRecord], unknown: Sequence[JournalRecord]
@@ -125,13 +125,6 @@ class OwnRequests:
         decided = self._of_ledger.get("decided", {})
         is_free = not self._was_stopped() and decided.get("action") != "stop"
         return self.is_less and self.has_read_all and is_free
-
-
-def _in_force(records: Sequence[JournalRecord]) -> Mapping[str, Any]:
-    """Return the requests in force after ``records``, as the ledger keeps them."""
-    fold = RunFold("")
-    fold_journal(fold, [each.to_line().encode() for each in records])
-    return fold.journal
 
 
 def _last(records: Sequence[JournalRecord], *kinds: type[JournalRecord]) -> JournalRecord:

@@ -11,9 +11,10 @@ from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
 from hpcflow.projection import rebuild
 from hpcflow.restore.moving import Place, place_on, where_it_was
+from hpcflow.restore.outcome import Outcome
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.request import own_mirror
-from hpcflow.restore.restore import Outcome, note_nothing_there, restore
+from hpcflow.restore.restore import note_nothing_there, restore
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage.frozen import matches_frozen
 from hpcflow.storage.layout import RunDir

@@ -1,0 +1,40 @@
+"""Parts of SQL that several queries share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from hpcflow.ledger.connection import Connection
+
+#: What every database takes in one statement: SQLite before 3.32 takes 999.
+_MOST_MARKS: Final = 900
+
+
+def same_run(connection: Connection, table: str) -> str:
+    """Return SQL for "a row of ``table`` belongs to this row of ``run``"."""
+    same = f"{table}.run_id = run.run_id"
+    return same if connection.is_sqlite else f"{same} AND {table}.owner = run.owner"
+
+
+def without_spoofed(connection: Connection, table: str, *, everyone: bool) -> str:
+    """Return SQL that begins with AND and leaves out rows of other roles about runs of this role:
+    other roles can write rows with the same ids. Empty if no rows of other roles are read."""
+    if not everyone or connection.is_sqlite:
+        return ""
+    mine = "SELECT run_id FROM run AS mine WHERE mine.owner = current_user"
+    return f" AND ({table}.owner = current_user OR {table}.run_id NOT IN ({mine}))"
+
+
+def among(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """SQL for "is one of ``ids``", and its parameters: for as many as one statement takes, in their
+    order."""
+    in_order = sorted(set(ids))
+    for begin in range(0, len(in_order), _MOST_MARKS):
+        some = in_order[begin : begin + _MOST_MARKS]
+        yield f"IN ({marks(some)})", some
+
+
+def marks(values: Sequence[object]) -> str:
+    """Return a mark for each value, as in ``IN (?, ?)``."""
+    return ", ".join("?" * len(values))

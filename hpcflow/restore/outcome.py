@@ -1,0 +1,46 @@
+"""What a restore brought back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hpcflow.storage.layout import RunDir
+
+
+@dataclass
+class Outcome:
+    """What was restored.
+
+    Attributes:
+        is_new: the run directory was created; else only what it lacked.
+        checkpoints: train steps of the checkpoints that were fetched.
+        skipped: train step -> why that checkpoint was not.
+        files: how many small files were fetched, or put back from what was read of them.
+        left: names of files here that the mirror has otherwise; they were left.
+        refused: names in the store that no file may have.
+        newest: train step of the newest checkpoint that is here now; None without one.
+        is_unknown: what it executes was taken from the store, and is not what was frozen here, or a
+            person has said ``hpcflow resume`` to: so it waits for a person.
+        held: why this restore holds the run; None if it does not.
+        is_contradicted: the journal in the store says something else than this home knows, so it
+            was not used.
+    """
+
+    run_id: str
+    run_dir: RunDir
+    url: str
+    is_new: bool = False
+    checkpoints: list[int] = field(default_factory=list)
+    skipped: dict[int, str] = field(default_factory=dict)
+    files: int = 0
+    left: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    newest: int | None = None
+    is_unknown: bool = False
+    held: str | None = None
+    is_contradicted: bool = False
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing was missing."""
+        return not (self.is_new or self.checkpoints or self.files)
