@@ -165,7 +165,7 @@ def opening_from(said: Mapping[str, Any]) -> Opening:
 
 
 def sums_from(said: Mapping[str, Any]) -> Opening:
-    """The same without its months.
+    """Return the sums of an opening without those of its months.
 
     Raises:
         ValueError, KeyError, TypeError: it is damaged.
@@ -175,7 +175,8 @@ def sums_from(said: Mapping[str, Any]) -> Opening:
 
 
 def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
-    """Month -> its sums. A month has no months: a teammate could nest them too deeply to read.
+    """Return the sums of each month. A month has no months: a teammate could nest them too deep
+    for Python.
 
     Raises:
         ValueError, KeyError, TypeError: it is damaged.

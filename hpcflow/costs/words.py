@@ -72,8 +72,8 @@ def notes_of_keeping(found: Keeping) -> list[str]:
         for count, said in (
             (
                 len(facts.lost_runs),
-                "runs have no records any more, or no link in your home leads to them: of their "
-                "checkpoints only those are counted that the ledger still knows to be in a store",
+                "runs have no records left, or no link in your home: only their checkpoints in a "
+                "store count, as far as the ledger knows them",
             ),
             (
                 facts.lost_checkpoints,

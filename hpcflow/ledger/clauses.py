@@ -7,7 +7,7 @@ from typing import Final
 
 from hpcflow.ledger.connection import Connection
 
-#: What every database takes in one statement: SQLite before 3.32 takes 999.
+#: Parameters of one statement. SQLite before 3.32 takes 999.
 _MOST_MARKS: Final = 900
 
 
@@ -27,8 +27,7 @@ def without_spoofed(connection: Connection, table: str, *, everyone: bool) -> st
 
 
 def among(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """SQL for "is one of ``ids``", and its parameters: for as many as one statement takes, in their
-    order."""
+    """Yield SQL for "is one of ``ids``" and its sorted parameters, as many as a statement takes."""
     in_order = sorted(set(ids))
     for begin in range(0, len(in_order), _MOST_MARKS):
         some = in_order[begin : begin + _MOST_MARKS]

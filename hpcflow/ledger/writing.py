@@ -1,4 +1,4 @@
-"""Write what was read of runs: each change wholly or not at all."""
+"""Write changes of runs: each wholly or not at all."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ def write(connection: Connection, changes: Sequence[Change]) -> list[str]:
 
 
 def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Those of the runs that still are as they were, and now wait for nobody else's writing.
+    """Lock the runs, and return the changes of those that no process wrote to since they were read.
 
-    In one order, for two writers that hold what the other waits for would wait for ever: first the
-    runs that are known, then those that are not.
+    All writers lock in one order, known runs first, so none deadlock.
     """
     is_known = {change.run.run_id: change.bytes_before is not None for change in changes}
     found = queries.bytes_read(connection, [run_id for run_id, known in is_known.items() if known])
@@ -59,7 +58,7 @@ def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
 
 
 def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
-    """Say of the best checkpoint of a run that it is, and of the others that they are not."""
+    """Mark the best checkpoint of a run, and no other."""
     names = columns(CheckpointRow)
     what = selected(connection.url.kind, CheckpointRow, names)
     sql = f"SELECT {what} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names
@@ -87,8 +86,8 @@ def _kind(change: Change) -> _Kind:
     return _Kind.PROGRESS if change.is_progress else _Kind.ON
 
 
-#: The columns of a run that are written for a change of this kind. What run.json said is there, and
-#: stays, unless everything was read again.
+#: Kind of change -> the columns of a run that it writes. Those from run.json stay, unless all files
+#: were read again.
 _WRITTEN: Final = {
     _Kind.REBUILT: columns(RunRow),
     _Kind.ON: columns(RunRow)[columns(RunRow).index("state") :],

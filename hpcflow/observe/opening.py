@@ -102,7 +102,7 @@ def _spent(ledger: Ledger, scope: Scope, *, by: str) -> list[SpendingRow]:
 def _readable(
     rows: Iterable[SpendingRow], scope: Scope, now: datetime, warn: Callable[[str], object]
 ) -> list[SpendingRow]:
-    """Return the rows without those whose bill the budget file could not be read with."""
+    """Return the rows whose bills a budget file can hold, and warn about the others."""
     found: list[SpendingRow] = []
     left_out: list[SpendingRow] = []
     for row in rows:

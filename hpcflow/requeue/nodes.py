@@ -229,16 +229,17 @@ def _with_suspects(ends: Sequence[End]) -> Iterator[tuple[End, set[str]]]:
 
 
 class _Later:
-    """How far later attempts of a run got, and on which nodes. Each end is looked at once."""
+    """The train steps that later attempts of a run reached, by node. Each end is read once."""
 
     def __init__(self) -> None:
-        #: Node -> how far the run got on it.
+        #: Node -> the train step that the run reached on it.
         self._on_node: dict[str, float] = {}
-        #: The first attempt after a person stepped in; 0 for none since -> how far the run got.
+        #: First attempt since the last `resume` or `release`, 0 if there was none -> the train step
+        #: that the run reached.
         self._counted_from: dict[int, float] = {}
 
     def add(self, later: End) -> None:
-        """Let an attempt count. They come in falling order."""
+        """Count an attempt. Call this for the newest attempt first."""
         if not later.nodes:
             return
         reached = math.inf if later.cause is Cause.COMPLETED else later.reached

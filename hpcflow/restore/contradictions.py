@@ -16,8 +16,7 @@ from hpcflow.ledger.fold import RunFold, fold_journal
 from hpcflow.ledger.rows import Known
 from hpcflow.model.journal import CancelRequested, JournalRecord
 
-#: The records that decide what becomes of an attempt, and what must be the same in them beside the
-#: time.
+#: Record of an attempt -> the fields that must agree beside the time.
 _DECISIVE: Final = {
     "intended": ("job_name",),
     "submitted": ("job_id",),
@@ -29,7 +28,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=timezone.utc)
 
 
 def folded(records: Sequence[JournalRecord]) -> RunFold:
-    """Return what follows from records, as the ledger keeps it."""
+    """Return the records folded as the ledger folds them."""
     fold = RunFold("")
     fold_journal(fold, [each.to_line().encode() for each in records])
     return fold
@@ -38,8 +37,8 @@ def folded(records: Sequence[JournalRecord]) -> RunFold:
 def contradicts(
     records: Sequence[JournalRecord], here: Sequence[JournalRecord], known: Known | None
 ) -> bool:
-    """Return whether ``records``, of which some come from a store, say something else of an attempt
-    than this home knows, or lift its cancel.
+    """Return whether ``records``, some of which come from a store, contradict what this home knows
+    of an attempt, or undo the cancel of the run.
 
     Args:
         here: what is left of the journal on scratch.
@@ -57,8 +56,8 @@ def contradicts(
     for number, mine in attempts.items():
         theirs = said.attempts[number].journal if number in said.attempts else {}
         if number == newest and _begun_at(theirs) < _begun_at(mine):
-            continue  # the store has not yet what came of this number later
-        if any(_essence(theirs, kind) not in (None, _essence(mine, kind)) for kind in _DECISIVE):
+            continue  # the store is behind: the number was used again later
+        if any(_decisive(theirs, kind) not in (None, _decisive(mine, kind)) for kind in _DECISIVE):
             return True
     if "cancel_requested_at" not in journal or "cancel_requested_at" in said.journal:
         return False
@@ -71,9 +70,9 @@ def _begun_at(attempt: Mapping[str, Any]) -> datetime:
     return from_text(intended["at"]) if "at" in intended else _NEVER
 
 
-def _essence(attempt: Mapping[str, Any], kind: str) -> list[Any] | None:
-    """Return what must be the same of a record; None where there is none. An end without a time was
-    made up when the run directory was gone: it is none."""
+def _decisive(attempt: Mapping[str, Any], kind: str) -> list[Any] | None:
+    """Return the values of a record that must agree; None if there is no such record. An end
+    without a time does not count: hpcflow inferred it when the run directory was gone."""
     record = attempt.get(kind, {})
     if "at" not in record:
         return None

@@ -226,7 +226,7 @@ def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalReco
     for kind in _KINDS:
         if kind not in kept:
             continue
-        # An end without a time was made up when the run directory was gone.
+        # hpcflow inferred an end without a time when the run directory was gone.
         said_of = {"record": kind, **kept[kind]}
         if kept[kind].get("rule") == PURGED_RULE:
             said_of["rule"] = "by the ledger"

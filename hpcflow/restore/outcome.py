@@ -1,4 +1,4 @@
-"""What a restore brought back."""
+"""The result of a restore."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hpcflow.storage.layout import RunDir
 
 @dataclass
 class Outcome:
-    """What was restored.
+    """The result of a restore.
 
     Attributes:
         is_new: the run directory was created; else only what it lacked.
         checkpoints: train steps of the checkpoints that were fetched.
         skipped: train step -> why that checkpoint was not.
         files: how many small files were fetched, or put back from what was read of them.
-        left: names of files here that the mirror has otherwise; they were left.
+        left: names of files that differ here and in the mirror; the files here were kept.
         refused: names in the store that no file may have.
         newest: train step of the newest checkpoint that is here now; None without one.
-        is_unknown: what it executes was taken from the store, and is not what was frozen here, or a
-            person has said ``hpcflow resume`` to: so it waits for a person.
+        is_unknown: what the run executes comes from the store, and no user of this home has
+            approved it: the run waits for `hpcflow resume`.
         held: why this restore holds the run; None if it does not.
-        is_contradicted: the journal in the store says something else than this home knows, so it
-            was not used.
+        is_contradicted: the journal in the store contradicts the ledger or the files, so it was not
+            used.
     """
 
     run_id: str
@@ -42,5 +42,5 @@ class Outcome:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing was missing."""
+        """Return whether nothing was missing."""
         return not (self.is_new or self.checkpoints or self.files)

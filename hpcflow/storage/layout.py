@@ -194,7 +194,7 @@ class Home:
 
     @cached_property
     def routes(self) -> dict[str, tuple[float, WeakPoint | None]]:
-        """What hpcflow.storage.runs knows of the paths to run directories, and since when."""
+        """Cache of hpcflow.storage.runs: directory -> time of the check, untrusted part of path."""
         return {}
 
     @property

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import cloudpickle  # noqa: F401 - unpickling the function needs both
-import submitit.core.utils  # noqa: F401
+import submitit.core.utils  # noqa: F401 - as above
 
 from hpcflow.runtime.calling import call, look_in
 from hpcflow.runtime.job import job_from

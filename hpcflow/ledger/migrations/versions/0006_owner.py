@@ -19,7 +19,7 @@ from alembic import op
 revision = "0006"
 down_revision = "0005"
 
-#: Table -> what its key was.
+#: Table -> its key before.
 _KEYS: Final = {
     "run": "run_id",
     "attempt": "run_id, attempt",
@@ -67,7 +67,7 @@ def upgrade() -> None:
     op.execute(_MIRROR_LAG.format(as_reader=as_reader))
 
 
-#: Whether another role, or all, had any right to write in the tables.
+#: Whether a role other than the owner has any right but SELECT.
 _OTHERS_COULD_WRITE: Final = f"""
 SELECT EXISTS (
     SELECT FROM pg_class, aclexplode(relacl) AS granted
@@ -77,7 +77,7 @@ SELECT EXISTS (
 )
 """  # noqa: S608 - our names
 
-#: As in 0003, of the rows of one owner.
+#: As in 0003, but each row belongs to one owner.
 _MIRROR_LAG: Final = """
 CREATE VIEW mirror_lag {as_reader} AS
 SELECT run.run_id, run.mirror_url AS url, max(here.train_step) AS newest, (
